@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not at all."""
+"""Checkpoints are atomic, and corrupt ones are skipped."""
 
 import concurrent.futures
 import functools
@@ -28,13 +28,13 @@ def state(tiny):
     return tiny.new_state(tiny.strategy_of(1), averaged=True)
 
 
-def _at(state, step):
-    """Sets the state to numbers that depend on the step."""
+def _fill(state, step):
+    """Fills the weights and averages with the step number."""
     for variable in (*state.model.trainable_variables, *state.variables.averages):
         variable.assign(tf.fill(variable.shape, float(step)))
 
 
-def _is_at(state, step):
+def _is_filled_with(state, step):
     values = [variable.numpy() for variable in (*state.model.trainable_variables, *state.variables.averages)]
     return all((value == step).all() for value in values)
 
@@ -43,33 +43,33 @@ def _saved(folder, state, *steps, best_step=-1, **arguments):
     lines = []
     checkpoints = CheckpointManager(folder, _engine(state, **arguments), write=lines.append)
     for step in steps:
-        _at(state, step)
+        _fill(state, step)
         checkpoints.save(step, {**COUNTERS, "best_step": best_step})
     return checkpoints, lines
 
 
 @pytest.mark.parametrize("place", ["disk", "ram://checkpoints_test"])
-def test_the_newest_comes_back_and_two_and_the_best_are_kept(place, state, tmp_path):
+def test_keeps_best_and_newest_two_and_restores_newest(place, state, tmp_path):
     folder = str(tmp_path / "checkpoints") if place == "disk" else place
     checkpoints, lines = _saved(folder, state, 10, 20, 30, 40, best_step=10)
     assert checkpoints.steps() == [10, 30, 40]
-    _at(state, 0)
-    assert checkpoints.restore() == {**COUNTERS, "step": 40, "best_step": 10} and _is_at(state, 40)
+    _fill(state, 0)
+    assert checkpoints.restore() == {**COUNTERS, "step": 40, "best_step": 10} and _is_filled_with(state, 40)
     assert lines == [f"resuming from step 40, {folder}/000000040"]
 
 
-def test_nothing_is_restored_without_a_checkpoint(state, tmp_path):
+def test_restore_without_checkpoint_returns_empty(state, tmp_path):
     assert CheckpointManager(tmp_path / "none", _engine(state)).restore() == {}
 
 
 @pytest.mark.parametrize("with_state", [True, False])
-def test_an_unfinished_checkpoint_is_ignored_and_deleted(with_state, state, tmp_path):
+def test_unfinished_checkpoint_is_ignored_and_deleted(with_state, state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     (tmp_path / "000000020" / "finished").unlink()
     if not with_state:
         (tmp_path / "000000020" / STATE).unlink()
     assert checkpoints.steps() == [10]
-    assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
+    assert checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
     _saved(tmp_path, state, 30)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000030"]
 
@@ -89,19 +89,19 @@ def _damaged(path, damage):
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "half the data", "no data", "no counters"])
-def test_a_corrupt_checkpoint_falls_back_to_the_previous(damage, state, tmp_path):
+def test_corrupt_checkpoint_falls_back_to_previous(damage, state, tmp_path):
     checkpoints, lines = _saved(tmp_path, state, 10, 20)
     _damaged(tmp_path / "000000020", damage)
-    _at(state, 0)
-    assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
+    _fill(state, 0)
+    assert checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
     assert any(line.startswith(f"skipping the corrupt checkpoint {tmp_path}/000000020: ") for line in lines)
-    _saved(tmp_path, state, 15)  # the run resumes from 10, without 20
+    _saved(tmp_path, state, 15)  # the run resumed from 10 without 20
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]
 
 
-def test_odd_counters_are_damage(state, tmp_path):
+def test_malformed_counters_are_corruption(state, tmp_path):
     for content in ("3", "null", "[" * 10**5, '{"step": 10}', "{}", '{"step": "20"}', "\xff"):
         checkpoints, lines = _saved(tmp_path, state, 10, 20)
         (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
@@ -115,7 +115,7 @@ def test_new_counters_can_change_the_best_checkpoint(state, tmp_path):
     assert checkpoints.restore() == {**COUNTERS, "best_step": 30, "step": 30} and checkpoints.steps() == [20, 30]
 
 
-def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
+def test_error_if_all_checkpoints_are_corrupt(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     _damaged(tmp_path / "000000010", "a flipped bit")
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
             checkpoints.restore()
 
 
-def test_a_failure_to_read_that_is_not_damage_ends_the_run(state, tmp_path):
+def test_read_error_is_not_treated_as_corruption(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     checkpoints._engine.restore = lambda path: _raise(OSError("503 service unavailable"))
     with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\).*Nothing was.*Received: "):
@@ -135,7 +135,7 @@ def _raise(error):
     raise error
 
 
-def test_a_checkpoint_of_another_model_is_not_called_corrupt(state, tiny, tmp_path):
+def test_rejects_checkpoint_of_other_model(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     other = tiny.new_state(tiny.strategy_of(1), averaged=True, num_layers=2)
     with pytest.raises(ValueError, match="The checkpoint must match the model"):
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_another_model_is_not_called_corrupt(state, tiny, tmp_pa
 
 
 @pytest.mark.parametrize("changes", [{"optimizer": "adamw"}, {"averaged": True}])
-def test_slots_or_averages_that_are_not_saved_are_named(changes, tiny, tmp_path):
+def test_error_names_missing_slots_or_averages(changes, tiny, tmp_path):
     _saved(tmp_path, tiny.new_state(tiny.strategy_of(1)), 10)
     other = tiny.new_state(tiny.strategy_of(1), **changes)
     with pytest.raises(
@@ -153,15 +153,15 @@ def test_slots_or_averages_that_are_not_saved_are_named(changes, tiny, tmp_path)
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 
 
-def test_an_unscaled_run_resumes_with_loss_scaling(state, tiny, tmp_path):
+def test_run_without_loss_scale_resumes_with_it(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
     assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10
-    assert _is_at(scaled, 10) and scaled.variables.scaling[0].numpy() == 2.0**15
+    assert _is_filled_with(scaled, 10) and scaled.variables.scaling[0].numpy() == 2.0**15
 
 
 class Hosts:
-    """Engines of two hosts, each in its own thread; `gather_hosts` waits for both."""
+    """Simulates two hosts with one thread per engine. `gather_hosts` waits for both."""
 
     def __init__(self, *engines):
         self._barrier, self._rows = threading.Barrier(2, timeout=60), {}
@@ -177,7 +177,7 @@ class Hosts:
 
 
 def _restored_on_two_hosts(tiny, folders):
-    """The counters or the error of each host, and their states."""
+    """Returns the counters or error message of each host, and the states."""
     states = [tiny.new_state(tiny.strategy_of(1), averaged=True) for _ in folders]
     engines = [_engine(state, host_index=index) for index, state in enumerate(states)]
     Hosts(*engines)
@@ -194,35 +194,35 @@ def _restored_on_two_hosts(tiny, folders):
 
 
 def test_hosts_follow_process_0_to_an_older_checkpoint(state, tiny, tmp_path):
-    """Process 0 finds 20 corrupt or missing; the other host could read it, but must not."""
+    """Step 20 is missing on process 0. The other host can read it but must not."""
     _saved(tmp_path / "a", state, 10)
     _saved(tmp_path / "b", state, 10, 20)
     counters, states = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
-    assert [c["step"] for c in counters] == [10, 10] and all(_is_at(s, 10) for s in states)
+    assert [c["step"] for c in counters] == [10, 10] and all(_is_filled_with(s, 10) for s in states)
 
 
-def test_a_host_without_the_shared_checkpoint_fails(state, tiny, tmp_path):
+def test_host_without_shared_checkpoint_fails(state, tiny, tmp_path):
     _saved(tmp_path / "a", state, 10, 20)
     _saved(tmp_path / "b", state, 10)
-    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
-    assert chief["step"] == 20 and "does not contain the counters of step 20" in other
-    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
-    assert chief == other == {}  # process 0 starts from the first step, and so do all others
+    ((first, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
+    assert first["step"] == 20 and "does not contain the counters of step 20" in other
+    ((first, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
+    assert first == other == {}  # process 0 starts from scratch, so every host does
 
 
-def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
+def test_full_disk_keeps_previous_checkpoint(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow larger
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # maximum file size
         with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier checkpoints are intact. Free disk space"):
             _saved(tmp_path, state, 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoints.steps() == [10] and checkpoints.restore()["step"] == 10 and _is_at(state, 10)
+    assert checkpoints.steps() == [10] and checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
 
 
-def test_weights_that_are_not_finite_are_not_saved(state, tmp_path):
+def test_nonfinite_weights_are_not_saved(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     state.model.get_layer("head").bias.assign([np.inf, 0, 0])
     with pytest.raises(Diverged, match="The weights are not finite and were not saved.*Received: weights/.*/head/bias"):
@@ -230,13 +230,13 @@ def test_weights_that_are_not_finite_are_not_saved(state, tmp_path):
     assert checkpoints.steps() == [10]
 
 
-def test_only_process_0_leaves_files(state, tmp_path):
+def test_only_process_0_writes_files(state, tmp_path):
     _saved(tmp_path / "checkpoints", state, 10, host_index=1)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.full
-def test_a_state_of_two_replicas_comes_back_on_one(tiny, tmp_path):
+def test_two_replica_state_restores_on_one(tiny, tmp_path):
     state, *_ = tiny.train(2, options={"ema_decay": 0.5}, optimizer="adamw")
     saved = {v.path: v.numpy() for v in state.model.trainable_variables}
     CheckpointManager(tmp_path, _engine(state, tiny.strategy_of(2))).save(5, COUNTERS)

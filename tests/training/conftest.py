@@ -1,4 +1,4 @@
-"""Training steps on logical CPU devices, with a tiny model and tiny data."""
+"""Helpers that train a tiny model on tiny data on logical CPU devices."""
 
 import functools
 import types
@@ -21,10 +21,10 @@ CLASSES = 3
 
 @functools.cache
 def strategy_of(replicas):
-    """The default strategy, or one over several of this machine's logical devices."""
+    """Returns the default strategy, or a mirrored strategy over several logical devices."""
     if replicas == 1:
         return tf.distribute.get_strategy()
-    # Collective operations, tested with two workers, allow only one number of replicas per process.
+    # TensorFlow's collective operations allow only one number of replicas per process.
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)], tf.distribute.ReductionToOneDevice())
 
 
@@ -39,7 +39,7 @@ def input_of(train=23, test=11, **options):
 
 
 def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False, remat=False, policy=None, **model):
-    """The same numbers for every strategy."""
+    """Returns a `State` with the same initial weights for every strategy."""
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy or "float32")
     with strategy.scope():
@@ -77,6 +77,6 @@ def weights_of(state):
 
 @pytest.fixture(scope="session")
 def tiny():
-    """The functions above."""
+    """Returns the functions above as a namespace."""
     functions = (strategy_of, source_of, input_of, new_state, classification, train, weights_of)
     return types.SimpleNamespace(**{function.__name__: function for function in functions}, batch=BATCH)

@@ -14,7 +14,7 @@ def _values(*steps):
     return {"loss": (1 / steps).astype("float32"), "grad_norm": (steps / 3).astype("float32")}
 
 
-def test_every_digit_comes_back(tmp_path):
+def test_metrics_round_trip_exactly(tmp_path):
     log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     log.append(1, _values(1, 2, 3))
     log.append(4, {"loss": [0.1], "grad_norm": [float("nan")]})
@@ -26,7 +26,7 @@ def test_every_digit_comes_back(tmp_path):
     assert (tmp_path / "metrics.csv").read_text().startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
 
 
-def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
+def test_local_rows_are_written_immediately(tmp_path):
     log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     log.append(1, _values(1, 2))
     assert len(read_metrics(tmp_path / "metrics.csv")["step"]) == 2
@@ -37,7 +37,7 @@ def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
     ["", "6,0.1", "6,0.16666667163372,1.0\n", "\0\0\0\0\n2,0.5,0.5\n"],
     ids=["whole", "half a line", "one more", "no row"],
 )
-def test_a_resumed_run_writes_no_step_twice(end, tmp_path):
+def test_resumed_run_has_no_duplicate_steps(end, tmp_path):
     path = tmp_path / "metrics.csv"
     uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsTable(path, COLUMNS)
     killed.append(1, _values(1, 2, 3, 4, 5))
@@ -51,20 +51,20 @@ def test_a_resumed_run_writes_no_step_twice(end, tmp_path):
 
 
 @pytest.mark.parametrize("line", ["\0\0\0\0", "2,0.5", "1,0.5,0.5", "\u00b2,0.5,0.5"])
-def test_a_line_that_is_not_a_row_is_left_out(line, tmp_path):
+def test_malformed_rows_are_dropped(line, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text(f"step,loss,grad_norm\n1,0.5,0.5\n{line}\n3,0.25,0.5\n4,0.25,0.5\n")
     MetricsTable(path, COLUMNS, step=3)
     assert read_metrics(path)["step"].tolist() == [1, 3]
 
 
-def test_a_new_run_starts_a_new_table(tmp_path):
+def test_new_run_overwrites_table(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,loss,grad_norm\n1,0.5,0.5\n")
     MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     assert read_metrics(tmp_path / "metrics.csv")["loss"].shape == (0,)
 
 
-def test_a_remote_table_works_as_a_local_one():
+def test_remote_table_round_trips():
     tf.io.gfile.makedirs("ram://run")
     for step in (0, 2):
         log = MetricsTable("ram://run/metrics.csv", COLUMNS, step)
@@ -73,21 +73,21 @@ def test_a_remote_table_works_as_a_local_one():
     np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
 
 
-def test_a_remote_table_is_written_on_flush():
+def test_remote_table_is_written_on_flush():
     tf.io.gfile.makedirs("ram://flushed")
     table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
     for step in (1, 2):
         table.append(step, _values(step))
-    assert not read_metrics("ram://flushed/metrics.csv")["step"].size  # an object store would rewrite the whole file
+    assert not read_metrics("ram://flushed/metrics.csv")["step"].size  # object stores cannot append
     table.flush()
     np.testing.assert_array_equal(read_metrics("ram://flushed/metrics.csv")["step"], [1, 2])
 
 
-def test_a_full_disk_is_a_one_line_error(tmp_path):
+def test_full_disk_is_a_one_line_error(tmp_path):
     table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may grow larger
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # maximum file size
         with pytest.raises(
             ValueError, match="The metrics cannot be written .*Free disk space .*Received: .*metrics.csv"
         ):
@@ -97,13 +97,13 @@ def test_a_full_disk_is_a_one_line_error(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00step", b"step,loss,grad_norm\n1,a,b\n"])
-def test_a_damaged_table_is_named(content, tmp_path):
+def test_error_names_damaged_table(content, tmp_path):
     (tmp_path / "metrics.csv").write_bytes(content)
     with pytest.raises(ValueError, match="The table of metrics is missing or damaged .*Received: path=.*metrics.csv"):
         read_metrics(tmp_path / "metrics.csv")
 
 
-def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
+def test_rejects_table_with_other_columns(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n")
     with pytest.raises(ValueError, match="must be step,loss,grad_norm. Received: step,loss in "):
@@ -118,15 +118,15 @@ def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     write_evaluation(path, 5, {"loss": 0.5, "knn/accuracy": 0.25})
     write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
-    write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # resumed from step 5; in any order
-    write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})  # a run may change its evaluators
+    write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # resumed from step 5, columns in another order
+    write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})  # the run changed its evaluators
     assert path.read_text() == (
         "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
     )
     assert np.isnan(read_metrics(path)["top1/accuracy"]).tolist() == [True, True, False]
 
 
-def test_tensorboard_gets_the_numbers(tmp_path):
+def test_scalars_are_written_to_tensorboard(tmp_path):
     scalars = Scalars(tmp_path)
     scalars.write(5, {"train/loss": 0.25, "train/accuracy": np.float32(0.5)})
     scalars.write(7, {"train/loss": 0.125})

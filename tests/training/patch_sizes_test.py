@@ -1,4 +1,4 @@
-"""Training one model at several patch sizes, by the engine of the backend."""
+"""Training one model at several patch sizes, with the engine of the current backend."""
 
 import collections
 
@@ -56,7 +56,7 @@ def _weights(engine):
 
 
 @pytest.mark.one_backend
-def test_a_size_is_drawn_from_seed_and_step():
+def test_size_depends_on_seed_and_step():
     draws = {seed: [patch_size_of_step(_config(seed=seed), step) for step in range(300)] for seed in (0, 1)}
     assert draws[0] != draws[1]
     assert draws[0][7] == patch_size_of_step(_config(), 7)
@@ -65,7 +65,7 @@ def test_a_size_is_drawn_from_seed_and_step():
     assert patch_size_of_step(_config(patch_sizes=()), 7) is None
 
 
-def test_the_loss_of_a_step_is_that_of_its_size(tmp_path):
+def test_step_loss_matches_model_at_drawn_size(tmp_path):
     config = _config(model={**MODEL, "dropout": 0.0}, seed=1, patch_sizes=(2, 8), accumulate_steps=1, ema_decay=0.0)
     engine, inputs = _engine(config)
     task, seen = tasks.get(config), set()
@@ -74,7 +74,7 @@ def test_the_loss_of_a_step_is_that_of_its_size(tmp_path):
         size = patch_size_of_step(config, step)
         model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
         losses, _ = task.losses_and_metrics(model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch])
-        before = _weights(engine)[:2]  # of patches and positions, at patch size 4
+        before = _weights(engine)[:2]  # patch and position embeddings at patch size 4
         (row,) = _rows(engine, [step])
         np.testing.assert_allclose(row["loss"], np.mean(keras.ops.convert_to_numpy(losses)), rtol=1e-5)
         assert all(np.abs(new - old).mean() > 1e-3 for new, old in zip(_weights(engine), before))
@@ -83,7 +83,7 @@ def test_the_loss_of_a_step_is_that_of_its_size(tmp_path):
 
 
 @pytest.mark.full
-def test_a_restored_run_is_bit_exact(tmp_path):
+def test_resume_is_bit_exact(tmp_path):
     whole, _ = _engine(_config())
     rows = _rows(whole, range(3))
     whole.save(f"{tmp_path}/state")
@@ -96,7 +96,7 @@ def test_a_restored_run_is_bit_exact(tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_is_evaluated_at_every_size(tmp_path):
+def test_evaluates_at_every_size(tmp_path):
     config = _config(best_metric="patch2/accuracy", total_steps=4)
     result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
     accuracy = {size: result.metrics[f"test/patch{size}/accuracy"] for size in SIZES}
@@ -132,7 +132,7 @@ def test_a_run_is_evaluated_at_every_size(tmp_path):
         ({"best_metric": "patch16/accuracy"}, "`best_metric` must be one of .*patch8/accuracy"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_first_step(changes, message, tmp_path):
+def test_rejects_invalid_config_before_first_step(changes, message, tmp_path):
     config = _config(**changes)
     with pytest.raises(ValueError, match=message) as error:
         training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)

@@ -20,21 +20,21 @@ def _columns(rows):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 500])
-def test_a_curve_is_drawn_of_any_number_of_steps(rows, tmp_path):
+def test_training_curve_for_any_number_of_steps(rows, tmp_path):
     columns = _columns(rows)
     evaluations = {"step": columns["step"][::100], "accuracy": columns["accuracy"][::100]}
     plots.training_curve(tmp_path / "curve.png", columns, evaluations)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_curve_plots_bad_examples_only_if_any(tmp_path, monkeypatch):
+def test_training_curve_shows_bad_examples_only_if_any(tmp_path, monkeypatch):
     titles = []
 
-    class Noting(plots.figure_class()):
+    class Recorder(plots.figure_class()):
         def savefig(self, *args, **kwargs):
             titles.append([axes.get_title() for axes in self.axes if axes.get_title()])
 
-    monkeypatch.setattr(plots, "figure_class", lambda: Noting)
+    monkeypatch.setattr(plots, "figure_class", lambda: Recorder)
     for bad in ([0, 0], [0, 1]):
         plots.training_curve(tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad})
     assert titles == [["loss"], ["loss", "bad examples"]]

@@ -1,4 +1,4 @@
-"""Signals that stop a run, and those that end it at once."""
+"""Signals that stop a run after a step, and signals that interrupt it at once."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from keras_vit.training.preemption import Preempted, catch_stop_signals, raise_o
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_a_signal_is_noted_and_its_handler_comes_back(name):
+def test_signal_is_recorded_and_handler_restored(name):
     number = getattr(signal, name)
-    handler = signal.default_int_handler  # any: these tests may themselves run under `nohup`
+    handler = signal.default_int_handler  # the tests may run under `nohup`
     before = signal.signal(number, handler)
     try:
         with catch_stop_signals() as request:
@@ -23,16 +23,16 @@ def test_a_signal_is_noted_and_its_handler_comes_back(name):
         signal.signal(number, before)
 
 
-def test_a_second_ctrl_c_ends_at_once():
+def test_sigint_after_first_signal_interrupts():
     with pytest.raises(KeyboardInterrupt), catch_stop_signals() as request:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # machines repeat the signal
+        os.kill(os.getpid(), signal.SIGTERM)  # preempted machines repeat the signal
         assert request.signal == "SIGTERM"
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # like `nohup`
     try:
         with catch_stop_signals() as request:
             os.kill(os.getpid(), signal.SIGHUP)
@@ -42,7 +42,7 @@ def test_ignored_signals_stay_ignored():
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_a_signal_during_the_export_is_a_stop(name):
+def test_signal_during_export_raises_preempted(name):
     number = getattr(signal, name)
     before = signal.signal(number, signal.default_int_handler)
     try:

@@ -21,13 +21,13 @@ def _line(metrics, devices=1, input_wait=0.0):
     return line
 
 
-def test_a_line_gives_the_metrics_speed_memory_and_time_left():
+def test_line_has_metrics_speed_memory_and_time_left():
     assert _line({"loss": 0.25, "accuracy": 0.9876}) == (
         "step  200/1000  loss 0.2500  accuracy  98.8 %  gradient 1.5  memory 1.2 GB  400 images/s  0:16 left"
     )
 
 
-def test_a_line_has_metrics_input_wait_and_device_speed():
+def test_line_has_input_wait_and_speed_per_device():
     assert _line({"distance": 0.5}, devices=4, input_wait=0.4) == (
         "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  waiting for input 10 %  400 images/s\n"
         "    (100 per device)  0:16 left"
@@ -37,15 +37,15 @@ def test_a_line_has_metrics_input_wait_and_device_speed():
     )
 
 
-def test_a_line_fits_its_screen_whatever_the_metrics():
+def test_long_lines_wrap_at_100_characters():
     many = _line({f"metric_{i}": 0.5 for i in range(9)}, devices=4, input_wait=0.4)
     assert max(map(len, many.splitlines())) <= 100 and many.count("0.5000") == 9 and many.endswith("0:16 left")
     assert wrap("  model: " + "x=1 " * 40).splitlines()[1].startswith("      x=1")
     path = "/a/long-path" * 10
-    assert wrap(f"exported to {path}").splitlines()[-1].strip() == path  # it can be copied
+    assert wrap(f"exported to {path}").splitlines()[-1].strip() == path  # paths are not split, so users can copy them
 
 
-def test_the_time_to_the_first_step_is_printed_once():
+def test_startup_time_is_printed_once():
     lines, times = [], iter([12.0, 15.5, 20.0])
     progress = Progress(1000, 8, 1, lines.append, clock=lambda: next(times), start=10.0)
     progress.begin()
@@ -54,12 +54,12 @@ def test_the_time_to_the_first_step_is_printed_once():
     assert lines == ["training began after 5.5 s; the first 20 steps took 4.5 s, including compilation"]
 
 
-def test_times_and_metrics_are_for_people():
+def test_times_and_metrics_are_human_readable():
     assert [format_seconds(s) for s in (0, 59.6, 61, 3599, 3725)] == ["0:00", "1:00", "1:01", "59:59", "1:02:05"]
     assert format_metrics({"loss": 1 / 3, "top5_accuracy": 0.98765}) == "loss 0.3333, top5_accuracy 98.77 %"
 
 
-def test_classes_and_their_examples_are_counted():
+def test_class_summary_counts_examples():
     labels = np.array([0, 1, 1, 2, 2, 2])
     train = data.arrays(np.zeros((6, 2, 2, 3), np.uint8), labels, ["cat", "dog", "owl"])
     inputs = data.InputPipeline(train, data.subset(train, [0, 5]), {}, batch_size=2, seed=0, max_bad_share=0)

@@ -1,4 +1,4 @@
-"""A killed and restarted run is bit for bit the same as an uninterrupted one."""
+"""A killed and resumed run is bit-exact with an uninterrupted run."""
 
 import importlib.util
 import json
@@ -36,7 +36,7 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Uninterrupted runs, one of each kind: `(workdir, RunResult)`, and a copy of the workdir after step 5."""
+    """Returns the workdir and `RunResult` of an uninterrupted run of a kind, and a copy of the workdir at step 5."""
     results = {}
 
     def run(kind):
@@ -49,7 +49,7 @@ def whole(tmp_path_factory):
     return run
 
 
-def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
+def _assert_resumes_bit_exactly(workdir, kind, step, whole):
     lines = []
     result = small_run.start(kind, workdir, write=lines.append)
     assert f"resuming from step {step}, {workdir}/checkpoints/00000000{step}" in lines
@@ -71,17 +71,17 @@ def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
         pytest.param("mirrored", "after step 5", 5, marks=pytest.mark.slow),
     ],
 )
-def test_resume_after_kill_9_is_bit_exact(kind, moment, step, whole, scripts, tmp_path):
+def test_resume_after_sigkill_is_bit_exact(kind, moment, step, whole, scripts, tmp_path):
     died = scripts.run(SCRIPT, kind, tmp_path, moment)
     assert died.returncode == -9, died.stderr
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
-    _assert_it_ends_as_the_whole_run(tmp_path, kind, step, whole)
+    _assert_resumes_bit_exactly(tmp_path, kind, step, whole)
 
 
 def test_resume_of_two_replicas_is_bit_exact(whole):
     _, _, copy = whole("mirrored")
     assert finished_steps(copy / "checkpoints") == [4, 5]
-    _assert_it_ends_as_the_whole_run(copy, "mirrored", 5, whole)
+    _assert_resumes_bit_exactly(copy, "mirrored", 5, whole)
 
 
 def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
@@ -99,7 +99,7 @@ def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
     assert _files(tmp_path) == _files(whole("alone")[0])
 
 
-def test_a_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
+def test_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
     calls = []
 
     def evaluate(model, inputs, engine):
@@ -117,15 +117,15 @@ def test_a_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
     with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 5 and saved"):
         small_run.start("alone", tmp_path, write=lambda line: None, **toy)
     small_run.start("alone", tmp_path, write=lambda line: None, **toy)
-    assert len(calls) == 4  # the failed one, steps 5 and 10, and the last one
+    assert len(calls) == 4  # the failed call, steps 5 and 10, and the final evaluation
     expected = _files(whole("alone")[0])
     assert (tmp_path / "metrics.csv").read_text() == expected["metrics.csv"]
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()
-    assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()  # without the toy's
+    assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()  # without `toy`
 
 
 def _workers(scripts, workdir, moment="", copy=""):
-    """Two processes that train together; the first one, which writes lines, may kill itself or copy the workdir."""
+    """Starts two workers. Only process 0 writes lines, so only it kills itself or copies the workdir at `moment`."""
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -148,7 +148,7 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
         shutil.rmtree(tmp_path / "stopped")
         processes = _workers(scripts, tmp_path / "stopped", moment)
         ended = [processes[0].wait()]
-        os.kill(processes[1].pid, signal.SIGKILL)  # it would notice by itself, after a while
+        os.kill(processes[1].pid, signal.SIGKILL)  # it would also exit by itself after a timeout
         ended.append(processes[1].wait())
         assert [process.returncode for process in ended] == [-9, -9], ended
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]

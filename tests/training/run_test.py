@@ -1,4 +1,4 @@
-"""Whole runs of a few steps."""
+"""Runs of a few steps, and their errors."""
 
 import dataclasses
 import importlib
@@ -21,7 +21,7 @@ from keras_vit import data, tasks, training
 from keras_vit.training.loop import Counters, _count_bad, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
-training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is the function
+training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is a function
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
@@ -35,7 +35,7 @@ def _start(workdir, **changes):
         return str(error), lines
 
 
-def test_a_nonfinite_loss_stops_with_its_step_and_layer(tmp_path):
+def test_nonfinite_loss_error_names_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
     assert error.startswith(
@@ -49,7 +49,7 @@ def test_a_nonfinite_loss_stops_with_its_step_and_layer(tmp_path):
 
 
 @pytest.mark.full
-def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
+def test_fine_tuning_uses_normalization_of_weights(tmp_path):
     sizes = small_run.MODEL
     preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 60))
     source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
@@ -68,7 +68,7 @@ def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
 
 
 @pytest.mark.full
-def test_fine_tuning_starts_with_a_zero_head_and_traces(tmp_path):
+def test_fine_tuning_starts_with_zero_head_and_profiles(tmp_path):
     sizes = small_run.MODEL
     source = keras_vit.VisionTransformer(classes=7, **sizes)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
@@ -93,7 +93,7 @@ def test_fine_tuning_starts_with_a_zero_head_and_traces(tmp_path):
     assert any("GFLOPs per image, forward pass" in line for line in lines)
 
 
-def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
+def test_out_of_memory_error_suggests_three_settings(monkeypatch):
     def steps(*_, **__):
         def fail(*_):
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nmore")
@@ -101,7 +101,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         return fail
 
     monkeypatch.setattr(tensorflow_engine, "make_train_steps", steps)
-    error, _ = _start("ram://run_test/full")  # any of TensorFlow's file systems works
+    error, _ = _start("ram://run_test/full")  # also tests a remote workdir
     assert tf.io.gfile.exists("ram://run_test/full/metrics.csv")
     for setting in ("accumulate_steps=8", "remat=True", "precision='mixed_bfloat16'"):
         assert setting in error
@@ -128,13 +128,13 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         ),
     ],
 )
-def test_an_impossible_config_is_refused(changes, message, tmp_path):
+def test_rejects_invalid_config(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         small_run.start("alone", tmp_path, **changes)
 
 
 @pytest.mark.one_backend
-def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):
+def test_weights_are_downloaded_before_model_is_built(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.Classification, "build_model", lambda *_: pytest.fail("the model was built"))
     with pytest.raises(ConnectionError, match=r"x\.npz could not be downloaded .*Received: http://127.0.0.1:9/x.npz"):
@@ -142,7 +142,7 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 
 
 @pytest.mark.full
-def test_one_channel_weights_start_an_rgb_run(tmp_path):
+def test_rgb_run_starts_from_one_channel_weights(tmp_path):
     sizes = small_run.MODEL
     gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
     keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
@@ -155,7 +155,7 @@ def test_one_channel_weights_start_an_rgb_run(tmp_path):
     assert any('adapted embedding/kernel from 1 to 3 channels by "sum"' in line for line in lines)
 
 
-def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
+def test_global_policy_and_random_states_are_unchanged(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     random.seed(5)
     np.random.seed(5)
@@ -169,7 +169,7 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
 
 
 def _folder(path, broken):
-    """Two splits of images in two classes; the first `broken` test images cannot be decoded."""
+    """Writes 16 training and 6 test images of two classes. The first `broken` test images cannot be decoded."""
     random = np.random.default_rng(0)
     for split, count in (("train", 16), ("test", 6)):
         for i in range(count):
@@ -191,7 +191,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
         assert "At least one evaluation example must be readable" in result
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
-    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, for two evaluations
+    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once in two evaluations
     ending = "on 6 test images" if not broken else "on 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
@@ -199,18 +199,16 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
 
 
 @pytest.mark.full
-def test_too_many_unreadable_test_images_end_the_run(tmp_path):
+def test_too_many_unreadable_test_images_are_an_error(tmp_path):
     changes = _folder(tmp_path / "images", 2)
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2)
     error, _ = _start(tmp_path / "run", data=fields, **changes)
     assert "More than 20 % of 6 examples are bad" in error
 
 
-def test_an_evaluators_metric_can_choose_the_best_checkpoint(tmp_path):
-    worse_and_worse = iter([0.9, 0.5, 0.7])
-    toy = types.SimpleNamespace(
-        METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(worse_and_worse)}
-    )
+def test_evaluator_metric_can_select_best_checkpoint(tmp_path):
+    scores = iter([0.9, 0.5, 0.7])
+    toy = types.SimpleNamespace(METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(scores)})
     evaluators = {"toy": toy}
     changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)
@@ -222,7 +220,7 @@ def test_an_evaluators_metric_can_choose_the_best_checkpoint(tmp_path):
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
 
 
-def test_a_run_first_prints_the_changed_fields(tmp_path):
+def test_run_first_prints_changed_fields(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
     assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5" in first
@@ -244,13 +242,13 @@ def test_a_run_first_prints_the_changed_fields(tmp_path):
         ({"task": "detection"}, "`task` must be one of"),
     ],
 )
-def test_metrics_that_nobody_measures_are_refused(changes, message, tmp_path):
+def test_rejects_unknown_evals_metric_or_task(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         small_run.start("alone", tmp_path, **changes)
 
 
 @pytest.mark.full
-def test_a_resnet_trains_resumes_and_prints_its_cost(tmp_path):
+def test_resnet_trains_resumes_and_prints_cost(tmp_path):
     changes = {
         "architecture": "BiTResNet",
         "model": {"depth": 8},
@@ -277,8 +275,8 @@ def test_a_resnet_trains_resumes_and_prints_its_cost(tmp_path):
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
 
 
-def test_bad_examples_are_counted_over_all_hosts():
-    """4 of 100 may be bad in an epoch."""
+def test_bad_examples_are_summed_over_hosts():
+    """At most 4 of 100 examples may be bad in an epoch."""
     source = data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])
     inputs = data.InputPipeline(source, source, {}, 10, 0, 0.04)
     inputs._failures["train"].update({10: [1, 2], 12: [3]})
@@ -287,10 +285,10 @@ def test_bad_examples_are_counted_over_all_hosts():
     assert _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1] and counters.all_bad_examples == 4
     with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
         _count_bad(engine, counters, bad_examples, 12, 1)
-    assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # the next epoch
+    assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch
 
 
-def test_which_changes_a_run_can_resume_with(tmp_path):
+def test_resume_with_changed_config(tmp_path):
     def stop(line):
         if line.startswith("step  6/11"):
             raise KeyError
@@ -299,7 +297,7 @@ def test_which_changes_a_run_can_resume_with(tmp_path):
         small_run.start("alone", tmp_path, stop)
     config = small_run.config_of("alone").to_dict()
 
-    def go_on(**changes):
+    def resume(**changes):
         changed = ConfigDict({**config, **changes})
         workdir = training.Workdir(tmp_path, changed.to_dict(), change=True)
         return training.run(changed, workdir, lambda line: None)
@@ -308,18 +306,18 @@ def test_which_changes_a_run_can_resume_with(tmp_path):
     with pytest.raises(
         ValueError, match="began with 1437 training and 360 test examples.*Received: 360 training and 1437"
     ):
-        go_on(data=swapped)
+        resume(data=swapped)
     with pytest.raises(ValueError, match="`total_steps` must be at least 5, .*Received: total_steps=4"):
-        go_on(total_steps=4)
-    go_on(best_metric="accuracy")
+        resume(total_steps=4)
+    resume(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
     best = int(np.argmax(evaluations["accuracy"]))
     assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
-    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # and not a loss
+    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # not the loss
 
 
-def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
+def test_lower_loss_breaks_ties_of_best_metric():
     counters, best = Counters(), []
     for step, (accuracy, loss) in enumerate([(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, float("nan"))]):
         counters.step = step
@@ -328,26 +326,26 @@ def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
     assert best == [0, 1, 1, 3, 3]
 
 
-def test_the_last_evaluation_counts_for_the_best(tmp_path):
+def test_final_evaluation_can_be_best(tmp_path):
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     counters = json.loads((tmp_path / "checkpoints" / "000000003" / "finished").read_text())
     assert counters["best_step"] == 3 and counters["best_value"] == result.metrics["test/accuracy"]
 
 
-def test_a_batch_larger_than_the_data_is_warned_of(tmp_path):
+def test_warns_if_batch_is_larger_than_dataset(tmp_path):
     _, lines = _start(tmp_path, batch_size=1440, total_steps=1, schedule={}, eval_every_steps=0)
     assert any("a batch of 1440 images repeats" in line and "--config.batch_size" in line for line in lines)
 
 
-def test_values_that_are_not_numbers_are_never_the_best():
+def test_nan_is_never_best():
     nan = float("nan")
     assert is_better("loss", 0.1, nan) and not is_better("loss", nan, 0.1) and is_better("loss", 0.1, 0.2)
     assert is_better("accuracy", 0.2, 0.1) and not is_better("accuracy", nan, 0.1) and is_better("accuracy", 0.1, None)
 
 
 @pytest.mark.full
-def test_a_model_carries_the_preprocessing_of_its_data(tmp_path, monkeypatch):
+def test_trained_model_has_preprocessing_of_data(tmp_path, monkeypatch):
     def load(model, *_, **__):
         layer = model.get_layer("expected_images")
         layer.preprocessing = dataclasses.replace(layer.preprocessing, crop_fraction=0.5)
@@ -363,7 +361,7 @@ def test_a_model_carries_the_preprocessing_of_its_data(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     class Normalized(tasks.Classification):
-        """Some batches are not finite."""
+        """Makes some batches NaN."""
 
         def build_model(self, inputs):
             layers = [keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
@@ -384,7 +382,7 @@ def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
 @pytest.mark.parametrize(
     ("precision", "speedup", "smallest"), [("float32", 2.04, 0), ("mixed_bfloat16", 9, 0), ("float32", 9, 1e9)]
 )
-def test_a_run_says_if_bfloat16_is_faster(precision, speedup, smallest, tmp_path, monkeypatch):
+def test_run_advises_bfloat16_if_faster(precision, speedup, smallest, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise ValueError("stop before the first step")
 
@@ -397,6 +395,6 @@ def test_a_run_says_if_bfloat16_is_faster(precision, speedup, smallest, tmp_path
     assert advice == ([f"{expected}mixed_bfloat16"] if speedup == 2.04 else [])
 
 
-def test_the_speed_of_bfloat16_is_measured():
+def test_bfloat16_speedup_is_measured():
     strategy = tf.distribute.get_strategy()
     assert tensorflow_engine.TensorFlowEngine(strategy).bfloat16_speedup() > 0

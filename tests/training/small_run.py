@@ -1,10 +1,10 @@
-"""A whole run that takes seconds, for tests in this process, and as a command that kills itself.
+"""A run of a few seconds, as a function and as a command that can kill itself.
 
     python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
-With a LINE it ends by SIGKILL as soon as it writes a line that starts so, or, with a COPY, leaves there what its
-workdir is at that moment, and goes on; with "saving", it ends in the middle of its second save. One that ends well
-leaves its weights in `weights.npz`.
+With LINE, the process sends itself SIGKILL when it writes a line with this prefix. With COPY, it copies the workdir to
+COPY instead and continues. With "saving", it kills itself during its second save. A completed run writes its weights to
+`weights.npz` in the workdir.
 """
 
 import functools
@@ -21,8 +21,7 @@ from keras_vit import data, recipes, training
 from keras_vit.training import checkpoint_manager
 from keras_vit.training.tensorflow import TensorFlowEngine
 
-# One that drops and accumulates, with averages, also at two patch sizes; one over two replicas; and two processes, also
-# of a model that the devices of JAX divide among them.
+# Config changes of each kind of run.
 KINDS = {
     "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
     "patch_sizes": {"accumulate_steps": 2, "ema_decay": 0.5, "clip_norm": 1.0, "patch_sizes": (2, 4)},
@@ -38,7 +37,7 @@ MODEL = {
 
 
 def config_of(kind="alone", **changes):
-    """Epochs of 4.5 steps, checkpoints after steps 4 and 8, evaluations after 5 and 10."""
+    """Returns a config with epochs of 4.5 steps, checkpoints at steps 4 and 8 and evaluations at steps 5 and 10."""
     fields = {
         "batch_size": 320,
         "total_steps": STEPS,
@@ -55,17 +54,17 @@ def config_of(kind="alone", **changes):
 
 @functools.cache
 def mirrored():
-    # Without collective operations, since another strategy of this process may have started some.
+    # Avoid collective operations: another strategy of this process may already use them with another size.
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
 def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
-    """Runs to the end; returns the `RunResult`."""
+    """Trains to the end and returns the `RunResult`."""
     config = config_of(kind, **changes)
     if config.shard:
         from keras_vit.training.jax import state
 
-        state.MIN_SHARDED_SIZE = 1  # the model has no array that is large enough
+        state.MIN_SHARDED_SIZE = 1  # all arrays of the model are small
     engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
     workdir = training.Workdir(workdir, config.to_dict())
     return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)
@@ -76,7 +75,7 @@ def _die():
 
 
 def writer(workdir, moment, copy, write=print):
-    """Receives lines of text; copies the workdir before the first line that starts with `moment`."""
+    """Returns a `write` function that copies the workdir before the first line that starts with `moment`."""
 
     def copy_and_write(line):
         if line.startswith(moment) and not os.path.exists(copy):

@@ -1,4 +1,4 @@
-"""The update step on any backend, compared with numpy."""
+"""The update step on any backend matches NumPy."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_vit.training import update as module
 from keras_vit.training.update import TrainState, update
 
 WEIGHTS = [np.array([3.0, -1.0], "float32"), np.array([[2.0]], "float32")]
-GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # of norm 5
+GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # norm 5
 
 
 def _optimizer():
@@ -30,7 +30,7 @@ def _state(optimizer, scaling=()):
 
 
 def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
-    """`(before, after, running, metrics)`, as numpy."""
+    """Returns `(before, after, running, metrics)` as NumPy arrays."""
     optimizer = _optimizer()
     before = _state(optimizer, scaling)
     tensors = [ops.convert_to_tensor(gradient) for gradient in gradients]
@@ -49,30 +49,30 @@ def _same(before, after, fields):
 STATE = ("weights", "statistics", "slots", "averages")
 
 
-def test_a_step_clips_updates_and_averages():
+def test_step_clips_updates_and_averages():
     _, after, running, metrics = _update(clip_norm=2.5, ema_decay=0.75)
     expected = [weight - 0.5 * (gradient / 2) for weight, gradient in zip(WEIGHTS, GRADIENTS)]
     for weight, new, average, old in zip(after["weights"], expected, after["averages"], WEIGHTS):
         np.testing.assert_allclose(weight, new, rtol=1e-6)
         np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-6)
     assert running and after["statistics"] == [8.0]
-    np.testing.assert_allclose(metrics, [2.0, 0.25, 5.0, 0.5])  # the norm before clipping, and the rate
+    np.testing.assert_allclose(metrics, [2.0, 0.25, 5.0, 0.5])  # loss, accuracy, norm before clipping, learning rate
 
 
 @pytest.mark.parametrize("bad", [{"loss": np.nan}, {"gradients": [GRADIENTS[0] + np.inf, GRADIENTS[1]]}])
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_step_that_is_not_finite_changes_nothing(bad, skip):
+def test_nonfinite_step_changes_nothing(bad, skip):
     before, after, running, _ = _update(**bad, clip_norm=1.0, ema_decay=0.5, skip_nonfinite=skip)
     assert _same(before, after, STATE) and running == skip
 
 
-def test_a_call_that_has_ended_changes_nothing():
+def test_stopped_call_changes_nothing():
     scaling = (np.float32(8), np.int32(1))
     before, after, running, _ = _update(running=False, scaling=scaling, ema_decay=0.5)
     assert _same(before, after, (*STATE, "scaling")) and not running
 
 
-def test_the_loss_scale_is_divided_out_and_follows_the_steps(monkeypatch):
+def test_loss_scale_is_divided_out_and_adapts(monkeypatch):
     monkeypatch.setattr(module, "LOSS_SCALE_GROWTH_STEPS", 2)
     scaled = [4 * gradient for gradient in GRADIENTS]
     _, after, running, metrics = _update(scaled, scaling=(np.float32(4), np.int32(1)))
@@ -81,4 +81,4 @@ def test_the_loss_scale_is_divided_out_and_follows_the_steps(monkeypatch):
     before, after, running, _ = _update(overflow, scaling=(np.float32(4), np.int32(1)))
     assert _same(before, after, STATE) and running and after["scaling"] == [2.0, 0]
     _, after, running, _ = _update(overflow, scaling=(np.float32(1), np.int32(0)))
-    assert not running  # the scale cannot become any smaller
+    assert not running  # the scale is at its minimum

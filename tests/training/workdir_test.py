@@ -13,9 +13,9 @@ from keras_vit.training.workdir import workdir_lock
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
 
-def test_a_workdir_belongs_to_its_config(tmp_path):
+def test_workdir_rejects_other_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
-    assert not list(tmp_path.iterdir())  # a refused run leaves the workdir to others
+    assert not list(tmp_path.iterdir())  # only claim() writes files
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     for checkpoints, advice in ((False, "or delete this one"), (True, "by passing --change")):
@@ -29,7 +29,7 @@ def test_a_workdir_belongs_to_its_config(tmp_path):
     assert json.loads((tmp_path / "a" / "run" / "config.json").read_text())["model.input_shape"] == [8, 8, 3]
 
 
-def test_results_are_there_once_they_are_written(tmp_path):
+def test_results_round_trip(tmp_path):
     workdir = Workdir(tmp_path, CONFIG)
     workdir.claim()
     assert workdir.results() is None
@@ -38,7 +38,7 @@ def test_results_are_there_once_they_are_written(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["command.json", "config.json", "results.json"]
 
 
-def test_results_that_are_not_finite_are_valid_json(tmp_path):
+def test_nonfinite_results_are_valid_json(tmp_path):
     Workdir(tmp_path, CONFIG).write_results({"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf})
     text = (tmp_path / "results.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
@@ -46,7 +46,7 @@ def test_results_that_are_not_finite_are_valid_json(tmp_path):
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
 
 
-def test_a_field_that_is_newer_than_the_run_has_its_default(tmp_path):
+def test_fields_newer_than_the_run_have_defaults(tmp_path):
     full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
     Workdir(tmp_path, full).claim()
     stored = json.loads((tmp_path / "config.json").read_text())
@@ -58,7 +58,7 @@ def test_a_field_that_is_newer_than_the_run_has_its_default(tmp_path):
         Workdir(tmp_path, {**full, "skip_nonfinite": True})
 
 
-def test_leftovers_of_a_killed_run_are_removed(tmp_path):
+def test_leftovers_of_killed_run_are_removed(tmp_path):
     (tmp_path / "export" / "partial-abc_1234").mkdir(parents=True)
     (tmp_path / "export" / "1").mkdir()
     (tmp_path / "results.0123456789ab.part.json").write_text("{")
@@ -68,7 +68,7 @@ def test_leftovers_of_a_killed_run_are_removed(tmp_path):
     assert names == {"export", "export/1", "lock", "mine.part.json"}
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+def test_rejects_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be a writable folder. Received: workdir=.*/file/run"):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "results.json", "changes.json"])
 @pytest.mark.parametrize("content", ["", '{"seed": 0', "\x00\x00"])
-def test_a_damaged_file_is_named(name, content, tmp_path):
+def test_error_names_damaged_file(name, content, tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f"must .*Received: .*{name}"):
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_named(name, content, tmp_path):
         workdir.claim()
 
 
-def test_free_fields_may_change_and_are_recorded(tmp_path):
+def test_machine_fields_may_change_and_are_recorded(tmp_path):
     Workdir(tmp_path, {**CONFIG, "tpu_address": "a", "data": {"threads": 0}}).claim()
     (tmp_path / "checkpoints" / "000000040").mkdir(parents=True)
     (tmp_path / "checkpoints" / "000000040" / "finished").write_text("{}")
@@ -98,16 +98,16 @@ def test_free_fields_may_change_and_are_recorded(tmp_path):
 @pytest.mark.parametrize(
     ("name", "before", "now"), [("optimizer.name", "sgd", "adamw"), ("ema_decay", 0.0, 0.9), ("ema_decay", 0.9, 0.0)]
 )
-def test_state_that_checkpoints_lack_cannot_be_added(name, before, now, tmp_path):
+def test_rejects_changes_that_add_state(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
-    if now == 0.0:  # averages can be dropped
+    if now == 0.0:  # dropping the averages is allowed
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
         return
     with pytest.raises(ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
 
 
-def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
+def test_other_changes_need_flag_and_unfinished_run(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
     with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):
@@ -131,7 +131,7 @@ with workdir_lock(sys.argv[1]):
 
 
 @pytest.mark.full
-def test_a_workdir_is_locked_by_a_live_run_only(tmp_path):
+def test_workdir_is_locked_only_by_live_run(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -147,20 +147,20 @@ def test_a_workdir_is_locked_by_a_live_run_only(tmp_path):
         pass
 
 
-def test_a_remote_workdir_is_not_locked():
+def test_remote_workdir_is_not_locked():
     files.make_dirs("ram://lock_test/run")
     with workdir_lock("ram://lock_test/run"), workdir_lock("ram://lock_test/run"):
         assert not files.exists("ram://lock_test/run/lock")
 
 
-def test_the_last_command_the_seed_and_the_versions_are_written(tmp_path):
+def test_command_seed_and_versions_are_recorded(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     written = json.loads((tmp_path / "command.json").read_text())
     assert written["command"] == sys.argv and written["seed"] == 0
     assert written["versions"]["keras"] == keras.__version__
 
 
-def test_a_remote_workdir_works_as_a_local_one():
+def test_remote_workdir():
     workdir = Workdir("ram://workdir_test/run/", CONFIG)
     workdir.claim()
     workdir.write_results({"test/accuracy": 0.5})
@@ -170,7 +170,7 @@ def test_a_remote_workdir_works_as_a_local_one():
         Workdir("ram://workdir_test/run", {**CONFIG, "seed": 1})
 
 
-def test_of_several_workers_the_first_one_writes(tmp_path, monkeypatch):
+def test_only_process_0_writes(tmp_path, monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
     workdir = Workdir(tmp_path, CONFIG)

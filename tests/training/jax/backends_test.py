@@ -1,4 +1,4 @@
-"""One config on two backends: the same numbers, and a workdir that moves between them."""
+"""One config gives the same results on both backends, and a workdir can move between them."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
 _MODEL = {**small_run.MODEL, "dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
-# Twenty steps, with clipping, averages and two micro-batches.
+# 20 steps with clipping, EMA and two micro-batches.
 _CHANGES = {
     "model": _MODEL, "total_steps": 20, "checkpoint_every_steps": 10, "eval_every_steps": 10, "clip_norm": 0.2,
     "schedule": {"base": 1e-3, "warmup_steps": 2}, "strategy": "default", "steps_per_call": 5,
@@ -53,9 +53,9 @@ def _on_jax(workdir, changes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The same run on both: `{backend: (workdir, its lines and metrics)}`.
+    """Returns `{name: (workdir, lines and metrics)}` of the same run on both backends.
 
-    And, as "begun on" the one, half of it there and half on the other.
+    "begun on BACKEND" is a run whose first half ran on BACKEND and whose second half ran on the other backend.
     """
     folder = tmp_path_factory.mktemp("runs")
     source = keras_vit.VisionTransformer(classes=7, **_MODEL)
@@ -80,14 +80,14 @@ def _assert_same_metrics(ours, theirs, rtol=1e-5):
         ours_, theirs_ = (training.read_metrics(workdir / name) for workdir in (ours, theirs))
         assert list(ours_) == list(theirs_) and len(ours_["step"]) > 0
         for column, values in ours_.items():
-            # Adam turns the rounding errors of zero gradients into steps, which change the norm by 1e-5 to 2.2e-5
-            # was seen of the same two runs, by the threads of the machine.
+            # Adam turns the rounding errors of zero gradients into steps. Depending on the threads, this changes the
+            # norm by up to 2.2e-5.
             tolerance = 5 * rtol if column == "grad_norm" else rtol
             np.testing.assert_allclose(values, theirs_[column], rtol=tolerance, atol=1e-7, err_msg=f"{name}: {column}")
 
 
 def _assert_same_weights(ours, theirs):
-    """Compares the numbers of the last checkpoints, whichever backend wrote them."""
+    """Compares the arrays of the last checkpoints."""
     arrays = [_arrays(workdir / "checkpoints" / "000000020" / "state") for workdir in (ours, theirs)]
     assert len(arrays[0]) == len(arrays[1]) > 90
     for name, array in arrays[0].items():
@@ -101,7 +101,7 @@ def _arrays(path):
         return {name: array for name, array in file.items() if "seed" not in name}
 
 
-def test_twenty_steps_are_those_of_tensorflow(runs):
+def test_twenty_steps_match_tensorflow(runs):
     (ours, our_result), (theirs, their_result) = (runs[backend] for backend in ("jax", "tensorflow"))
     assert any(line.startswith("JAX on 1 x cpu: 1 x 320 images per step") for line in our_result["lines"])
     metrics = training.read_metrics(ours / "metrics.csv")
@@ -113,7 +113,7 @@ def test_twenty_steps_are_those_of_tensorflow(runs):
 
 
 @pytest.mark.parametrize("begun_on", ["tensorflow", "jax"])
-def test_a_workdir_resumes_on_the_other_backend(begun_on, runs):
+def test_workdir_resumes_on_other_backend(begun_on, runs):
     source, _ = runs[begun_on]
     workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"

@@ -12,7 +12,7 @@ COUNTERS = {"step": 3, "skipped_steps": 0, "train_seconds": 0.1, "best_step": -1
 
 @pytest.fixture(scope="module")
 def engines(tiny, jax_engines):
-    """Engines of one config by number of devices and sharding; each trained for a different number of steps."""
+    """Returns engines by number of devices and sharding. Each has trained for a different number of steps."""
     from keras_vit.training.jax import state
 
     monkeypatch = pytest.MonkeyPatch()
@@ -43,7 +43,7 @@ def _same(ours, theirs):
     ("written_by", "read_by"),
     [((1, ""), (4, "parameters")), ((4, "parameters"), (2, "optimizer")), ((2, "optimizer"), (1, ""))],
 )
-def test_any_layout_reads_any_other_exactly(written_by, read_by, engines, tmp_path):
+def test_restores_exactly_across_layouts(written_by, read_by, engines, tmp_path):
     writer, reader = engines[written_by], engines[read_by]
     expected, shardings = _numbers(writer), [array.sharding for array in reader.state.slots]
     assert not _same(_numbers(reader), expected)
@@ -71,7 +71,7 @@ def test_sharded_arrays_are_written_in_parts(engines, tmp_path):
     assert names == ["slots/0/adamw/iteration"]
 
 
-def test_a_checkpoint_needs_the_parts_of_all_hosts(tmp_path):
+def test_checkpoint_needs_files_of_all_hosts(tmp_path):
     whole = np.arange(12.0, dtype="float32").reshape(4, 3)
     path = str(tmp_path / "state")
     for host in (0, 1):
@@ -95,7 +95,7 @@ def test_a_checkpoint_needs_the_parts_of_all_hosts(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "bits", "gone"])
-def test_a_damaged_checkpoint_falls_back_to_the_previous(damage, engines, tmp_path):
+def test_corrupt_checkpoint_falls_back_to_previous(damage, engines, tmp_path):
     engine, lines = engines[1, ""], []
     checkpoints = CheckpointManager(tmp_path, engine, write=lines.append)
     checkpoints.save(3, COUNTERS)
@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(damage, engines, tmp_pa
     assert _same(_numbers(engine), expected)
 
 
-def test_a_checkpoint_of_another_model_is_refused(engines, tmp_path, tiny, jax_engines):
+def test_rejects_checkpoint_of_other_model(engines, tmp_path, tiny, jax_engines):
     keras.utils.clear_session()
     other = jax_engines.engine_of(1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines))
     other.save(str(tmp_path / "state"))
@@ -131,7 +131,7 @@ def _weights_of(mlp_dim, jax_engines):
     return jax_engines.initial_weights(mlp_dim=mlp_dim)
 
 
-def test_a_disk_that_is_full_leaves_no_file(engines, tmp_path, monkeypatch):
+def test_full_disk_leaves_no_file(engines, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 

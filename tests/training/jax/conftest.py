@@ -1,4 +1,4 @@
-"""Engines on the four virtual CPU devices of one process. These tests run where Keras' backend is JAX."""
+"""Helpers for engines on four virtual CPU devices. These tests need the JAX backend."""
 
 import functools
 import types
@@ -25,20 +25,20 @@ def config_of(model=(), **changes):
 
 @functools.cache
 def initial_weights(policy="float32", **model):
-    """The same for every engine, with a head that is not zero."""
+    """Returns the same weights for every engine, with a random head."""
     import jax
 
     from keras_vit import VisionTransformer
 
     keras.utils.set_random_seed(0)
-    with jax.default_device(jax.devices("cpu")[0]):  # as the engine, so that nothing is compiled twice
+    with jax.default_device(jax.devices("cpu")[0]):  # like the engine, to avoid compiling twice
         weights = VisionTransformer(classes=3, **{**MODEL, **model}).get_weights()
     random = np.random.default_rng(0)
     return [*weights[:-2], random.normal(size=weights[-2].shape).astype("float32"), weights[-1]]
 
 
 def engine_of(devices=1, inputs=None, model=(), weights=None, task=None, **changes):
-    """A `JaxEngine` on the first devices of this machine, built."""
+    """Builds a `JaxEngine` on the first `devices` devices."""
     import jax
     from jax.sharding import Mesh
 
@@ -60,7 +60,7 @@ def _set_weights(model, weights):
 
 
 def train(engine, steps=5, first=0, steps_per_call=None):
-    """Trains; gives the metrics `(steps, 4)` and the outputs of the last call."""
+    """Trains and returns the metrics `(steps, 4)` and the outputs of the last call."""
     rows = []
     for number in range(first, first + steps, steps_per_call or steps):
         outputs = engine.train(number, min(steps_per_call or steps, first + steps - number))
@@ -69,7 +69,7 @@ def train(engine, steps=5, first=0, steps_per_call=None):
 
 
 def arrays_of(engine):
-    """The weights and, as `average of ...`, the averages of an engine by name."""
+    """Returns the weights by path, and the averages as `average of PATH`."""
     paths = [variable.path for variable in engine.model.trainable_variables]
     averages = {f"average of {path}": np.asarray(array) for path, array in zip(paths, engine.state.averages)}
     return {path: np.asarray(array) for path, array in zip(paths, engine.state.weights)} | averages
@@ -77,6 +77,6 @@ def arrays_of(engine):
 
 @pytest.fixture(scope="session")
 def jax_engines():
-    """The functions above."""
+    """Returns the functions above as a namespace."""
     functions = (config_of, engine_of, train, arrays_of, initial_weights)
     return types.SimpleNamespace(**{function.__name__: function for function in functions})

@@ -1,4 +1,4 @@
-"""The choice of devices, and errors before anything is compiled."""
+"""Choice of devices, and errors before compilation."""
 
 import json
 import types
@@ -16,7 +16,7 @@ def alone(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def test_all_devices_or_one():
+def test_mesh_has_all_devices_or_one():
     assert choose_mesh().shape == choose_mesh("auto").shape == {"data": 4}
     assert choose_mesh("default").shape == {"data": 1}
 
@@ -31,7 +31,7 @@ def test_all_devices_or_one():
         (("auto", "node-1"), "`tpu_address` must be empty .*Received: tpu_address='node-1'"),
     ],
 )
-def test_missing_names_are_refused(arguments, message):
+def test_rejects_unavailable_strategies(arguments, message):
     with pytest.raises(ValueError, match=message):
         choose_mesh(*arguments)
 
@@ -41,7 +41,7 @@ def _pretend(monkeypatch, platform, **attributes):
     monkeypatch.setattr(jax, "devices", lambda: [device])
 
 
-def test_a_backend_that_does_not_start_is_an_error_in_one_line(monkeypatch):
+def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
     def fail():
         raise RuntimeError("Unable to initialize backend 'cuda': no driver\nand more")
 
@@ -50,7 +50,7 @@ def test_a_backend_that_does_not_start_is_an_error_in_one_line(monkeypatch):
         choose_mesh()
 
 
-def test_tf_config_workers_join_the_first_one(monkeypatch):
+def test_tf_config_workers_connect_to_first(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs)))
@@ -69,30 +69,30 @@ def test_tf_config_workers_join_the_first_one(monkeypatch):
         choose_mesh()
 
 
-def test_the_jax_engine_names_its_devices(jax_engines, tiny):
+def test_engine_describes_its_devices(jax_engines, tiny):
     engine = training.choose_engine(jax_engines.config_of())
     assert (engine.num_devices, engine.num_hosts, engine.host_index) == (4, 1, 0)
     engine = jax_engines.engine_of(4, tiny.input_of())
     assert engine.description == "JAX on 4 x cpu, weights and optimizer replicated"
 
 
-def test_a_sharding_that_does_not_fit_the_model_is_refused(jax_engines, tiny):
+def test_rejects_sharding_of_small_model(jax_engines, tiny):
     with pytest.raises(ValueError, match="`shard` must be '' for this model.*Received: shard='optimizer', devices=4, "):
         jax_engines.engine_of(4, tiny.input_of(), shard="optimizer")
 
 
-def test_an_unknown_sharding_is_refused(jax_engines):
+def test_rejects_unknown_sharding(jax_engines):
     with pytest.raises(ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"):
         validation.validate_config(jax_engines.config_of(shard="fsdp"), 1)
 
 
-def test_a_batch_that_the_devices_do_not_divide_is_refused(jax_engines, tmp_path):
+def test_rejects_batch_not_divisible_by_devices(jax_engines, tmp_path):
     config = jax_engines.config_of(batch_size=10, data={"name": "digits"})
     with pytest.raises(ValueError, match="must be divisible by 4 replicas.*Received: batch_size=10"):
         training.run(config, training.Workdir(tmp_path, config.to_dict()))
 
 
-def test_a_full_memory_is_reported_with_three_settings_that_help(jax_engines, tiny, monkeypatch):
+def test_out_of_memory_error_suggests_three_settings(jax_engines, tiny, monkeypatch):
     engine = jax_engines.engine_of(1, tiny.input_of())
 
     def fail(*_):
@@ -103,5 +103,5 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(jax_engines, ti
         engine.train(0, 1)
 
 
-def test_the_axis_of_every_mesh_has_one_name():
+def test_mesh_axis_name():
     assert choose_mesh().axis_names == (devices.AXIS,)

@@ -1,4 +1,4 @@
-"""Evaluation on devices counts every example once, and uses the averages of the weights if there are any."""
+"""Evaluation on several devices counts every example once and uses the EMA weights if the run has them."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def _expected(model, source):
     ("devices", "examples", "parts"),
     [(4, 11, 2), *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11, 2), (4, 1, 1))]],
 )
-def test_every_example_counts_once_whatever_their_number(devices, examples, parts, tiny, jax_engines):
+def test_every_example_counts_once(devices, examples, parts, tiny, jax_engines):
     inputs = tiny.input_of(test=examples)
     engine = jax_engines.engine_of(devices, inputs, accumulate_steps=parts)
     metrics = engine.evaluate()
@@ -27,7 +27,7 @@ def test_every_example_counts_once_whatever_their_number(devices, examples, part
     assert metrics["accuracy"] == accuracy
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": accuracy, "top5_accuracy": 1.0}
-    # Keras donates the arrays of a model that predicts; the state of the run must outlive them.
+    # Keras' predict_on_batch donates the model's arrays. The engine's state must survive that.
     engine.gather_model().predict_on_batch(np.zeros((2, *inputs.image_shape), "float32"))
     assert engine.evaluate() == metrics
 

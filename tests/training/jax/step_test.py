@@ -1,4 +1,4 @@
-"""Training steps give the same numbers however they are divided."""
+"""Results do not depend on devices, sharding, micro-batches or steps per call."""
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ ADAMW = {"optimizer": {"name": "adamw", "weight_decay": 0.1}, "schedule": {"deca
 
 
 @pytest.fixture(autouse=True)
-def small_arrays_are_divided(monkeypatch):
+def shard_small_arrays(monkeypatch):
     monkeypatch.setattr(state_module, "MIN_SHARDED_SIZE", 1)
 
 
@@ -26,7 +26,7 @@ def _assert_same(ours, theirs, atol=1e-5):
 
 @pytest.fixture(scope="module")
 def alone(tiny, jax_engines):
-    """The metrics and arrays of one device with dropout."""
+    """Returns the metrics and arrays of a run on one device with dropout."""
     engine = jax_engines.engine_of(1, tiny.input_of(), model=DROPOUT, **ADAMW)
     rows, outputs = jax_engines.train(engine)
     assert (rows[:, 2] > 1.5).sum() >= 2, "clipping must act"
@@ -44,7 +44,7 @@ def alone(tiny, jax_engines):
         pytest.param(4, "optimizer", marks=pytest.mark.slow),
     ],
 )
-def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alone, tiny, jax_engines):
+def test_sharded_devices_match_one_device(devices, shard, alone, tiny, jax_engines):
     engine = jax_engines.engine_of(devices, tiny.input_of(), model=DROPOUT, shard=shard, **ADAMW)
     rows, _ = jax_engines.train(engine)
     np.testing.assert_allclose(rows, alone[0], rtol=1e-5, atol=1e-6)
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alon
                 assert array.addressable_shards[0].data.size == array.size // devices
 
 
-def test_execution_options_do_not_change_a_step(tiny, jax_engines):
+def test_execution_options_do_not_change_results(tiny, jax_engines):
     plain = jax_engines.engine_of(1, tiny.input_of())
     rows, _ = jax_engines.train(plain)
     moved = [np.abs(np.asarray(a) - b).max() for a, b in zip(plain.state.weights, jax_engines.initial_weights())]
@@ -73,7 +73,7 @@ def test_execution_options_do_not_change_a_step(tiny, jax_engines):
 
 
 @pytest.mark.slow
-def test_steps_of_one_call_and_of_several_are_equal_to_the_bit(tiny, jax_engines):
+def test_steps_per_call_is_bit_exact(tiny, jax_engines):
     changes = {"model": DROPOUT, "accumulate_steps": 2, "steps_per_call": 3}
     together, apart = (jax_engines.engine_of(1, tiny.input_of(), **changes) for _ in range(2))
     rows, _ = jax_engines.train(together, steps=5)
@@ -85,7 +85,7 @@ def test_steps_of_one_call_and_of_several_are_equal_to_the_bit(tiny, jax_engines
 
 
 def test_dropout_masks_are_unique_and_reproducible(tiny, jax_engines):
-    """Every example of the batch is the same one: only masks can make a difference."""
+    """All examples of the batch are equal, so only dropout masks can make outputs differ."""
     seen = []
 
     class Recording(tasks.Classification):
@@ -116,7 +116,7 @@ def test_shard_changes_nothing_on_one_device(shard, tiny, jax_engines):
 
 
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp_path):
+def test_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp_path):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
     engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
     before = jax_engines.arrays_of(engine)
@@ -141,7 +141,7 @@ def test_float16_adapts_its_loss_scale(tiny, jax_engines, monkeypatch):
     assert np.isfinite(rows[:, 0]).all() and outputs.can_go_on
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
-    # Half after each bad step, twice after three good ones.
+    # Halved after each bad step, doubled after three good steps.
     exponent, good = 26, 0
     for fine in finite:
         good = good + 1 if fine else 0

@@ -1,4 +1,4 @@
-"""The training script on JAX as a user runs it, from digits to a SavedModel, and its one-line errors."""
+"""The training script on JAX, from digits to a SavedModel, and its one-line errors."""
 
 import json
 import re
@@ -20,11 +20,11 @@ TINY = [
 
 @pytest.fixture
 def run(scripts):
-    """Runs the command."""
+    """Runs experiments/run_tpu.py with the given arguments."""
     return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
 
 
-def test_it_trains_evaluates_exports_and_predicts(run, tmp_path):
+def test_script_trains_evaluates_exports_and_predicts(run, tmp_path):
     done = run(f"--workdir={tmp_path}/run", *TINY)
     assert done.returncode == 0, done.stderr
     for text in (

@@ -1,4 +1,4 @@
-"""Twenty steps of the engine compared with the JAX reference (`vit_jax`)."""
+"""Twenty training steps match the JAX reference (`vit_jax`)."""
 
 import types
 
@@ -21,7 +21,7 @@ from keras_vit import checkpoints, recipes, tasks
         ),
     ],
 )  # fmt: skip
-def test_the_trajectory_of_the_reference(case, optimizer, schedule, devices, parts, golden, jax_engines, tmp_path):
+def test_twenty_steps_match_reference(case, optimizer, schedule, devices, parts, golden, jax_engines, tmp_path):
     import jax
     from jax.sharding import Mesh
 
@@ -57,6 +57,6 @@ def test_the_trajectory_of_the_reference(case, optimizer, schedule, devices, par
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # The true gradient of the key biases is zero, and Adam divides its rounding error by itself.
+        # The true gradient of the key biases is zero, and Adam normalizes its rounding errors to full steps.
         tolerance = 1e-3 if optimizer["name"] == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

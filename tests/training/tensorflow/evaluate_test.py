@@ -1,4 +1,4 @@
-"""Evaluation on devices counts every example once, and uses the averages of the weights if there are any."""
+"""Evaluation on several replicas counts every example once and uses the EMA weights if the run has them."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from keras_vit.training.tensorflow import TensorFlowEngine
 
 
 def _engine(tiny, replicas, inputs, ema_decay=0.0, **changes):
-    """An engine with the weights of `tiny.new_state`."""
+    """Returns an engine with the weights of `tiny.new_state`."""
     model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
     config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes))
     weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
@@ -32,7 +32,7 @@ def _logits_and_labels(model, source):
     [(2, 11), pytest.param(4, 1, marks=pytest.mark.full)]
     + [pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11), (2, 16))],
 )
-def test_every_example_counts_once_whatever_their_number(replicas, examples, tiny):
+def test_every_example_counts_once(replicas, examples, tiny):
     inputs = tiny.input_of(test=examples)
     engine = _engine(tiny, replicas, inputs)
     metrics = engine.evaluate()
@@ -43,7 +43,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
-    # The same without the engine's devices.
+    # evaluation.evaluate() needs no engine and returns the same.
     assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
         "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
     }  # fmt: skip
@@ -51,7 +51,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.full
-def test_evaluation_uses_the_micro_batches_of_training(replicas, tiny):
+def test_evaluation_uses_training_micro_batches(replicas, tiny):
     sizes = []
 
     def compute(model, batch):
@@ -65,7 +65,7 @@ def test_evaluation_uses_the_micro_batches_of_training(replicas, tiny):
 
 
 @pytest.mark.full
-def test_evaluation_out_of_memory_names_the_remedy(tiny):
+def test_out_of_memory_error_suggests_accumulation(tiny):
     def sums(*batch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
@@ -103,7 +103,7 @@ def test_ema_starts_from_loaded_weights_and_is_swapped_in(replicas, tiny):
         np.testing.assert_array_equal(average.numpy(), value)
 
 
-def test_metrics_without_examples_have_no_mean(tiny):
+def test_rejects_evaluation_without_labeled_examples(tiny):
     inputs = tiny.input_of(test=3)
     labeled = inputs.test.read
     no_label = tf.zeros([0], tf.int64)

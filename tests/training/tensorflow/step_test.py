@@ -1,4 +1,4 @@
-"""Training steps give the same numbers however they are divided."""
+"""Results do not depend on replicas, micro-batches, remat or steps per call."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ RATES = {"sgd": 0.1, "adamw": 1e-4}
 
 @pytest.fixture(scope="module")
 def alone(tiny):
-    """The results of one replica with each optimizer."""
+    """Returns the results of one replica by optimizer."""
     results = {name: tiny.train(1, optimizer=name, rate=rate, options=OPTIONS) for name, rate in RATES.items()}
     assert all((rows[:, 2] > CLIP).sum() >= 2 for _, rows, _ in results.values()), "clipping must act"
     return results
@@ -48,13 +48,13 @@ def alone(tiny):
         *[pytest.param("sgd", replicas, 1, marks=pytest.mark.slow) for replicas in (2, 4)],
     ],
 )
-def test_replicas_and_micro_batches_do_not_change_a_step(optimizer, replicas, parts, alone, tiny):
+def test_replicas_and_micro_batches_do_not_change_results(optimizer, replicas, parts, alone, tiny):
     options = {**OPTIONS, "accumulate_steps": parts}
     result = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
     _assert_same(tiny, result, alone[optimizer])
 
 
-def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
+def test_weights_move_and_averages_follow(alone, tiny):
     state, rows, outputs = alone["sgd"]
     assert rows.shape == (5, 4) and outputs["running"].numpy().all() and not outputs["stop_requested"].numpy()
     assert outputs["input_wait"].numpy() > 0
@@ -68,9 +68,9 @@ def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
             assert 0 < np.abs(average.numpy() - first.numpy()).max() < np.abs(moved).max()
 
 
-def test_several_steps_a_call_are_the_same_steps(tiny):
-    what = {"options": {**OPTIONS, "accumulate_steps": 2}, "dropout": 0.3}
-    together, apart = tiny.train(2, **what), tiny.train(2, steps_per_call=2, **what)
+def test_steps_per_call_is_bit_exact(tiny):
+    arguments = {"options": {**OPTIONS, "accumulate_steps": 2}, "dropout": 0.3}
+    together, apart = tiny.train(2, **arguments), tiny.train(2, steps_per_call=2, **arguments)
     np.testing.assert_array_equal(together[1], apart[1])
     for name, weight in tiny.weights_of(together[0]).items():
         np.testing.assert_array_equal(weight, tiny.weights_of(apart[0])[name])
@@ -108,8 +108,8 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
     assert len(distinct) == 8  # two steps, two replicas, two micro-batches
 
 
-def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
-    """Masks also differ between draws, micro-batches, steps and replicas."""
+def test_every_draw_has_a_unique_seed(tiny):
+    """Seeds differ between draws, micro-batches, steps and replicas."""
     from keras_vit.layers.dropout import current_seeds
     from keras_vit.training.tensorflow.gradients import make_replica_gradients
 
@@ -137,23 +137,23 @@ def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
     assert len({tuple(seed) for seed in seeds}) == len(seeds) == 3 * 2 * 4 * 5
 
 
-def test_computing_blocks_twice_changes_no_number_under_dropout(tiny):
-    what = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
-    what["options"] = {"accumulate_steps": 2}
-    _assert_same(tiny, tiny.train(2, remat=True, **what), tiny.train(2, **what))
+def test_remat_does_not_change_results_with_dropout(tiny):
+    arguments = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
+    arguments["options"] = {"accumulate_steps": 2}
+    _assert_same(tiny, tiny.train(2, remat=True, **arguments), tiny.train(2, **arguments))
 
 
-def test_xla_changes_no_number_without_dropout(alone, tiny, xla):
+def test_xla_does_not_change_results_without_dropout(alone, tiny, xla):
     options = {**OPTIONS, "accumulate_steps": 2, "xla": True}
     _assert_same(tiny, tiny.train(2, options=options), alone["sgd"])
 
 
-def test_a_nonfinite_step_changes_nothing_and_stops(tiny):
-    def poisoned(**what):
+def test_nonfinite_step_changes_nothing_and_stops(tiny):
+    def poisoned(**arguments):
         state = tiny.new_state(tiny.strategy_of(2), averaged=True)
         state.model.get_layer("head").bias.assign([np.inf, 0, 0])
         before = tiny.weights_of(state)
-        result = tiny.train(2, state=state, options={"ema_decay": 0.5, **what})
+        result = tiny.train(2, state=state, options={"ema_decay": 0.5, **arguments})
         for name, weight in tiny.weights_of(state).items():
             np.testing.assert_array_equal(weight, before[name])
         assert int(state.optimizer.iterations.numpy()) == 0
@@ -175,7 +175,7 @@ def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
     assert np.isfinite(rows[:, 0]).all() and outputs["running"].numpy().all()
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
-    # Half after each bad step, twice after three good ones.
+    # Halved after each bad step, doubled after three good steps.
     exponent, good = 26, 0
     for fine in finite:
         good = good + 1 if fine else 0
@@ -188,8 +188,8 @@ def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_step_is_one_program_without_a_condition_on_the_host(replicas, tiny, monkeypatch):
-    """Steps never wait for the host: the graph has no branch, and one `strategy.run` in the loop."""
+def test_step_graph_has_no_branches(replicas, tiny, monkeypatch):
+    """The graph has no conditionals and one `strategy.run` per loop, so steps never wait for the host."""
     strategy = tiny.strategy_of(replicas)
     programs, run = [], strategy.run
 

@@ -14,12 +14,12 @@ def no_tpu(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def test_one_device_is_the_default_strategy(no_tpu):
+def test_one_device_uses_default_strategy(no_tpu):
     for name in ("auto", "default"):
         assert choose_strategy(name) is tf.distribute.get_strategy()
 
 
-def test_missing_names_are_refused(no_tpu):
+def test_rejects_unavailable_strategies(no_tpu):
     with pytest.raises(ValueError, match="No TPU was found: .*Received: strategy='tpu'"):
         choose_strategy("tpu")
     with pytest.raises(ValueError, match="No GPU is visible"):
@@ -33,8 +33,8 @@ def test_missing_names_are_refused(no_tpu):
         choose_strategy("multi_worker")
 
 
-def test_a_tpu_is_found_by_its_pci_ids(tmp_path):
-    """A laptop's NPU, whose file is /dev/accel0 too, and Google's network card are not TPUs."""
+def test_tpu_is_detected_by_pci_ids(tmp_path):
+    """An NPU, which is also at /dev/accel0, and Google's network card are not TPUs."""
     ids = {"npu": ("0x8086", "0x7d1d"), "nic": ("0x1ae0", "0x0042")}
     ids |= {"v5e": ("0x1ae0", "0x0063"), "v3": ("0x1ae0", "0x0027")}
     for name, (vendor, device) in ids.items():
@@ -46,7 +46,7 @@ def test_a_tpu_is_found_by_its_pci_ids(tmp_path):
     assert strategy._tpu_chips(tmp_path / "none") == []
 
 
-def test_auto_skips_a_tpu_that_cannot_be_used(no_tpu, monkeypatch, caplog):
+def test_auto_skips_unusable_tpu(no_tpu, monkeypatch, caplog):
     def refuse(**kwargs):
         raise RuntimeError("no TPU in this TensorFlow")
 
@@ -61,7 +61,7 @@ def test_auto_skips_a_tpu_that_cannot_be_used(no_tpu, monkeypatch, caplog):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Records the calls that create a strategy, in order; none of them does anything."""
+    """Replaces the functions that create a strategy by stubs, and records their calls in order."""
     recorded = []
 
     def record(step, result=None):
@@ -85,7 +85,7 @@ def calls(monkeypatch):
         ("tpu", "node-1", "my-tpu", "node-1"),
     ],
 )
-def test_a_tpu_is_initialized_in_order(name, address, environment, used, calls, monkeypatch):
+def test_tpu_initialization_order(name, address, environment, used, calls, monkeypatch):
     if environment:
         monkeypatch.setenv("TPU_NAME", environment)
     assert choose_strategy(name, address) == "a TPU strategy"
@@ -97,7 +97,7 @@ def test_a_tpu_is_initialized_in_order(name, address, environment, used, calls, 
     ]
 
 
-def test_a_tpu_that_does_not_start_is_an_error_in_one_line(calls, monkeypatch):
+def test_tpu_startup_failure_is_a_one_line_error(calls, monkeypatch):
     def fails(_):
         raise tf.errors.InternalError(None, None, "no platform\nand more")
 
@@ -106,13 +106,13 @@ def test_a_tpu_that_does_not_start_is_an_error_in_one_line(calls, monkeypatch):
         choose_strategy("tpu", "node-1")
 
 
-def test_we_never_hide_a_tpu_from_tensorflow():
+def test_only_tpu_package_sets_tpu_skip_mds_query():
     for file in Path(strategy.__file__).parent.parent.parent.rglob("*.py"):
-        if file.parent.name != "tpu":  # which compiles in a child process, and uses no TPU
+        if file.parent.name != "tpu":  # compiles in a child process without a TPU
             assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
 
 
-def test_several_gpus_are_mirrored_and_one_is_not(no_tpu, calls, monkeypatch):
+def test_auto_mirrors_several_gpus(no_tpu, calls, monkeypatch):
     for gpus, name, expected in ((2, "auto", "a mirrored strategy"), (1, "mirrored", "a mirrored strategy")):
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: ["a GPU"] * gpus)
         assert choose_strategy(name) == expected
@@ -131,7 +131,7 @@ def _tf_config(kind, index, **cluster):
         (_tf_config("worker", 0, chief=["a:1"], worker=["b:1"]), (2, 1)),
     ],
 )
-def test_tf_config_names_the_workers(tf_config, expected, no_tpu, calls, monkeypatch):
+def test_tf_config_lists_the_workers(tf_config, expected, no_tpu, calls, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     assert hosts.workers() == (*expected, "a:1")
     assert hosts.is_chief() == (expected[1] == 0)
@@ -145,7 +145,7 @@ def test_tf_config_names_the_workers(tf_config, expected, no_tpu, calls, monkeyp
         _tf_config("ps", 0, ps=["a:1"]), _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
     ],
 )  # fmt: skip
-def test_a_malformed_tf_config_is_refused(tf_config, no_tpu, monkeypatch):
+def test_rejects_malformed_tf_config(tf_config, no_tpu, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
         choose_strategy("auto")
