@@ -124,6 +124,7 @@ def litert_runner(content):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
         interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
+    interpreter.allocate_tensors()
     (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
 
     def run(images):

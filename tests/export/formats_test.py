@@ -42,6 +42,8 @@ def test_litert_in_int8_is_smaller_and_close(tmp_path):
     small = export.litert(model, tmp_path / "small.tflite", quantization="int8")
     assert small.size_bytes < 0.7 * whole.size_bytes
     assert 1e-5 < small.largest_difference < 0.1 * small.logits_range
+    one = export.litert(model, tmp_path / "one.tflite", images=example_images(SHAPE, 1))
+    assert one.images == "the 1 images given" and one.largest_difference < 1e-5
 
 
 @needs_onnx
