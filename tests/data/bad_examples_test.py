@@ -1,4 +1,4 @@
-"""Broken files are counted and named, too many end the run, and a scan finds them beforehand."""
+"""Tests of bad examples: counts, log lines, the limit that ends a run, and `data.verify`."""
 
 import collections
 import dataclasses
@@ -26,45 +26,45 @@ def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
     return InputPipeline(source, source, options, batch_size, 4, max_bad_share)
 
 
-def count(inputs, split, batches, said):
-    """The `BadExamples` after the batches of a split, by their steps, and their weights."""
-    bad, all_weights = inputs.bad_examples(split, said.append), []
+def count(inputs, split, batches, logged):
+    """Returns the `BadExamples` of a split after its `(step, batch)` pairs, and all example weights."""
+    bad, all_weights = inputs.bad_examples(split, logged.append), []
     for step, (*_, weights) in batches:
         bad.check(step, bad.update(step))
         all_weights.append(weights)
     return bad, np.concatenate(all_weights)
 
 
-def test_broken_files_are_named_once_with_a_reason(photos, broken):
-    inputs, said = pipeline(data.folder(photos)), []
-    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(14)), said)
+def test_broken_files_are_logged_once_with_a_reason(photos, broken):
+    inputs, logged = pipeline(data.folder(photos)), []
+    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(14)), logged)
     assert bad.count == (weights == 0).sum()
-    assert bad.count in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
-    named = [line for line in said if "which gets weight 0" in line]
-    assert named == said and len(named) == 3
+    assert bad.count in range(3 * 3, 3 * 4 + 1)  # 70 examples are slightly more than three epochs
+    named = [line for line in logged if "which gets weight 0" in line]
+    assert named == logged and len(named) == 3
     for name in broken:
         (line,) = [line for line in named if name in line]
         assert line.split(name)[1].strip(": ")
 
 
-def test_a_resumed_run_names_the_same_files(photos, broken):
-    inputs, said = pipeline(data.folder(photos)), []
-    count(inputs, "train", enumerate(inputs.train_batches(start_step=30).take(8), 30), said)
-    assert {name for name in broken for line in said if name in line} == broken
+def test_resumed_run_logs_the_same_broken_files(photos, broken):
+    inputs, logged = pipeline(data.folder(photos)), []
+    count(inputs, "train", enumerate(inputs.train_batches(start_step=30).take(8), 30), logged)
+    assert {name for name in broken for line in logged if name in line} == broken
 
 
 @pytest.mark.full
-def test_evaluation_names_broken_files_and_no_padding(photos, broken):
-    inputs, said = pipeline(data.folder(photos), batch_size=8), []
-    for _ in range(2):  # every evaluation
-        bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
-        assert bad.count == 3 and all(any(name in line for line in said) for name in broken)
+def test_evaluation_logs_broken_files_but_not_padding(photos, broken):
+    inputs, logged = pipeline(data.folder(photos), batch_size=8), []
+    for _ in range(2):  # every evaluation counts them again
+        bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
+        assert bad.count == 3 and all(any(name in line for line in logged) for name in broken)
     assert len(weights) == 24 and (weights == 0).sum() == 4
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
+def test_broken_files_in_every_batch_do_not_stall(photos, every):
     for number, path in enumerate(sorted(photos.rglob("*.jpg"))):
         if number % every == 0:
             path.write_text("this is no image")
@@ -76,7 +76,7 @@ def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
 
 
 @pytest.mark.full
-def test_more_than_the_allowed_share_ends_the_run(photos, broken):
+def test_exceeding_max_bad_share_ends_the_run(photos, broken):
     for share in (0.1, 0.14):
         inputs = pipeline(data.folder(photos), 23, share)
         bad = inputs.bad_examples("test", lambda line: None)
@@ -89,7 +89,7 @@ def test_more_than_the_allowed_share_ends_the_run(photos, broken):
             bad.check(0, 3)
 
 
-def test_the_share_is_of_one_epoch_and_of_all_hosts():
+def test_max_bad_share_counts_one_epoch_of_all_hosts():
     source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
     bad = data.BadExamples(source, {}, None, batch_size=4, max_share=0.1)
     for step in range(50):  # two in each epoch of five steps
@@ -108,15 +108,15 @@ def test_one_bad_example_does_not_end_a_small_run(max_share):
         bad.check(1, 1)
 
 
-def test_ten_bad_examples_are_named():
+def test_at_most_ten_bad_examples_are_logged():
     source = data.arrays(np.zeros([100, 4, 4, 3], np.uint8), np.zeros(100, int), ["a"])
-    source, said = dataclasses.replace(source, read=None), []
-    bad = data.BadExamples(source, {0: list(range(100))}, None, batch_size=100, warn=said.append)
+    source, logged = dataclasses.replace(source, read=None), []
+    bad = data.BadExamples(source, {0: list(range(100))}, None, batch_size=100, warn=logged.append)
     assert bad.update(0) == 100 and bad.update(0) == 0
-    assert len(said) == 10 and all("which gets weight 0" in line for line in said)
+    assert len(logged) == 10 and all("which gets weight 0" in line for line in logged)
 
 
-def test_an_example_without_a_right_answer_is_not_bad():
+def test_unlabeled_example_is_not_bad():
     source = data.arrays(np.zeros([4, 8, 8, 3], np.uint8), np.zeros(4, int), ["a"])
     source = dataclasses.replace(
         source, read=lambda i: {"image": tf.zeros([8, 8, 3], tf.uint8), "label": tf.range(i % 2)}
@@ -126,7 +126,7 @@ def test_an_example_without_a_right_answer_is_not_bad():
     assert weights.tolist() == [0, 1, 0, 1] and bad.count == 0
 
 
-def test_the_scan_finds_broken_duplicate_and_empty(photos, broken, images_of):
+def test_verify_finds_broken_duplicate_and_empty(photos, broken, images_of):
     (photos / "bee" / "twin.jpg").write_bytes(images_of(0))
     (photos / "dog").mkdir()
     report = data.verify(data.folder(photos))
@@ -136,7 +136,7 @@ def test_the_scan_finds_broken_duplicate_and_empty(photos, broken, images_of):
     assert report["empty_classes"] == ["dog"]
 
 
-def test_a_scan_gives_one_line_reasons_and_traces_once(photos, images_of, monkeypatch):
+def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monkeypatch):
     png = tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)).numpy()
     bad = {
         "text": b"this is no image", "half.jpg": images_of(0)[:300], "half.png": png[: len(png) // 2],
@@ -160,12 +160,12 @@ def test_a_scan_gives_one_line_reasons_and_traces_once(photos, images_of, monkey
         assert any(word in reason for word in ("not an image in a known format", "Invalid PNG", "Invalid JPEG")), reason
 
 
-def test_the_scan_bounds_the_size_of_images(photos):
+def test_verify_bounds_the_image_size(photos):
     assert len(data.verify(data.folder(photos), max_megapixels=0.0005)["bad"]) == 23
 
 
 def in_order(files, labels=None, missing=0):
-    """A source without access by index; labels may be vectors."""
+    """Returns a source without access by index; labels may be vectors."""
     labels = labels or [[0]] * len(files)
 
     rows = tf.ragged.constant(labels, dtype=tf.int64, ragged_rank=1)
@@ -181,26 +181,26 @@ def in_order(files, labels=None, missing=0):
     return data.Source(None, shards.num_examples, ("a", "b"), shards=shards)
 
 
-def test_a_broken_record_counts_once_per_epoch(images_of):
+def test_broken_record_counts_once_per_epoch(images_of):
     files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
-    inputs, said = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
-    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), said)  # ten epochs
+    inputs, logged = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
+    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), logged)  # ten epochs
     assert bad.count == (weights == 0).sum() == 10
-    assert said[0] == "bad example 1, which gets weight 0: example 7: cannot be read"
+    assert logged[0] == "bad example 1, which gets weight 0: example 7: cannot be read"
 
 
-def test_bad_examples_of_sources_without_index_access(images_of):
+def test_sequential_sources_report_bad_examples(images_of):
     files, labels = [images_of(number) for number in range(9)], [[0], []] * 4 + [[1, 0]]
     files[2] = b"no image"
-    inputs, said = pipeline(in_order(files, labels, missing=2), batch_size=4), []
-    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+    inputs, logged = pipeline(in_order(files, labels, missing=2), batch_size=4), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert weights.tolist() == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0]
-    assert bad.count == 3 and "example 2: cannot be read" in said[0]
-    assert [line.split(": ", 1)[1] for line in said[1:]] == [f"example {i}: cannot be read" for i in (9, 10)]
+    assert bad.count == 3 and "example 2: cannot be read" in logged[0]
+    assert [line.split(": ", 1)[1] for line in logged[1:]] == [f"example {i}: cannot be read" for i in (9, 10)]
 
 
 def flaky(source, failures):
-    """The same source, but the first `failures[index]` reads of some examples fail."""
+    """Returns the source with an error in the first `failures[index]` reads of an example, and its read counts."""
     reads = collections.Counter()
 
     def fails(index):
@@ -215,25 +215,25 @@ def flaky(source, failures):
     return dataclasses.replace(source, read=read), reads
 
 
-def test_a_second_read_that_succeeds_loses_nothing(photos):
+def test_successful_retry_keeps_the_example(photos):
     source, reads = flaky(data.folder(photos), {3: 1, 8: 1, 20: 1})
-    inputs, said = pipeline(source), []
-    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
-    assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not said
+    inputs, logged = pipeline(source), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
+    assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not logged
     assert reads[8] == reads[20] == 2
 
 
 def test_temporary_read_failures_are_reported(photos, broken):
     source, _ = flaky(data.folder(photos), {0: 2, 8: 2})
-    inputs, said = pipeline(source), []
-    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+    inputs, logged = pipeline(source), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21] and bad.count == 5
-    named = [line for line in said if "weight 0" in line]
+    named = [line for line in logged if "weight 0" in line]
     assert ["readable now" in line for line in named] == [True, False, True, False, False]
 
 
 @pytest.mark.full
-def test_hosts_count_their_own_share(photos, broken):
+def test_each_host_counts_its_own_bad_examples(photos, broken):
     counts = []
     for host in range(2):
         inputs = pipeline(data.folder(photos), batch_size=6)

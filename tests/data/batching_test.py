@@ -1,4 +1,4 @@
-"""Batches: every example once, the same from any step, on any number of hosts and threads, whatever is broken."""
+"""Tests of batches: complete epochs, exact resume, and independence of hosts, threads and broken examples."""
 
 import dataclasses
 import threading
@@ -15,13 +15,13 @@ N = 23
 
 
 def numbered(n=N, classes=5):
-    """A source whose images of 2x3 pixels have their index as value."""
+    """Returns a source of 2x3 images whose pixels all equal the example's index."""
     images = np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 2, 3, 3)).copy()
     return data.arrays(images, np.arange(n) % classes, [f"class {i}" for i in range(classes)], max_value=100)
 
 
 def in_order(source, lengths=None, parse=None):
-    """The same source without access by index, in shards of these lengths: a record is the index of its example."""
+    """Returns the source as shards of the given lengths without access by index; a record is an example's index."""
     lengths = np.array(lengths or [len(part) for part in np.array_split(range(source.num_examples), 4)], np.int64)
     ends = np.cumsum(lengths)
 
@@ -54,7 +54,7 @@ SMALL = {
     "shuffle_buffer": 16,
     "threads": 2,
     "image_size": 2,
-}  # `image_size` is needed only if nothing is read by index
+}  # `image_size` is needed only without access by index
 
 
 def options(kind):
@@ -75,14 +75,14 @@ def test_epochs_are_different_permutations(kind):
 def train(source, kind, **kwargs):
     more = {"batch_size": 4, "seed": 1, "train_crop": "none", "eval_crop": "none", **options(kind), **kwargs}
     if kind is in_order:
-        # Images as they are, 2x2 of them: the size is not known from an example here.
+        # Without access by index, no example shows the image size, so resize to 2x2.
         more["train_crop"] = more["eval_crop"] = "resize"
     return data.train_batches(source, **more)
 
 
 @KINDS
 @pytest.mark.parametrize("start", [pytest.param(5, marks=pytest.mark.slow), 17])
-def test_from_any_step_come_the_batches_of_the_uninterrupted_run(kind, start):
+def test_resumed_batches_match_the_uninterrupted_run(kind, start):
     source = kind(numbered())
     whole = {"mixup_alpha": 0.4, "cutmix_alpha": 1.0, "flip": "on", "shift": 1}
     same(
@@ -109,7 +109,7 @@ def test_hosts_divide_the_batches_of_one_host(kind, mixing, hosts):
     same(one, together)
 
 
-def test_threads_and_the_global_seed_change_nothing():
+def test_batches_do_not_depend_on_threads_or_global_seed():
     for kind in (lambda s: s, in_order):
         tf.random.set_seed(1)
         one = take(train(kind(numbered()), kind, threads=1), 12)
@@ -117,7 +117,7 @@ def test_threads_and_the_global_seed_change_nothing():
         same(one, take(train(kind(numbered()), kind, threads=5), 12))
 
 
-def test_another_seed_gives_another_order():
+def test_order_depends_on_seed():
     for kind in (lambda s: s, in_order):
         orders = [
             np.concatenate([numbers(b[0]) for b in take(train(kind(numbered()), kind, seed=s), 5)]) for s in (0, 1)
@@ -128,7 +128,7 @@ def test_another_seed_gives_another_order():
 @KINDS
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("n", [1, 8, 23])
-def test_evaluation_batches_have_every_example_once(kind, n, hosts):
+def test_evaluation_covers_every_example_once(kind, n, hosts):
     source = kind(numbered(n))
     more = {"image_size": 2, "eval_crop": "resize"} if kind is in_order else {}
     seen, batches = [], []
@@ -155,7 +155,7 @@ def test_images_keep_their_labels_and_are_float32():
         assert labels.sum(-1).tolist() == weights.tolist() == [1] * 4
 
 
-def test_a_shift_fills_with_black():
+def test_shift_pads_with_black():
     image = np.zeros((1, 5, 5, 3), np.uint8)
     image[0, 2, 2] = 10
     source = data.arrays(image, [0], ["dot"], max_value=10)
@@ -166,28 +166,28 @@ def test_a_shift_fills_with_black():
 
 
 @KINDS
-def test_at_most_two_more_batches_are_prefetched(kind):
-    sound, condition, highest = numbered(90), threading.Condition(), [-1]
+def test_prefetch_reads_at_most_two_extra_batches(kind):
+    intact, condition, highest = numbered(90), threading.Condition(), [-1]
 
     def note(index):
         with condition:
-            highest[0] += 1  # the index of the last one, had they been read in order
+            highest[0] += 1  # the last index if examples are read in order
             condition.notify_all()
         return index
 
     def read(index):
-        return sound.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
+        return intact.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
 
     def encoded(index):
         return read(index) | {"image": tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8))}
 
     if kind is in_order:
         source = in_order(
-            dataclasses.replace(sound, max_value=255),
+            dataclasses.replace(intact, max_value=255),
             parse=lambda record: encoded(tf.strings.to_number(record, tf.int64)),
         )
     else:
-        source = dataclasses.replace(sound, read=read)
+        source = dataclasses.replace(intact, read=read)
     crops = {"image_size": 2, "eval_crop": "resize"}
     batches = iter(data.eval_batches(source, batch_size=2, prefetch=3, threads=4, **crops))
     for taken in range(1, 40):
@@ -205,7 +205,7 @@ def test_shapes_are_static():
         assert [part.shape.as_list() for part in batches.element_spec] == [[4, 2, 3, 3], [4, 5], [4]]
 
 
-def test_mixup_is_that_of_the_rolled_global_batch():
+def test_mixup_partners_are_the_rolled_global_batch():
     plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(numbered(), batch_size=6, seed=2, mixup_alpha=0.5), 8)
     shares = []
@@ -222,14 +222,14 @@ def test_mixup_is_that_of_the_rolled_global_batch():
     assert len({round(float(share), 4) for share in shares}) == 8 and min(shares) >= 0.5
 
 
-def test_label_smoothing_spreads_its_share_over_all_classes():
+def test_label_smoothing_is_uniform_over_classes():
     plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 1)[0][1]
     smooth = take(data.train_batches(numbered(), batch_size=6, seed=2, label_smoothing=0.2), 1)[0][1]
     np.testing.assert_allclose(smooth, 0.8 * plain + 0.04, rtol=1e-6)
 
 
 def breaking(source, broken):
-    """The same source with examples that cannot be read."""
+    """Returns the source with an error in each read of the `broken` examples."""
 
     def read(index):
         bad = tf.reduce_any(index == tf.constant(broken, tf.int64))
@@ -262,13 +262,13 @@ def breaking_in_order(source, broken):
     ],
     ids=str,
 )
-def test_a_broken_example_has_weight_0_and_moves_no_other(broken, threads):
-    sound, source = numbered(), breaking(numbered(), broken)
+def test_broken_example_has_weight_0_and_shifts_no_other(broken, threads):
+    intact, source = numbered(), breaking(numbered(), broken)
     for make in (
         lambda s: data.train_batches(s, batch_size=4, seed=1, threads=threads),
         lambda s: data.eval_batches(s, batch_size=4, threads=threads),
     ):
-        for (images, labels, weights), (whole, all_labels, _) in zip(take(make(source), 6), take(make(sound), 6)):
+        for (images, labels, weights), (whole, all_labels, _) in zip(take(make(source), 6), take(make(intact), 6)):
             good = weights > 0
             np.testing.assert_array_equal(images[good], whole[good])
             np.testing.assert_array_equal(labels[good], all_labels[good])
@@ -279,26 +279,26 @@ def test_a_broken_example_has_weight_0_and_moves_no_other(broken, threads):
 
 
 @pytest.mark.full
-def test_a_broken_example_moves_no_other_without_access_by_index():
+def test_broken_example_shifts_no_other_in_sequential_source():
     broken = [0, 1, 21, 22]
     some = {"image_size": 2, "eval_crop": "resize", "train_crop": "resize"}
-    sound, source = breaking_in_order(numbered(), []), breaking_in_order(numbered(), broken)
-    whole = take(data.eval_batches(sound, batch_size=4, **some), 6)
+    intact, source = breaking_in_order(numbered(), []), breaking_in_order(numbered(), broken)
+    whole = take(data.eval_batches(intact, batch_size=4, **some), 6)
     for (images, _, weights), (all_images, _, real) in zip(
         take(data.eval_batches(source, batch_size=4, **some), 6), whole
     ):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         index = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
         assert set(index[(real > 0) & (weights == 0)]) == set(broken) & set(index[real > 0])
-    batches = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (sound, source)]
+    batches = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (intact, source)]
     lost = 0
     for (all_images, *_), (images, _, weights) in zip(*batches):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         lost += (weights == 0).sum()
-    assert lost in (len(broken), len(broken) + 1)  # 24 examples: an epoch and one
+    assert lost in (len(broken), len(broken) + 1)  # 24 examples are one epoch and one example
 
 
-def test_mixup_with_a_broken_example_changes_nothing():
+def test_mixup_skips_broken_partners():
     source = breaking(numbered(), list(range(0, N, 3)))
     plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
@@ -314,7 +314,7 @@ def test_mixup_with_a_broken_example_changes_nothing():
     assert alone > 3
 
 
-def test_a_label_without_a_class_has_weight_0():
+def test_out_of_range_label_has_weight_0():
     source = numbered()
 
     def read(index):
@@ -327,7 +327,7 @@ def test_a_label_without_a_class_has_weight_0():
     assert np.flatnonzero(weights[:N] == 0).tolist() == [3]
 
 
-def test_several_labels_are_ones_and_no_label_is_weight_0():
+def test_multiple_labels_are_multi_hot_and_none_is_weight_0():
     source = numbered()
 
     def read(index):
@@ -337,8 +337,8 @@ def test_several_labels_are_ones_and_no_label_is_weight_0():
     assert labels.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]] and weights.tolist() == [0, 1, 1]
 
 
-def test_missing_records_have_weight_0_and_move_no_epoch():
-    short = in_order(numbered(), [N + 2])  # one shard, so that the order of evaluation is that of storage
+def test_missing_records_have_weight_0_and_keep_epoch_bounds():
+    short = in_order(numbered(), [N + 2])  # a single shard is evaluated in storage order
     weights = [b[2] for b in take(data.eval_batches(short, batch_size=5, image_size=2, eval_crop="resize"), 6)]
     assert np.flatnonzero(np.concatenate(weights) == 0).tolist() == [23, 24]
     batches = take(train(short, in_order, batch_size=5), 10)
@@ -357,7 +357,7 @@ def test_unit_range_images_are_scaled_before_rounding():
     assert images.shape == (1, 4, 4, 3)
 
 
-def test_a_million_examples_are_reached_at_once():
+def test_seeking_among_a_million_examples_is_immediate():
     epoch, index = order.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
     assert epoch == 102 and 0 <= index < 10**6
 
@@ -375,6 +375,6 @@ def test_a_million_examples_are_reached_at_once():
         ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
     ],
 )
-def test_errors_of_bad_arguments_name_the_remedy(wrong, message):
+def test_rejects_bad_batch_arguments(wrong, message):
     with pytest.raises(ValueError, match=message):
         data.train_batches(numbered(), **{"seed": 0, **wrong})

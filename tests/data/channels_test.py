@@ -1,4 +1,4 @@
-"""Images of 1, 2, 4 and 12 channels and of 16 bits: from arrays, files and records to batches and to the model."""
+"""Tests of images with 1, 2, 4 and 12 channels and with 16 bits, from arrays, files and records."""
 
 import dataclasses
 import io
@@ -21,13 +21,13 @@ def png(values):
 
 
 def encoded(files):
-    """A source of image files in memory."""
+    """Returns a source of image files in memory."""
     files = tf.constant(files)
     return data.Source(lambda i: {"image": files[i], "label": tf.constant(0, tf.int64)}, len(files), ("a",))
 
 
 def batches_of(source, **options):
-    """The one evaluation batch and the first training batch of a source."""
+    """Returns the only evaluation batch and the first training batch of a source."""
     options = {"flip": "off", **options}
     n = source.num_examples
     ((evaluated, _, weights),) = data.eval_batches(source, batch_size=n, **options)
@@ -59,7 +59,7 @@ def test_arrays_of_any_dtype_become_minus_one_to_one(channels, dtype, white):
     assert mixed[0].shape == (3, 4, 5, channels)
 
 
-def test_every_channel_has_its_own_mean_and_std():
+def test_each_channel_has_its_own_mean_and_std():
     values = RNG.integers(0, 256, (2, 4, 5, 4), dtype=np.uint8)
     mean, std = (10.0, 20.0, 30.0, 40.0), (1.0, 2.0, 4.0, 8.0)
     evaluated, _ = batches_of(data.arrays(values, [0, 0], ["a"]), channels=4, mean=mean, std=std)
@@ -76,8 +76,8 @@ def test_every_channel_has_its_own_mean_and_std():
         (1, ("resize_small_crop", "resize_small_crop")),
     ],
 )
-def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, tmp_path):
-    """A gray batch equals that of an RGB image with three equal channels."""
+def test_crops_and_resizes_process_each_channel_alike(channels, crops, tmp_path):
+    """A gray batch equals the batch of RGB images with three equal channels."""
     values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
     some = {"image_size": 8, "train_crop": crops[0], "eval_crop": crops[1], "resize_size": 10, "flip": "on"}
 
@@ -91,7 +91,7 @@ def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, 
 
 
 @pytest.mark.parametrize("channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]])
-def test_a_16_bit_png_keeps_its_bits_on_request(channels):
+def test_bit_depth_16_preserves_16_bit_png_values(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
     assert deep.dtype == tf.float32
@@ -115,7 +115,7 @@ def test_16_bit_batches_match_the_values():
     assert -1 <= augmented.min() < augmented.max() <= 1
 
 
-def test_colors_become_gray_and_jpegs_decode_a_window():
+def test_color_files_decode_to_gray_whole_or_in_a_window():
     coarse = np.random.default_rng(5).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     rgb = np.asarray(Image.fromarray(coarse).resize((40, 32), Image.BICUBIC))
     luma = rgb @ np.array([0.299, 0.587, 0.114])
@@ -133,7 +133,7 @@ def test_colors_become_gray_and_jpegs_decode_a_window():
 
 
 @pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])
-def test_a_file_of_other_channels_is_a_bad_example(stored, channels):
+def test_rejects_files_with_wrong_channel_count(stored, channels):
     file = png(RNG.integers(0, 256, (5, 6, stored), dtype=np.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"not an image with {channels} channels"):
         images.decode(tf.constant(file), channels=channels)
@@ -154,7 +154,7 @@ def write_records(path, rows):
 @pytest.mark.parametrize(
     "stored", ["raw", "tensor", "bands raw", "bands tensor", pytest.param("bands png", marks=pytest.mark.slow)]
 )
-def test_records_hold_values_or_a_feature_for_each_band(stored, tmp_path):
+def test_records_store_raw_values_or_one_feature_per_band(stored, tmp_path):
     values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
     encode = {
         "raw": lambda value: value.tobytes(),
@@ -192,7 +192,7 @@ def test_records_hold_values_or_a_feature_for_each_band(stored, tmp_path):
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),
     ],
 )
-def test_records_that_cannot_be_values_are_refused(wrong, message, tmp_path):
+def test_rejects_invalid_record_value_options(wrong, message, tmp_path):
     write_records(tmp_path / "r", [{"image": np.zeros((4, 5, 12), np.uint16).tobytes()}])
     with pytest.raises(ValueError, match=message):
         data.tfrecords(tmp_path / "r", ["a", "b"], image_key="image", label_key="label", **wrong)
@@ -213,12 +213,12 @@ FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
         ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8 .*uint8.*bit_depth=16"),
     ],
 )
-def test_options_that_do_not_fit_the_channels_are_rejected(options, message):
+def test_rejects_options_unsupported_for_channels(options, message):
     with pytest.raises(ValueError, match=message):
         data.train_batches(FOUR, batch_size=2, seed=0, **options)
 
 
-def test_a_source_read_in_order_has_channels_too():
+def test_sequential_source_supports_channels():
     shards = Shards(
         np.array([2]),
         lambda shard, skip: tf.data.Dataset.range(skip, 2).map(tf.as_string),
@@ -228,18 +228,18 @@ def test_a_source_read_in_order_has_channels_too():
     assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (2, 4, 4, 4)
 
 
-def test_randaugment_of_one_channel_is_that_of_three_equal_ones():
+def test_randaugment_of_gray_matches_three_equal_channels():
     gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
     one, three = tf.constant(gray), tf.constant(np.repeat(gray, 3, -1))
     for (name, apply), apply_to_three in zip(ra.operations(7).items(), ra.operations(7).values()):
         actual, expected = apply(one, 1.0, 0.4, 0.6).numpy(), apply_to_three(three, 1.0, 0.4, 0.6).numpy()
         assert actual.shape == gray.shape
-        # The gray of three equal channels is rounded: its weights add up to 0.9999.
+        # Converting three equal channels to gray rounds down, because the weights sum to 0.9999.
         tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)
         assert np.abs(actual.astype(int) - expected[..., :1]).max() <= tolerance, name
 
 
-def test_model_preprocessing_has_all_evaluation_options(tmp_path):
+def test_model_preprocessing_includes_evaluation_options(tmp_path):
     (tmp_path / "a").mkdir()
     for i in range(2):
         (tmp_path / "a" / f"{i}.png").write_bytes(png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16)))

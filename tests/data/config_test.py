@@ -1,4 +1,4 @@
-"""One call from a config's `data` group to batches."""
+"""Tests of `data.from_config`, which builds the input pipeline from a config's `data` group."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_defaults_are_digits_and_fit_a_config_dict():
     assert None not in config.values()
 
 
-def test_the_shape_of_images_is_known_before_any_is_read(photos):
+def test_image_shape_is_known_before_reading(photos):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
     assert data.from_config(folder, batch_size=2, seed=0).image_shape == (6, 6, 3)
     assert data.from_config({}, batch_size=2, seed=0).image_shape == (8, 8, 3)
@@ -41,12 +41,12 @@ def test_every_option_is_documented_and_a_default():
         ({"train_crop": "inception"}, "image_size=0"),
     ],
 )
-def test_a_field_that_cannot_be_is_refused_at_the_start(fields, message):
+def test_from_config_rejects_bad_fields(fields, message):
     with pytest.raises(ValueError, match=message):
         data.from_config(fields, batch_size=8, seed=0)
 
 
-def test_a_folder_of_photographs_is_trained_on_and_scored(photos):
+def test_folder_yields_training_and_evaluation_batches(photos):
     fields = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 8, "augreg": "medium2"}
     inputs = data.from_config(fields, batch_size=6, seed=0)
     images, labels, weights = next(iter(inputs.train_batches()))
@@ -64,12 +64,12 @@ def test_a_folder_of_photographs_is_trained_on_and_scored(photos):
         ({"image_size": 6, "eval_crop": "resize_small_crop", "resize_size": 8}, "shorter_side", 0.75),
     ],
 )
-def test_a_model_gets_the_preprocessing_of_test_images(fields, resize, crop_fraction, photos):
+def test_model_preprocessing_matches_evaluation(fields, resize, crop_fraction, photos):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25}
     inputs = data.from_config({**folder, **fields}, batch_size=2, seed=0)
     assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction)
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
-    assert digits == Preprocessing()  # of files of 0 to 255, whatever white is in the scans
+    assert digits == Preprocessing()  # for image files with values 0 to 255; the scans have values 0 to 16
 
 
 def test_randaugment_of_small_values_stays_in_range():
@@ -77,4 +77,4 @@ def test_randaugment_of_small_values_stays_in_range():
     images, _, weights = next(iter(inputs.train_batches()))
     assert weights.numpy().all()
     assert images.numpy().min() >= -1 and images.numpy().max() <= 1
-    assert images.numpy().std(axis=(1, 2, 3)).mean() > 0.2  # and the strokes are still there
+    assert images.numpy().std(axis=(1, 2, 3)).mean() > 0.2  # the strokes are still visible

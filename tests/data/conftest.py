@@ -1,4 +1,4 @@
-"""Small real files for the tests of `data`."""
+"""Small image files for the tests of `data`."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def jpeg(number, height=20, width=28):
-    """A JPEG that is unique for each number; its mean grows with the number."""
+    """Returns a JPEG that is unique for each number; its mean grows with the number."""
     image = np.random.default_rng(number).integers(0, 60, (height, width, 3)) + 3 * number
     return tf.io.encode_jpeg(image.astype(np.uint8), quality=95).numpy()
 
@@ -18,7 +18,7 @@ def images_of():
 
 @pytest.fixture
 def photos(tmp_path):
-    """A folder of 23 JPEGs in three classes, 12, 7 and 4."""
+    """Returns a folder with three classes of 12, 7 and 4 JPEGs."""
     number = 0
     for name, count in (("ant", 12), ("bee", 7), ("cat", 4)):
         (tmp_path / "photos" / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Crops of files that keep their size, and the defaults for small images."""
+"""Tests of image files used without a crop, and of the default crops of small images."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from keras_vit import data
 
 
 def write_pngs(folder, sizes, side=28):
-    """One class of gray PNGs of these heights, 28 pixels wide."""
+    """Writes one class of gray PNGs with the given heights and width `side`."""
     (folder / "a").mkdir(parents=True)
     for number, height in enumerate(sizes):
         image = np.full((height, side, 3), 10 * number, np.uint8)
@@ -20,7 +20,7 @@ def pipeline(folder, **fields):
     return data.from_config(fields, batch_size=4, seed=0)
 
 
-def test_files_of_one_size_need_no_crop(tmp_path):
+def test_same_size_files_need_no_crop(tmp_path):
     write_pngs(tmp_path, [28] * 8)
     inputs = pipeline(tmp_path, train_crop="none", eval_crop="none", flip="off")
     images, _, weights = next(iter(inputs.train_batches()))
@@ -30,7 +30,7 @@ def test_files_of_one_size_need_no_crop(tmp_path):
     assert all(weights.numpy().any() for *_, weights in inputs.eval_batches())
 
 
-def test_files_of_several_sizes_need_a_crop(tmp_path):
+def test_mixed_size_files_need_a_crop(tmp_path):
     write_pngs(tmp_path, [28, 28, 20, 28, 20, 28, 28, 20])
     inputs = pipeline(tmp_path, train_crop="none")
     bad = inputs.bad_examples("train", warn=lambda line: None)
@@ -40,14 +40,14 @@ def test_files_of_several_sizes_need_a_crop(tmp_path):
             bad.check(step, bad.update(step))
 
 
-def test_files_without_image_size_are_refused_by_the_flag(tmp_path):
+def test_files_require_image_size(tmp_path):
     write_pngs(tmp_path, [28] * 4)
     for crop in ("none", "auto"):
         with pytest.raises(ValueError, match="--config.data.image_size=224.*Received: image_size=0, train_crop="):
             pipeline(tmp_path, image_size=0, train_crop=crop, eval_crop=crop)
 
 
-def test_arrays_of_another_size_need_a_crop():
+def test_arrays_of_a_different_size_need_a_crop():
     source = data.arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 0], ["a"])
     with pytest.raises(ValueError, match="must match the source's size, 8x8, .*Received: image_size=16"):
         data.train_batches(source, batch_size=2, seed=0, image_size=16, train_crop="none")
@@ -71,6 +71,6 @@ def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
     assert (inputs.test_options.eval_crop, inputs.test_options.image_size) == ("resize", fields["image_size"])
 
 
-def test_small_images_that_are_ready_stay_as_they_are():
+def test_small_arrays_get_no_default_shift():
     inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)  # the digits
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == ("resize", 0)

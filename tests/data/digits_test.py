@@ -1,4 +1,4 @@
-"""The digits: real data that comes with scikit-learn."""
+"""Tests of the digits dataset of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from keras_vit import data
 
 
-def test_the_digits_are_split_into_1437_and_360_of_each_class():
+def test_digits_split_is_stratified():
     train, test = data.load("digits")
     assert (train.num_examples, test.num_examples) == (1437, 360)
     assert train.class_names == test.class_names == tuple("0123456789")
@@ -14,7 +14,7 @@ def test_the_digits_are_split_into_1437_and_360_of_each_class():
     assert counts.min() >= 34 and counts.max() <= 38
 
 
-def test_no_scan_is_in_both_parts_twice_over():
+def test_digits_splits_partition_the_scans():
     from sklearn.datasets import load_digits
 
     parts = [np.stack([source.read(i)["image"] for i in range(source.num_examples)]) for source in data.load("digits")]
@@ -23,7 +23,7 @@ def test_no_scan_is_in_both_parts_twice_over():
     np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
 
 
-def test_train_is_divided_again_for_tuning():
+def test_digits_tuning_splits_divide_train():
     train, validation = data.load("digits", train_split="tune_train", test_split="tune_val")
     assert (train.num_examples, validation.num_examples) == (1150, 287)
     together = np.concatenate([train.labels, validation.labels])
@@ -33,7 +33,7 @@ def test_train_is_divided_again_for_tuning():
         data.load_split("digits", "validation")
 
 
-def test_a_few_digits_are_as_many_of_each_class_and_part_of_more():
+def test_digits_subsets_are_balanced_and_nested():
     few, more = (data.load_split("digits", f"train[:{count}]") for count in (10, 104))
     assert sorted(few.labels) == list(range(10))
     counts = np.bincount(more.labels)
@@ -55,6 +55,6 @@ def test_pixels_are_scaled_in_three_equal_channels():
     assert labels.shape == (360, 10) and weights.numpy().all()
 
 
-def test_an_unknown_name_lists_the_known():
+def test_unknown_dataset_error_lists_known_names():
     with pytest.raises(ValueError, match="must be one of digits.*Received: name='mnist'"):
         data.load("mnist")

@@ -1,4 +1,4 @@
-"""The fingerprint of a run's data changes if a file does, but not if the folder moves."""
+"""Tests of the data fingerprint, which changes with any file but not with the folder's path."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def fingerprint(train, test=None):
     return data.InputPipeline(train, test or train, {"image_size": 8}, 2, 0, 0.01).fingerprint()
 
 
-def test_a_folder_that_moves_keeps_its_fingerprint(photos, images_of):
+def test_moving_a_folder_keeps_its_fingerprint(photos, images_of):
     before = fingerprint(data.folder(photos))
     moved = photos.rename(photos.parent / "moved")
     assert fingerprint(data.folder(moved)) == before

@@ -1,4 +1,4 @@
-"""The size in a header is that of the decoded image, for 10,000 damaged files; and reading it takes bounded work."""
+"""Tests of the image size in file headers: it matches the decoded image of damaged files and takes bounded work."""
 
 import io
 import struct
@@ -49,7 +49,7 @@ if hasattr(tf.io, "decode_webp"):
 
 
 def damaged(file, rng):
-    """The file with some of its first bytes changed, removed, repeated or swapped."""
+    """Returns the file with some of its first bytes changed, removed, repeated or swapped."""
     if file.startswith(b"\x89PNG") and rng.random() < 0.7:
         chunks = chunks_of(file)
         for _ in range(rng.integers(1, 4)):
@@ -92,7 +92,7 @@ def size_of(file):
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decoded_size(file):
-    """The size from the decoders, without the header; the frames of a GIF are stacked."""
+    """Returns the height and width of the decoded image; the frames of a GIF are stacked vertically."""
     start = tf.strings.substr(file, 0, 4)
     if start == b"GIF8":
         shape = tf.shape(tf.io.decode_gif(file))
@@ -106,7 +106,7 @@ def decoded_size(file):
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
-def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
+def test_header_size_matches_the_decoded_image(kind, count):
     rng = np.random.default_rng(count)
     outcomes = {"refused": 0, "not decoded": 0, "decoded": 0}
     for number in range(count):
@@ -115,7 +115,7 @@ def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
             height, width = size_of(file).numpy()
         except tf.errors.InvalidArgumentError:
             height = width = 0
-        # Files refused by their header may have any size.
+        # The decoded size does not matter if the header is rejected.
         if not 0 < int(height) * int(width) <= 1_000_000:
             outcomes["refused"] += 1
             continue
@@ -124,7 +124,7 @@ def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
         except tf.errors.OpError:
             outcomes["not decoded"] += 1
             continue
-        if kind == "GIF":  # frames after the damage count in the size, although the decoder does not reach them
+        if kind == "GIF":  # the header size includes frames after the damage, which the decoder does not reach
             assert np.prod(size) <= height * width, file
         else:
             assert size == [height, width], file
@@ -132,9 +132,9 @@ def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
     assert min(outcomes["refused"], outcomes["decoded"]) > count // 100, outcomes
 
 
-def test_a_png_whose_header_is_not_first_is_not_an_image():
+def test_png_with_late_header_is_rejected():
     large = chunks_of(LARGE_PNG)
-    # A chunk with another size where the header should be; the decoder passes over it.
+    # An unknown chunk precedes the header and contains another size; the decoder skips it.
     other = chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
     file = PNG[:8] + other + b"".join(chunk(*part) for part in large)
     assert tf.io.decode_png(file).shape == (300, 515, 3)
@@ -144,20 +144,20 @@ def test_a_png_whose_header_is_not_first_is_not_an_image():
 
 
 @pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
-def test_a_webp_without_the_name_of_its_picture_is_not_an_image():
+def test_webp_without_chunk_header_has_no_size():
     file = encoded("WEBP")
-    bare = file[:12] + file[20:]  # the decoder still finds the picture
+    bare = file[:12] + file[20:]  # the decoder still finds the image
     assert size_of(bare).numpy().tolist() == [0, 0]
 
 
 def of_blocks(length, count):
-    """A GIF of one picture whose code is `count` blocks of `length` bytes."""
-    at = GIF.index(b"\x2c" + bytes(4), 13) + 11  # behind the descriptor and the size of its code
+    """Returns a GIF of one frame with `count` data blocks of `length` bytes."""
+    at = GIF.index(b"\x2c" + bytes(4), 13) + 11  # after the image descriptor and the LZW code size
     return GIF[:at] + (bytes([length]) + bytes(length)) * count + b"\0\x3b"
 
 
-def test_a_gif_of_small_blocks_has_no_size():
-    """The number of blocks that are looked at is bounded by the length of the file."""
+def test_gif_with_many_small_blocks_has_no_size():
+    """The number of blocks read is bounded by the file's length."""
     start = GIF.index(b"\x2c" + bytes(4), 13)
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
     assert [size_of(file).numpy().tolist() for file in (of_blocks(1, 10_000), comments)] == [[0, 0]] * 2
@@ -169,14 +169,14 @@ def png_with_text(name, content, count):
     return PNG[:8] + b"".join(chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]])
 
 
-def test_a_server_refuses_files_far_larger_than_their_pixels():
+def test_server_rejects_files_far_larger_than_their_pixels():
     file = png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30)
-    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # users' own sources are trusted
+    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # training data is trusted
     with pytest.raises(tf.errors.InvalidArgumentError, match="far larger than its pixels"):
         Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
 
 
-def test_the_pixels_of_a_request_are_bounded_together():
+def test_request_total_pixels_are_bounded():
     decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
     assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels in total"):

@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and Fashion-MNIST."""
+"""Tests of IDX files, the format of MNIST and Fashion-MNIST."""
 
 import gzip
 import struct
@@ -37,7 +37,7 @@ def test_images_and_labels_match_the_files(folder):
     assert source.class_names == ("0", "1", "2", "3")
 
 
-def test_first_examples_are_balanced_and_held_out_ones_apart(folder):
+def test_idx_subsets_are_balanced_and_tuning_splits_exist(folder):
     few = data.load_split("idx", "train[:8]", path=str(folder))
     assert np.bincount(few.labels).tolist() == [2, 2, 2, 2]
     tune_train, tune_val = data.load("idx", path=str(folder), train_split="tune_train", test_split="tune_val")
@@ -61,7 +61,7 @@ def test_gray_images_are_resized_for_color_models(folder):
     assert images.shape == (4, 12, 12, 3) and labels.shape == (4, 4)
 
 
-def test_a_missing_file_and_another_format_are_one_line(folder):
+def test_rejects_missing_and_malformed_idx_files(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
     with pytest.raises(ValueError, match="an IDX file of uint8 values with 1 dim.*Received: .*t10k-labels"):
         data.load("idx", path=str(folder))

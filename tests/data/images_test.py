@@ -1,4 +1,4 @@
-"""Decoding of every kind of file: size from the header, windows, orientation, and errors."""
+"""Tests of image decoding: header sizes, windows, orientation and errors for each file format."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ def encoded(kind, mode="RGB", image=SMOOTH, **kwargs):
 
 
 def in_dataset(function, value):
-    """Runs inside `tf.data`, where the real pipeline runs."""
+    """Returns `function(value)`, computed by `tf.data` as in the real pipeline."""
     values, results = _pipeline(function)
     values.append(value)
     return next(results)
@@ -30,9 +30,9 @@ def in_dataset(function, value):
 
 @functools.cache
 def _pipeline(function):
-    """A list for inputs and an iterator over it, built once because that takes a second."""
+    """Returns a list for inputs and an iterator over results, cached because building the iterator takes a second."""
     values, options = [], tf.data.Options()
-    options.autotune.enabled = False  # nothing is read ahead
+    options.autotune.enabled = False  # do not read ahead
     take = lambda _: tf.ensure_shape(tf.numpy_function(values.pop, [], tf.string), ())  # noqa: E731
     return values, iter(tf.data.Dataset.from_tensors(0).repeat().map(take).map(function).with_options(options))
 
@@ -60,22 +60,22 @@ if hasattr(tf.io, "decode_webp"):
 
 
 @pytest.mark.parametrize(("kind", "mode"), KINDS, ids=lambda value: value)
-def test_lossless_files_decode_as_in_pillow(kind, mode):
+def test_lossless_files_decode_as_pillow(kind, mode):
     data = encoded(kind, mode, **({"lossless": True} if kind == "WEBP" else {}))
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[..., :3]
     np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-def test_a_jpeg_becomes_three_channels(mode):
+def test_jpeg_decodes_to_three_channels(mode):
     data = encoded("JPEG", mode, quality=95, subsampling=0)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
     actual = in_dataset(images.decode, data)
-    # Two builds of the library, each with its own arithmetic; a swapped channel would be far off.
+    # TensorFlow and Pillow use different builds of libjpeg; swapped channels would differ far more.
     assert actual.shape == expected.shape and np.abs(actual.numpy() - expected).mean() < 3
 
 
-def test_a_webp_that_moves_is_no_image():
+def test_animated_webp_is_rejected():
     frames = [Image.fromarray(np.roll(SMOOTH, shift, 0)) for shift in range(3)]
     stream = io.BytesIO()
     frames[0].save(stream, "WEBP", save_all=True, append_images=frames[1:])
@@ -85,7 +85,7 @@ def test_a_webp_that_moves_is_no_image():
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_of_a_gif_the_first_picture_is_read_and_no_other(frames):
+def test_gif_decodes_to_its_first_frame(frames):
     pictures = [Image.fromarray(np.roll(SMOOTH, shift, 0)).convert("P") for shift in range(frames)]
     stream = io.BytesIO()
     more = {"save_all": True, "append_images": pictures[1:], "loop": 0} if frames > 1 else {}
@@ -96,17 +96,17 @@ def test_of_a_gif_the_first_picture_is_read_and_no_other(frames):
     assert in_dataset(images.header_size, data).numpy().tolist() == [22 * frames, 31]
 
 
-def test_a_gif_larger_than_its_header_is_refused():
+def test_gif_size_counts_frames_larger_than_the_header():
     data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
     data[6:10] = bytes([8, 0, 8, 0])
     assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
-    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # nor does a larger one count
+    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # a larger header size is ignored too
     assert in_dataset(images.header_size, larger).numpy().tolist() == [300, 515]
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.1 megapixels"):
         images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
 
 
-def test_a_truncated_gif_is_an_image_or_an_error():
+def test_truncated_gif_decodes_or_raises():
     data = encoded("GIF", "P")
     decode = tf.function(images.decode, input_signature=[tf.TensorSpec((), tf.string)])
     for length in [4, 9, 12, 14, 100, *range(770, len(data), 40)]:
@@ -115,29 +115,29 @@ def test_a_truncated_gif_is_an_image_or_an_error():
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
-def test_the_size_is_read_from_the_header(kind):
+def test_header_size_of_each_format(kind):
     assert in_dataset(images.header_size, encoded(kind)).numpy().tolist() == [22, 31]
 
 
 @pytest.mark.parametrize("options", [{}, {"lossless": True}, {"lossless": True, "exif": b"Exif\0\0II*\0"}])
-def test_the_size_of_every_kind_of_webp_is_read_from_the_header(options):
+def test_header_size_of_each_webp_variant(options):
     wide = np.zeros((300, 515, 3), np.uint8)
     assert in_dataset(images.header_size, encoded("WEBP", image=wide, **options)).numpy().tolist() == [300, 515]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_a_window_is_that_part_of_the_whole(kind):
+def test_window_matches_crop_of_whole_image(kind):
     data = encoded(kind, quality=90)
     window = in_dataset(lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)), data)
     whole = in_dataset(images.decode, data)[3:15, 5:26]
-    # At the window's edges the decoder does not know the neighbors' colors.
+    # At the window's edges, JPEG chroma upsampling lacks the neighboring colors.
     edge = 1 if kind == "JPEG" else 0
     np.testing.assert_array_equal(window[:, edge : 21 - edge], whole[:, edge : 21 - edge])
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("order", ["big", "little"])
-def test_exif_orientation_is_followed_on_request(orientation, order):
+def test_exif_orientation_is_applied_on_request(orientation, order):
     exif = Image.Exif()
     exif.endian = ">" if order == "big" else "<"
     exif[0x0112] = orientation
@@ -153,7 +153,7 @@ def test_exif_orientation_is_followed_on_request(orientation, order):
 BROKEN = {
     "empty": b"",
     "one byte": b"\xff",
-    "text": b"this is no image, only its name says so",
+    "text": b"this is not an image",
     "truncated jpeg": encoded("JPEG")[:-40],
     "truncated png": encoded("PNG")[:-40],
     "only a jpeg header": encoded("JPEG")[:30],
@@ -164,17 +164,17 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("windowed", [True, False], ids=["windowed", "whole"])
-def test_incomplete_images_are_refused(data, windowed):
+def test_rejects_incomplete_images(data, windowed):
     with pytest.raises(tf.errors.InvalidArgumentError):
         in_dataset(decode_one_pixel if windowed else images.decode, data)
 
 
-def test_too_large_images_are_refused_before_decoding():
+def test_rejects_too_large_images_before_decoding():
     with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
         in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6 - 1e-6), encoded("PNG"))
     in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6), encoded("PNG"))
 
 
-def test_a_jpeg_with_something_behind_its_end_is_whole():
+def test_jpeg_with_trailing_bytes_decodes():
     data = encoded("JPEG")
     np.testing.assert_array_equal(images.decode(tf.constant(data + b"maker's notes")), images.decode(tf.constant(data)))

@@ -1,4 +1,4 @@
-"""Mixup and CutMix: shares, partners, windows."""
+"""Tests of the Mixup weights and the CutMix windows."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ RNG = np.random.default_rng(3)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
-def test_shares_are_draws_of_a_beta_distribution(alpha):
+def test_mixing_weights_follow_a_beta_distribution(alpha):
     shares = np.array([examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), "reverse") for i in range(500)])
     expected = np.random.default_rng(0).beta(alpha, alpha, 100_000)
     for quantile in (0.2, 0.35, 0.5, 0.65, 0.8):
@@ -19,13 +19,13 @@ def test_shares_are_draws_of_a_beta_distribution(alpha):
     np.testing.assert_allclose(folded, np.maximum(shares, 1 - shares)[:50], atol=1e-6)
 
 
-def test_cutmix_puts_one_window_of_the_partner_into_each_image():
+def test_cutmix_pastes_one_partner_window_per_image():
     images, partners = tf.zeros([2, 16, 24, 3]), tf.ones([2, 16, 24, 3])
     for i in range(20):
         mixed, share = examples.cutmix(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
         inside = mixed.numpy()[0, :, :, 0]
         rows, columns = inside.any(1).sum(), inside.any(0).sum()
         assert inside.sum() == rows * columns  # a rectangle
-        assert rows <= 9 and columns <= 13  # half of each side at most, whatever pixel it begins in
+        assert rows <= 9 and columns <= 13  # at most half of each side, plus one pixel for its start
         np.testing.assert_allclose(share, 1 - inside.mean(), rtol=1e-6)
         np.testing.assert_array_equal(mixed[0], mixed[1])

@@ -1,4 +1,4 @@
-"""Odd names, links, pipes, encodings and damaged records are counted and named, or refused in one line."""
+"""Tests of odd file names, links, pipes, encodings and damaged records."""
 
 import os
 
@@ -15,7 +15,7 @@ def names_of(source):
     return [source.name_of(i) for i in range(source.num_examples)]
 
 
-def test_names_that_are_not_utf8_are_read_and_printable(photos, images_of):
+def test_non_utf8_file_names_are_readable_and_printable(photos, images_of):
     folder = os.fsencode(photos) + b"/caf\xe9"
     os.mkdir(folder)
     for i in range(3):
@@ -26,11 +26,11 @@ def test_names_that_are_not_utf8_are_read_and_printable(photos, images_of):
     assert source.read(tf.constant(19, tf.int64))["image"] == images_of(0)
     assert names_of(source)[19].encode().endswith(rb"caf\xe9/\xe9t\xe9 0.jpg")
     train, test = data.load("folder", path=str(photos), test_share=0.4)
-    assert (train.num_examples, test.num_examples) == (15, 11)  # 5, 3, 1 and 2 of each class for testing
+    assert (train.num_examples, test.num_examples) == (15, 11)  # the test split has 5, 3, 1 and 2 of the classes
     assert data.verify(source)["bad"] == []
 
 
-def test_pipes_and_broken_links_are_left_out_and_named(photos, caplog):
+def test_pipes_and_broken_links_are_skipped_and_logged(photos, caplog):
     os.mkfifo(photos / "ant" / "pipe.jpg")
     (photos / "bee" / "up").symlink_to("..")
     (photos / "cat" / "nowhere.jpg").symlink_to("gone.jpg")
@@ -39,14 +39,14 @@ def test_pipes_and_broken_links_are_left_out_and_named(photos, caplog):
     assert all(name in caplog.text for name in ("ant/pipe.jpg", "bee/up", "cat/nowhere.jpg"))
 
 
-def test_a_list_that_names_a_pipe_is_refused(photos):
+def test_file_list_rejects_pipes(photos):
     os.mkfifo(photos / "ant" / "pipe.jpg")
     (photos / "list.csv").write_text("ant/pipe.jpg,a\nant/00.jpg,a\n")
     with pytest.raises(ValueError, match="1 of 2 files are missing.*pipe.jpg"):
         data.file_list(photos / "list.csv")
 
 
-def test_unlistable_folder_is_rejected(photos, monkeypatch):
+def test_rejects_unlistable_folder(photos, monkeypatch):
     scandir = os.scandir
 
     def refuse(path):
@@ -63,7 +63,7 @@ LINES = "bee/01.jpg,Bär\nant/03.jpg,Ameise\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_lists_are_read_with_and_without_a_byte_order_mark(encoding, photos):
+def test_file_list_accepts_byte_order_mark(encoding, photos):
     (photos / "list.csv").write_bytes(("file,label\n" + LINES).encode(encoding))
     source = data.file_list(photos / "list.csv")
     assert source.class_names == ("Ameise", "Bär") and source.labels.tolist() == [1, 0]
@@ -77,7 +77,7 @@ def test_lists_are_read_with_and_without_a_byte_order_mark(encoding, photos):
         (b"ant/00.jpg,10000000000000000000000\n", "Labels must be below 1,000,000"),
     ],
 )
-def test_lists_in_other_encodings_are_refused_in_one_line(content, message, photos):
+def test_file_list_rejects_other_encodings(content, message, photos):
     (photos / "list.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         data.file_list(photos / "list.csv")
@@ -94,7 +94,7 @@ def records(tmp_path, images_of):
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [0, 4])
-def test_a_flipped_bit_is_one_bad_example(number, records, images_of):
+def test_flipped_bit_in_record_is_one_bad_example(number, records, images_of):
     content = bytearray(records.read_bytes())
     content[content.index(images_of(number)) + 200] ^= 1
     records.write_bytes(content)
@@ -106,16 +106,16 @@ def test_a_flipped_bit_is_one_bad_example(number, records, images_of):
 
 
 @pytest.mark.parametrize("tail", [bytes(5), bytes(16), bytes(4096)], ids=len)
-def test_a_tail_of_zeros_is_refused_with_its_place(tail, records):
+def test_trailing_zeros_error_reports_the_offset(tail, records):
     size = len(records.read_bytes())
     records.write_bytes(records.read_bytes() + tail)
     with pytest.raises(ValueError, match=f"complete records.*train-0', broken at or before byte {size}$"):
         data.tfrecords(records, ["a", "b"])
 
 
-def test_a_flipped_bit_in_a_length_is_refused_with_its_place(records):
+def test_flipped_bit_in_length_error_reports_the_offset(records):
     content = bytearray(records.read_bytes())
-    start = 16 + int.from_bytes(content[:8], "little")  # where the second record begins
+    start = 16 + int.from_bytes(content[:8], "little")  # start of the second record
     for bit in (0, 3, 20, 62):
         damaged = bytearray(content)
         damaged[start + bit // 8] ^= 1 << bit % 8
@@ -125,7 +125,7 @@ def test_a_flipped_bit_in_a_length_is_refused_with_its_place(records):
         assert int(str(error.value).split()[-1]) >= start
 
 
-def test_no_dataset_is_tuned_or_trained_on_its_test_images():
+def test_dataset_test_splits_are_not_used_elsewhere():
     for name, row in data.DATASETS.items():
         if not row.test_tfds:
             others = [words for split, words in row.splits.items() if split != "test"]

@@ -1,4 +1,4 @@
-"""The position of each example, computed by arithmetic except for the shuffle."""
+"""Tests of the order of examples: host slices, mixing partners and epochs."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
 
 @pytest.mark.parametrize("form", ["", "roll", "reverse"])
 @pytest.mark.parametrize("host", [0, 1, 2])
-def test_a_host_reads_its_slots_and_their_partners_and_no_other(form, host):
+def test_host_reads_only_its_slots_and_their_partners(form, host):
     slots = order.host_slice(12, 3, host)
     read, rows, partner_rows = order.host_rows(slots, 12, form)
     partners = {"": [], "roll": [(slot - 1) % 12 for slot in slots], "reverse": [11 - slot for slot in slots]}[form]
@@ -33,7 +33,7 @@ def test_a_host_reads_its_slots_and_their_partners_and_no_other(form, host):
 
 
 @pytest.mark.parametrize("num_examples", [1, 7, 8, 9, 40])
-def test_an_epoch_holds_every_index_once(num_examples):
+def test_epoch_contains_every_index_once(num_examples):
     positions = tf.range(3 * num_examples, dtype=tf.int64)
     epochs, indices = order.index_at(positions, num_examples, seed=5)
     assert epochs.numpy().tolist() == np.repeat(range(3), num_examples).tolist()

@@ -1,4 +1,4 @@
-"""Each of the sixteen operations against Pillow or numpy, on every pixel."""
+"""Tests of the sixteen RandAugment operations against Pillow or numpy, on every pixel."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from keras_vit import data
 from keras_vit.data import randaugment as ra
 
 RNG = np.random.default_rng(2)
-# Not square, smooth enough that histograms have gaps, and one flat channel in the second.
+# Both are not square and smooth enough for gaps in their histograms; the second has a flat channel.
 IMAGE = np.asarray(Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize((37, 24), Image.BICUBIC))
 FLAT = IMAGE * np.uint8([1, 0, 1]) + np.uint8([0, 77, 0])
 
@@ -19,7 +19,7 @@ def pillow(function, image, *args):
 
 
 @pytest.mark.parametrize("image", [IMAGE, FLAT], ids=["photo", "flat channel"])
-def test_equalize_is_pillows(image):
+def test_equalize_matches_pillow(image):
     np.testing.assert_array_equal(ra.equalize(image), pillow(ImageOps.equalize, image))
 
 
@@ -31,27 +31,27 @@ def test_autocontrast_stretches_each_channel(image):
         if high > low:
             scale = np.float32(255.0) / (high - low)
             expected[..., c] = np.clip(expected[..., c] * scale - low * scale, 0, 255)
-    # A product and a sum, rounded together or apart, may fall on either side of a whole number.
+    # A fused multiply-add rounds once instead of twice, so the result may fall on the other side of an integer.
     difference = np.abs(ra.autocontrast(image).numpy().astype(int) - expected.astype(np.uint8))
     assert difference.max() <= 1 and (difference > 0).mean() < 0.01
 
 
-def test_invert_and_posterize_are_pillows():
+def test_invert_and_posterize_match_pillow():
     np.testing.assert_array_equal(ra.invert(tf.constant(IMAGE)), pillow(ImageOps.invert, IMAGE))
     for bits in (1, 4, 6, 8):
         np.testing.assert_array_equal(ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits))
-    # At magnitude 0 no bit would remain; TensorFlow's shift keeps the highest.
+    # With 0 bits nothing would remain; TensorFlow's shift keeps the highest bit.
     np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
     np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
 
 
-def test_solarize_inverts_from_the_threshold_up():
+def test_solarize_inverts_at_and_above_the_threshold():
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 128), pillow(ImageOps.solarize, IMAGE, 128))
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 0), 255 - IMAGE)
 
 
 @pytest.mark.parametrize("threshold", [256, 384, 512])
-def test_solarize_above_255_changes_nothing_unless_it_wraps(threshold):
+def test_solarize_above_255_is_identity_unless_original(threshold):
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
     wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped)
@@ -68,7 +68,7 @@ def blend(start, factor):
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.64, 1.0, 2.8])
-def test_color_operations_blend_from_the_right_image(factor):
+def test_color_operations_blend_with_their_degenerate_image(factor):
     gray = tf.image.rgb_to_grayscale(IMAGE).numpy()
     luma = IMAGE @ np.array([0.2989, 0.587, 0.114])
     assert np.abs(gray[..., 0] - luma).max() <= 1
@@ -89,8 +89,8 @@ def test_original_contrast_blends_with_the_pixel_count(side):
 
 
 @pytest.mark.full
-def test_the_option_chooses_the_original_operations():
-    """At magnitude 10 the original solarize inverts the whole image, the corrected one nothing."""
+def test_randaugment_form_selects_original_operations():
+    """At magnitude 10, the original solarize inverts the whole image and the corrected one does nothing."""
     image = tf.constant(IMAGE)
     for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
         np.testing.assert_array_equal(ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected)
@@ -103,7 +103,7 @@ def test_the_option_chooses_the_original_operations():
 
 
 @pytest.mark.parametrize("factor", [0.1, 2.8])
-def test_sharpness_smooths_all_but_the_border(factor):
+def test_sharpness_leaves_the_border_unchanged(factor):
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
     smooth = IMAGE.astype(np.float64)
     windows = np.lib.stride_tricks.sliding_window_view(smooth, (3, 3), axis=(0, 1))
@@ -113,7 +113,7 @@ def test_sharpness_smooths_all_but_the_border(factor):
 
 
 def nearest(matrix, image=IMAGE):
-    """The transformation by loops: out (x, y) is in (a x + b y + c, d x + e y + f), the nearest pixel, or gray."""
+    """Samples output (x, y) at the pixel nearest to (a x + b y + c, d x + e y + f), or fills it with gray."""
     a, b, c, d, e, f = np.float32(matrix)
     height, width, _ = image.shape
     out = np.full_like(image, 128)
@@ -126,29 +126,29 @@ def nearest(matrix, image=IMAGE):
 
 
 @pytest.mark.parametrize("degrees", [45.0, -30.0, 7.0])
-def test_rotate_turns_about_the_middle(degrees):
+def test_rotate_turns_about_the_center(degrees):
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     x, y = 36 / 2, 23 / 2
     matrix = [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
-    # A point half-way between two pixels may go to either.
+    # A point halfway between two pixels may round to either.
     assert (ra.rotate(IMAGE, tf.constant(degrees)).numpy() != nearest(matrix)).any(-1).mean() < 0.01
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_shears_and_translations_move_pixels(sign):
+def test_shear_and_translate_match_nearest_neighbor(sign):
     np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 1), nearest([1, sign * 0.43, 0, 0, 1, 0]))
     np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 0), nearest([1, 0, 0, sign * 0.43, 1, 0]))
     np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 1), nearest([1, 0, sign * 9, 0, 1, 0]))
     np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 0), nearest([1, 0, 0, 0, 1, sign * 9]))
 
 
-def test_cutout_grays_a_square_up_to_the_edge():
+def test_cutout_fills_a_clipped_square_with_gray():
     expected = IMAGE.copy()
     expected[:7, 20:30] = 128
     np.testing.assert_array_equal(ra.cutout(tf.constant(IMAGE), 5, 2, 25), expected)
 
 
-def test_the_sixteen_operations_match_the_original():
+def test_sixteen_operations_match_the_original():
     actual = ra.operations(15)
     assert list(actual) == [
         "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
@@ -167,14 +167,14 @@ def test_the_sixteen_operations_match_the_original():
         np.testing.assert_array_equal(function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name)
 
 
-def test_augreg_levels_are_the_papers():
+def test_augreg_levels_match_the_paper():
     assert ra.LEVELS == {
         "none": (0, 0, 0), "light1": (2, 0, 0), "light2": (2, 10, 0.2), "medium1": (2, 15, 0.2),
         "medium2": (2, 15, 0.5), "strong1": (2, 20, 0.5), "strong2": (2, 20, 0.8),
     }  # fmt: skip
 
 
-def test_layers_draw_every_operation_equally_and_follow_the_seed():
+def test_operations_are_drawn_uniformly_and_follow_the_seed():
     image = tf.constant(IMAGE)
     run = tf.function(lambda seed: ra.randaugment(image, 1, 1, seed))
     known = {}
@@ -184,8 +184,8 @@ def test_layers_draw_every_operation_equally_and_follow_the_seed():
     counts = {}
     for i in range(640):
         actual = run(tf.constant([5, i])).numpy().tobytes()
-        name = known.get(actual, "Cutout")  # its place is drawn too
+        name = known.get(actual, "Cutout")  # Cutout draws its position too, so its result is unknown
         counts[name] = counts.get(name, 0) + 1
-    # 40 of each on average; three and a half standard deviations.
+    # Each is drawn 40 times on average; the bounds are 3.5 standard deviations away.
     assert len(counts) == 16 and min(counts.values()) > 18 and max(counts.values()) < 62, counts
     np.testing.assert_array_equal(run(tf.constant([5, 3])), run(tf.constant([5, 3])))

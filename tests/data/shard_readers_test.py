@@ -1,4 +1,4 @@
-"""Sources read in order: hosts have their own shards, a resumed run starts in the middle, all readers run at once."""
+"""Tests of sequential sources: shards per host, resume within a shard, and concurrent readers."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ def sharded(lengths=LENGTHS):
 
 
 def noted(source, note):
-    """The same source; `note(shard, number)` is called before each record is read."""
+    """Returns the source with a call of `note(shard, number)` before each record is read."""
     opened = source.shards.open
 
     def open_shard(shard, skip):
@@ -42,13 +42,13 @@ def readers_of(source, batch_size=8, seed=1, shuffle_buffer=16):
 
 
 def indices(source_readers, source, slots, count, first_step=0):
-    """Returns the examples in some slots of `count` steps, `(count, slots)`."""
+    """Returns the example indices in the given slots of `count` steps, `(count, slots)`."""
     rows = source_readers.steps(slots, first_step).take(count)
     return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
 
 
 @pytest.mark.parametrize(("batch_size", "shuffle_buffer"), [(3, 1), (8, 16), (64, 10_000)])
-def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
+def test_sharded_epoch_covers_every_example_once(batch_size, shuffle_buffer):
     source = sharded()
     rows = indices(readers_of(source, batch_size, 1, shuffle_buffer), source, range(batch_size), -(-150 // batch_size))
     epochs = rows.ravel()[:150].reshape(3, 50).tolist()
@@ -61,23 +61,23 @@ def test_slots_from_any_step_match_the_whole_batch():
     source = sharded()
     assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
     whole = indices(readers_of(source, 12), source, range(12), 14)
-    for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):  # 4.2 steps are an epoch
+    for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):  # an epoch has 4.2 steps
         part = indices(readers_of(source, 12), source, slots, 14 - start, start)
         np.testing.assert_array_equal(part, whole[start:, list(slots)])
 
 
-def test_each_host_opens_the_shards_of_its_part_and_no_other():
+def test_each_host_reads_only_its_own_shards():
     source, reads = sharded((10,) * 32), [collections.Counter() for _ in range(2)]
     for host, count in enumerate(reads):
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
         indices(readers_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
-        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at a border, and the next epoch's
-        assert sum(count.values()) <= 160 + 8 * 10  # each reader reads some ahead
+        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at the border, 8 of the next epoch
+        assert sum(count.values()) <= 160 + 8 * 10  # each reader reads ahead
     assert len(set().union(*reads)) == 320
 
 
-def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
+def test_sharded_evaluation_order_is_known_on_every_host():
     source, reads = sharded((10,) * 32), collections.Counter()
     order = data.evaluation_order(source, 16)
     assert sorted(order) == list(range(320)) and ShardReaders(source.shards, 16).count == 16
@@ -88,14 +88,14 @@ def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
     assert set(reads.values()) == {1} and len(reads) == 320
 
 
-def test_a_resumed_run_skips_finished_shards():
+def test_resumed_run_skips_finished_shards():
     source, reads = sharded((100,) * 24), collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
     whole = indices(readers_of(source, 24), source, range(24), 92)
     resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
     np.testing.assert_array_equal(whole[90:], resumed)
-    assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each at most at a border
-    assert sum(reads.values()) <= 12 * 3 * 16  # of 2,160 examples before and 48 after
+    assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each on at most two shards
+    assert sum(reads.values()) <= 12 * 3 * 16  # 2,160 examples precede the two steps, which need 48
 
 
 @pytest.mark.full
@@ -106,10 +106,10 @@ def test_shard_order_depends_on_epoch_and_seed():
         orders += [list(dict.fromkeys(epoch // 2)) for epoch in rows.reshape(3, 128)]
     assert all(sorted(order) == list(range(64)) for order in orders)
     correlations = np.corrcoef([np.argsort(order) for order in [range(64), *orders]])
-    assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8  # deviations of chance are 1 / sqrt(64)
+    assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8  # the standard deviation is 1 / sqrt(64)
 
 
-def test_all_shard_readers_read_at_the_same_time():
+def test_shard_readers_read_concurrently():
     """Each read waits until all readers wait, so fewer concurrent readers would deadlock."""
     source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
 
@@ -122,28 +122,28 @@ def test_all_shard_readers_read_at_the_same_time():
             waiting[0] -= 1
 
     threads = tf.data.Options()
-    threads.threading.private_threadpool_size = 64  # which functions of Python need; files are read without them
+    threads.threading.private_threadpool_size = 64  # one thread per waiting Python function; file reads need none
     rows = readers_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
     assert len(list(rows)) == 1 and waiting[1] >= 16
 
 
 def read_steps(source):
-    """Numbers and records of an epoch and more, `(7, 8)` both."""
+    """Returns the numbers and records of slightly more than an epoch, both `(7, 8)`."""
     rows = [[part.numpy() for part in row] for row in readers_of(source).steps(range(8), 0).take(7)]
     return [np.stack(part) for part in zip(*rows)]
 
 
-def test_a_lost_record_loses_the_rest_of_its_shard_only():
+def test_lost_record_loses_only_the_rest_of_its_shard():
     def fail(shard, number):
         if shard == 4 and number >= 6:
             raise OSError("HTTP 404")
 
-    sound, _ = read_steps(sharded())
+    intact, _ = read_steps(sharded())
     numbers, records = read_steps(noted(sharded(), fail))
-    np.testing.assert_array_equal(numbers, sound)
+    np.testing.assert_array_equal(numbers, intact)
     lost = records == b""
-    assert set(sound[lost] % 50) == set(range(23 + 6, 23 + 11))  # shard 4 begins at 23
-    np.testing.assert_array_equal(records[~lost].astype(int), sound[~lost] % 50)
+    assert set(intact[lost] % 50) == set(range(23 + 6, 23 + 11))  # shard 4 starts at 23
+    np.testing.assert_array_equal(records[~lost].astype(int), intact[~lost] % 50)
 
 
 @pytest.mark.full
@@ -152,4 +152,4 @@ def test_batches_of_sorted_shards_mix_classes():
     classes = indices(readers_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])
     chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
-    assert chi_square.mean() < 12  # 4 by chance; batches of one class would have 256
+    assert chi_square.mean() < 12  # 4 is expected by chance, 256 for batches of a single class

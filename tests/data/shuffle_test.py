@@ -1,4 +1,4 @@
-"""Orders, keys and draws look random: within five standard deviations of chance."""
+"""Tests of the randomness of orders, keys and draws: within five standard deviations of chance."""
 
 import itertools
 
@@ -12,66 +12,66 @@ SEEDS, EPOCHS = range(4), 3
 
 
 def epochs_of(num_examples, seed):
-    """The orders of the first epochs, int64 `(EPOCHS, N)`."""
+    """Returns the orders of the first epochs, int64 `(EPOCHS, N)`."""
     positions = tf.range(EPOCHS * num_examples, dtype=tf.int64)
     return order.index_at(positions, num_examples, seed)[1].numpy().reshape(EPOCHS, num_examples)
 
 
 def correlation(one, other):
-    """The correlation of two orders, in standard deviations of independent ones."""
+    """Returns the correlation of two orders in standard deviations of independent orders."""
     return np.corrcoef(one, other)[0, 1] * np.sqrt(len(one) - 1)
 
 
 def class_spread(permutation, batch_size=64, classes=10):
-    """Chi-square of the classes in batches, of examples that are stored by class, in standard deviations of chance."""
+    """Returns the chi-square of class counts in batches of examples stored by class, in standard deviations."""
     n = len(permutation)
     labels = np.arange(n) * classes // n
     shares = np.bincount(labels) / n
     batches = labels[permutation][: n // batch_size * batch_size].reshape(-1, batch_size)
     counts = np.stack([(batches == label).sum(1) for label in range(classes)], 1)
-    # Drawn without replacement, a batch varies less, by this factor.
+    # Drawing without replacement reduces the variance by this factor.
     expected, factor = batch_size * shares, (n - batch_size) / (n - 1)
     degrees = len(batches) * (classes - 1) - (n % batch_size == 0) * (classes - 1)
     return (((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)) / np.sqrt(2 * degrees)
 
 
 @pytest.mark.parametrize("num_examples", [1023, 1024, 1025, 32767, 32768, 50_000])
-def test_an_order_is_a_shuffle(num_examples):
+def test_order_looks_random(num_examples):
     orders = np.stack([epochs_of(num_examples, seed) for seed in SEEDS])
     stored = np.arange(num_examples)
     for permutation in orders.reshape(-1, num_examples):
         assert abs(correlation(permutation, stored)) < 5
-        # Chance leaves one example in its place and two pairs of neighbors, both with a Poisson distribution.
+        # A random order keeps one example in place and two pairs adjacent on average, both Poisson distributed.
         assert (permutation == stored).sum() <= 1 + 5
         assert (np.abs(np.diff(permutation)) == 1).sum() <= 2 + 5 * np.sqrt(2)
         assert abs(correlation(permutation[1:], permutation[:-1])) < 5
         assert abs(class_spread(permutation)) < 5
-    for one, other in itertools.combinations(orders.reshape(-1, num_examples), 2):  # of other epochs and other seeds
+    for one, other in itertools.combinations(orders.reshape(-1, num_examples), 2):  # across epochs and seeds
         assert abs(correlation(one, other)) < 5
         assert (one == other).sum() <= 1 + 5
 
 
-def test_small_epochs_do_not_stay_as_they_are_stored():
-    # 40 examples and 100 orders: 100 examples stay in their place by chance, with a deviation of 10.
+def test_small_epochs_are_shuffled():
+    # In 100 orders of 40 examples, 100 examples stay in place by chance, with a standard deviation of 10.
     orders = np.concatenate([epochs_of(40, seed) for seed in range(34)])[:100]
     assert abs((orders == np.arange(40)).sum() - 100) < 5 * 10
-    # Every example comes first as often as any other.
+    # Every example comes first equally often.
     counts = np.bincount([permutation[0] for permutation in orders], minlength=40)
     assert ((counts - 2.5) ** 2 / 2.5).sum() < 39 + 5 * np.sqrt(2 * 39)
 
 
-def test_keys_of_small_seeds_and_epochs_share_nothing():
+def test_shuffle_keys_of_small_seeds_are_independent():
     keys = np.stack([order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)])
     keys = keys.reshape(-1, 3)
     assert keys.min() >= 0 and keys.max() < 2**32
     for column in keys.T:
-        assert len(set(column)) == 1000  # chance repeats one of them with a probability of 1e-4
+        assert len(set(column)) == 1000  # the probability of a repeated key is 1e-4
     bits = (keys[..., None] >> np.arange(32)) & 1
     assert np.abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(1000)
 
 
 def draws_of(number):
-    """Returns all draws for an example or step: `{name: values in [0, 1)}`."""
+    """Returns all draws of an example or step as a dictionary."""
     key = tf.stack([tf.constant(0, tf.int64), number])
     window = tf.cast(transforms.inception_window([1000, 1000], key + examples.CROP), tf.float32)
     spot = tf.reshape(tf.range(99, dtype=tf.float32), (9, 11, 1))
@@ -87,7 +87,7 @@ def draws_of(number):
     }
 
 
-def test_draws_of_neighbors_and_other_uses_are_independent():
+def test_draws_are_independent_across_examples_and_uses():
     n = 2000
     batches = tf.data.Dataset.range(n).map(draws_of).batch(n)
     draws = {name: values.numpy() for name, values in next(iter(batches)).items()}
@@ -100,8 +100,8 @@ def test_draws_of_neighbors_and_other_uses_are_independent():
         assert abs(draws[name].mean() - 0.5) < 5 * np.sqrt(1 / 12 / n), name
 
 
-def test_a_crop_and_a_shift_of_one_image_are_drawn_apart():
-    """Two uses of one key would move an image twice in the same direction."""
+def test_crop_and_shift_of_an_image_are_independent():
+    """A key shared by both uses would move an image twice in the same direction."""
 
     def offsets_of(number):
         key = tf.stack([tf.constant(0, tf.int64), number])

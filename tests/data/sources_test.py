@@ -1,4 +1,4 @@
-"""Folders, lists, TFRecords and arrays: their contents, order and errors."""
+"""Tests of folders, lists, TFRecords and arrays: contents, order and errors."""
 
 import re
 
@@ -14,7 +14,7 @@ def read_all(source):
     return [source.read(tf.constant(i, tf.int64)) for i in range(source.num_examples)]
 
 
-def test_a_folder_is_sorted_by_class_and_file_name(photos, images_of):
+def test_folder_is_sorted_by_class_and_file_name(photos, images_of):
     source = data.folder(photos)
     assert source.class_names == ("ant", "bee", "cat") and source.num_examples == 23
     examples = read_all(source)
@@ -23,7 +23,7 @@ def test_a_folder_is_sorted_by_class_and_file_name(photos, images_of):
     assert source.name_of(12) == str(photos / "bee" / "00.jpg")
 
 
-def test_a_folder_with_splits_gives_each(tmp_path, images_of):
+def test_folder_with_split_subfolders_loads_each_split(tmp_path, images_of):
     for split, count in (("train", 3), ("test", 2)):
         for name in ("b", "a"):
             (tmp_path / split / name).mkdir(parents=True)
@@ -35,7 +35,7 @@ def test_a_folder_with_splits_gives_each(tmp_path, images_of):
         data.folder(tmp_path, "val")
 
 
-def test_a_hashed_split_divides_each_class_by_seed(photos):
+def test_hashed_split_divides_each_class_by_seed(photos):
     def names(split, seed=0):
         source = data.folder(photos, split, test_share=0.25, split_seed=seed)
         return [source.name_of(i) for i in range(source.num_examples)], source.labels
@@ -56,7 +56,7 @@ def test_non_image_files_are_skipped_and_counted(photos, caplog):
 
 
 @pytest.mark.parametrize("header", ["", "file,label\n"])
-def test_a_csv_names_files_and_classes(photos, header):
+def test_csv_list_names_files_and_classes(photos, header):
     path = photos / "some.csv"
     path.write_text(header + "bee/01.jpg,sting\nant/03.jpg, crawl\n")
     source = data.file_list(path)
@@ -65,7 +65,7 @@ def test_a_csv_names_files_and_classes(photos, header):
     assert read_all(source)[1]["image"] == (photos / "ant" / "03.jpg").read_bytes()
 
 
-def test_a_text_list_may_have_integer_labels_and_another_root(photos, tmp_path):
+def test_text_list_accepts_integer_labels_and_a_root(photos, tmp_path):
     (tmp_path / "list.txt").write_text("bee/01.jpg 2\nant/03.jpg\t0\n\n")
     source = data.file_list(tmp_path / "list.txt", root=photos)
     assert source.class_names == ("0", "1", "2") and source.labels.tolist() == [2, 0]
@@ -92,7 +92,7 @@ def test_tfrecords_are_read_by_index_across_files(tmp_path, images_of):
     assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
 
 
-def test_a_corrupt_record_is_one_bad_example(tmp_path, images_of):
+def test_corrupt_record_is_one_bad_example(tmp_path, images_of):
     path = tmp_path / "records"
     write_records(path, map(images_of, range(5)), [0, 1, 0, 1, 0])
     content = bytearray(path.read_bytes())
@@ -122,15 +122,15 @@ def write(path, content):
         (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
         (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
         (lambda p: data.tfrecords(p / "no-*", ["a"]), "must match at least one file"),
-        (lambda p: data.tfrecords(write(p / "text", "no file of records, by far"), ["a"]), "broken at .* byte 0"),
+        (lambda p: data.tfrecords(write(p / "text", "not a file of TFRecords"), ["a"]), "broken at .* byte 0"),
     ],
 )  # fmt: skip
-def test_unusable_data_is_refused_before_training(photos, tmp_path, make, message):
+def test_rejects_unusable_data_before_training(photos, tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         make(tmp_path)
 
 
-def test_records_of_other_features_or_labels_are_refused(tmp_path, images_of):
+def test_rejects_records_with_wrong_features_or_labels(tmp_path, images_of):
     write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
     names, keys = ["a", "b", "c"], {"image_key": "jpeg", "label_key": "class"}
     with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
@@ -140,7 +140,7 @@ def test_records_of_other_features_or_labels_are_refused(tmp_path, images_of):
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
 
-def test_a_scan_finds_a_label_out_of_range(tmp_path, images_of):
+def test_verify_finds_out_of_range_labels(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
     report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
     assert report["bad"] == [f"{tmp_path}/r record 2"]
@@ -155,12 +155,12 @@ def test_a_scan_finds_a_label_out_of_range(tmp_path, images_of):
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
 )
-def test_fields_without_effect_on_a_dataset_are_refused(name, details, message):
+def test_rejects_fields_without_effect_on_the_dataset(name, details, message):
     with pytest.raises(ValueError, match=message):
         data.load(name, **details)
 
 
-def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, caplog):
+def test_class_may_lack_test_but_not_training_examples(tmp_path, images_of, caplog):
     for folder in ("train/a", "train/b", "test/a"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "0.jpg").write_bytes(images_of(0))
@@ -174,8 +174,8 @@ def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, ca
         data.load("folder", path=str(tmp_path))
 
 
-def test_a_hashed_split_tests_each_class_of_two(tmp_path, images_of, caplog):
-    """A single image is for training; one of two is for testing, whatever the share."""
+def test_hashed_split_tests_one_of_two_images(tmp_path, images_of, caplog):
+    """A single image is used for training and one of two images for testing, for any `test_share`."""
     for name, count in (("one", 1), ("two", 2), ("ten", 10)):
         (tmp_path / name).mkdir()
         for i in range(count):
@@ -201,12 +201,12 @@ def lists_of(folder, *texts):
     return {"path": str(folder), "train_split": str(folder / "0.csv"), "test_split": str(folder / "1.csv")}
 
 
-def test_two_lists_have_the_classes_of_the_first(photos):
+def test_lists_share_the_classes_of_the_training_list(photos):
     train, test = "ant/00.jpg,1\nant/01.jpg,2\nant/02.jpg,3\n", "bee/00.jpg,1\nbee/01.jpg,2\n"
     (photos / "names").write_text("1\n2\n3\n")
     fields = lists_of(photos, train, test)
     one, other = data.load("list", **fields, class_names=str(photos / "names"))
-    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [0, 1]  # labels are these names in both
+    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [0, 1]  # the labels are class names
     fields = lists_of(photos, "ant/00.jpg,0\nant/01.jpg,1\nant/02.jpg,2\n", test)
     with pytest.raises(ValueError, match=r"among the 3 classes. Received: \['0'\]"):
         data.load("list", **fields, class_names=str(photos / "names"))
@@ -223,7 +223,7 @@ def test_integer_labels_start_at_0(photos):
         data.load("list", **fields)
 
 
-def test_integers_are_no_indices_into_names_of_the_training_list(photos, tmp_path):
+def test_integer_labels_do_not_index_training_class_names(photos, tmp_path):
     (tmp_path / "train.txt").write_text("".join(f"{path} {path.parent.name}\n" for path in sorted(photos.rglob("*.*"))))
     (tmp_path / "test.txt").write_text(f"{sorted(photos.rglob('*.*'))[0]} 1\n")
     with pytest.raises(ValueError, match=r"Labels must be among the \d classes. Received: \['1'\]"):
@@ -231,7 +231,7 @@ def test_integers_are_no_indices_into_names_of_the_training_list(photos, tmp_pat
 
 
 @pytest.mark.parametrize("label", ["-1", "nan", "0.0", "?"])
-def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
+def test_rejects_mixed_integer_and_name_labels(label, photos):
     path = photos / "labels.csv"
     path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
     with pytest.raises(
@@ -240,20 +240,20 @@ def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
         data.file_list(path)
 
 
-def test_a_file_with_two_labels_is_refused(photos):
+def test_rejects_files_with_two_labels(photos):
     (photos / "l.csv").write_text("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,a\nant/00.jpg,b\n")
     with pytest.raises(ValueError, match=r"one label. Received: several labels for \['.*ant/00.jpg'\] in '.*l.csv'"):
         data.file_list(photos / "l.csv")
 
 
-def test_names_given_twice_are_refused(photos):
+def test_rejects_duplicate_class_names(photos):
     (photos / "names").write_text("ant\nbee\ncat\nant\n")
     with pytest.raises(ValueError, match=r"must be unique. Received: \['ant'\] more than once"):
         data.load_split("folder", "train", path=str(photos), class_names=str(photos / "names"))
 
 
-def test_both_spellings_of_an_accent_are_one_class(tmp_path, images_of):
-    """macOS writes e and an accent, most other systems one letter."""
+def test_both_unicode_forms_of_an_accent_are_one_class(tmp_path, images_of):
+    """macOS writes an e and a combining accent, most other systems a single character."""
     for split, name in (("train", "caf\u00e9"), ("test", "cafe\u0301")):
         (tmp_path / split / name).mkdir(parents=True)
         (tmp_path / split / name / "0.jpg").write_bytes(images_of(0))
@@ -263,13 +263,13 @@ def test_both_spellings_of_an_accent_are_one_class(tmp_path, images_of):
 
 
 @pytest.mark.parametrize("name", ["list", "tfrecords"])
-def test_splits_without_a_name_name_the_field(name, photos):
+def test_missing_split_names_error_names_the_flags(name, photos):
     fields = {"classes": 3} if name == "tfrecords" else {}
     with pytest.raises(ValueError, match="--config.data.train_split and --config.data.test_split.*train_split='train'"):
         data.load(name, path=str(photos), **fields)
 
 
-def test_compressed_records_are_refused_in_words(tmp_path, images_of):
+def test_rejects_compressed_records(tmp_path, images_of):
     for kind in ("GZIP", "ZLIB"):
         path = str(tmp_path / kind)
         with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
@@ -278,14 +278,14 @@ def test_compressed_records_are_refused_in_words(tmp_path, images_of):
             data.tfrecords(path, ["a"])
 
 
-def test_the_number_of_local_records_is_checked(tmp_path, images_of):
+def test_number_of_local_records_is_checked(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(2)), [0, 1])
     assert data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=2).num_examples == 2
     with pytest.raises(ValueError, match="Received: num_examples=3, 2 records in .*r'"):
         data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=3)
 
 
-def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
+def test_warns_of_batch_larger_than_the_data(photos, caplog):
     data.from_config({"name": "folder", "path": str(photos), "image_size": 8}, batch_size=32, seed=0)
     assert "a smaller --config.batch_size" in caplog.text and "batch_size=32" in caplog.text
 
@@ -306,13 +306,13 @@ def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
         ),
     ],
 )
-def test_bad_arrays_are_refused(arguments, message):
+def test_rejects_bad_arrays(arguments, message):
     good = {"images": np.zeros((2, 4, 4, 3), np.uint8), "labels": [0, 1], "class_names": ["a", "b"]}
     with pytest.raises(ValueError, match=message):
         data.arrays(**{**good, **arguments})
 
 
-def test_the_digits_are_divided_the_same_way_always():
+def test_digits_split_is_stable():
     train, test = data.load("digits")
     assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)
     assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
@@ -320,7 +320,7 @@ def test_the_digits_are_divided_the_same_way_always():
 
 @pytest.fixture
 def remote(images_of, monkeypatch, tmp_path):
-    """The pattern of three remote files of 5 records, with a separate cache folder."""
+    """Returns the pattern of three remote files with 5 records each, and sets a separate cache folder."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
     for number in range(3):
         write_records(f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5)
@@ -341,19 +341,19 @@ def test_remote_records_are_counted_once_and_read_in_order(remote, monkeypatch):
         data.tfrecords(remote, ["a", "b", "c"], num_examples=16)
 
 
-def test_a_damaged_remote_file_is_refused(remote, images_of):
+def test_rejects_damaged_remote_file(remote, images_of):
     file = remote.replace("*", "1")
     with tf.io.gfile.GFile(file, "rb") as stream:
         content = bytearray(stream.read())
     content[content.index(images_of(2)) + 200] ^= 1
-    tf.io.gfile.remove(file)  # this file system appends to a file that is there
+    tf.io.gfile.remove(file)  # this file system appends to existing files
     with tf.io.gfile.GFile(file, "wb") as stream:
         stream.write(bytes(content))
     with pytest.raises(ValueError, match="TFRecord file must be complete.*train-1"):
         data.tfrecords(remote, ["a", "b", "c"])
 
 
-def test_a_remote_file_that_has_gone_holds_nothing_up(remote):
+def test_deleted_remote_file_does_not_stall(remote):
     source = data.tfrecords(remote, ["a", "b", "c"])
     tf.io.gfile.remove(remote.replace("*", "1"))
     ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)

@@ -1,4 +1,4 @@
-"""Datasets of TFDS: mocked ones in order, prepared ones by index; and every row of the paper's datasets."""
+"""Tests of TFDS datasets and of the table of the paper's datasets."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A dataset with files: 30 images, image i a flat i, label i % 3; train 20 in two files, test 10."""
+    """Writes a dataset with 20 training and 10 test images; image i has the constant value i and label i % 3."""
     folder = tmp_path_factory.mktemp("tfds")
     features = tfds.features.FeaturesDict(
         {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
@@ -35,7 +35,7 @@ def prepared(tmp_path_factory):
     ("split", "expected"),
     [("train", range(20)), ("test[50%:]", range(25, 30)), ("train[3:5]+test[:2]", [3, 4, 20, 21])],
 )
-def test_a_prepared_dataset_and_its_sub_splits_are_read_by_index(prepared, split, expected):
+def test_prepared_tfds_splits_are_read_by_index(prepared, split, expected):
     source = data.load_split("tfds:flat", split, path=prepared)
     assert source.read is not None and source.class_names == ("x", "y", "z")
     order = list(reversed(range(source.num_examples)))
@@ -50,7 +50,7 @@ def flat_numbers(source):
     return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
 
 
-def test_a_remote_tfds_dataset_is_read_in_order(prepared, monkeypatch):
+def test_remote_tfds_dataset_is_read_in_order(prepared, monkeypatch):
     monkeypatch.setattr(sources.tfds, "_are_local", lambda files: False)
     source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
     assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
@@ -76,7 +76,7 @@ def test_array_records_are_read_by_index(tmp_path):
     assert sorted(flat_numbers(source)[:17]) == list(range(3, 20))
 
 
-def test_class_names_order_the_classes_by_name(prepared, tmp_path):
+def test_tfds_classes_follow_the_order_of_class_names(prepared, tmp_path):
     names = tmp_path / "names"
     names.write_text("z\nx\ny\n")
     source = data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
@@ -91,12 +91,12 @@ def test_class_names_order_the_classes_by_name(prepared, tmp_path):
             data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
 
 
-def test_numbers_in_another_order_are_names_too():
+def test_numeric_class_names_may_be_reordered():
     assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [1, 2, 0]
     assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
 
 
-def test_an_example_without_label_stays_without_one():
+def test_unlabeled_examples_stay_unlabeled():
     placed = sources.tfds._placed(tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2], tf.int64))
     assert placed.numpy().tolist() == [-1, 1, 0]
 
@@ -110,7 +110,7 @@ def test_an_example_without_label_stays_without_one():
         ({"name": "cifar11", "split": "train"}, "cifar100.*tfds:NAME.*'cifar11'"),
     ],
 )
-def test_unknown_tfds_datasets_are_refused(prepared, arguments, message):
+def test_rejects_unknown_tfds_datasets(prepared, arguments, message):
     with pytest.raises(ValueError, match=message):
         data.load_split(arguments.pop("name"), arguments.pop("split"), path=prepared, **arguments)
 
@@ -119,7 +119,7 @@ ROWS = {name: row for name, row in data.DATASETS.items() if row.tfds}
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_agrees_with_tfds(name, tmp_path):
+def test_dataset_table_agrees_with_tfds(name, tmp_path):
     row = ROWS[name]
     info = tfds.builder(row.tfds, data_dir=str(tmp_path)).info
     assert row.image in info.features
@@ -150,7 +150,7 @@ def test_vtab_has_19_tasks_with_800_and_200_examples():
         assert row.splits["tune_train"] == "train[:800]"
 
 
-def test_vtab_exceptions_match_the_papers():
+def test_vtab_exceptions_match_the_paper():
     of = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
     assert of("flip", "off") == {"vtab/dsprites_orientation", "vtab/smallnorb_azimuth", "vtab/dsprites_location"}
     assert of("train_crop", "resize") == {
@@ -175,12 +175,12 @@ def test_clevr_labels_are_object_count_and_nearest_depth(nearest, label):
     ("values", "kinds", "label"),
     [([7, 30], [0, 1], 0), ([7, 15], [4, 2], 1), ([25], [1], 2), ([5], [3], 3), ([], [], 3)],
 )
-def test_kittis_label_is_the_depth_of_the_nearest_vehicle(values, kinds, label):
+def test_kitti_label_is_the_nearest_vehicle_depth(values, kinds, label):
     objects = {"location": depths(values), "type": np.array(kinds, np.int64)}
     assert datasets._kitti_distance({"objects": objects}) == label
 
 
-def test_dsprites_labels_are_bins_of_places_and_angles():
+def test_dsprites_labels_bin_positions_and_angles():
     location = lambda x: int(datasets._dsprites_location({"label_x_position": tf.constant(x)}))  # noqa: E731
     angle = lambda x: int(datasets._dsprites_orientation({"label_orientation": tf.constant(x)}))  # noqa: E731
     assert [location(x) for x in (0, 1, 2, 31)] == [0, 0, 1, 15]

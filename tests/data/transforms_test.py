@@ -1,4 +1,4 @@
-"""Resizes, crops and ranges compared with a second implementation in numpy."""
+"""Tests of resizes, crops and value ranges against a second implementation in numpy."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
 
 
 def bilinear_1d(values, size):
-    """Half-pixel centers along the first axis, the edge repeated."""
+    """Resizes the first axis bilinearly with half-pixel centers, repeating the edge."""
     n = len(values)
     at = (np.arange(size) + 0.5) * n / size - 0.5
     low = np.floor(at).astype(int)
@@ -22,7 +22,7 @@ def bilinear_1d(values, size):
 
 
 def area_1d(values, size):
-    """The mean over each interval of the first axis."""
+    """Resizes the first axis by averaging each interval."""
     n = len(values)
     edges = np.arange(size + 1) * n / size
     overlap = np.minimum(edges[1:, None], np.arange(1, n + 1)) - np.maximum(edges[:-1, None], np.arange(n))
@@ -44,22 +44,22 @@ def test_resize_is_bilinear_at_half_pixels(size):
 
 @pytest.mark.parametrize("size", [(7, 9), (30, 40)])
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
-def test_antialiased_resizes_are_pillows(kind, size):
+def test_antialiased_resize_matches_pillow(kind, size):
     channels = [Image.fromarray(channel.astype("float32")) for channel in IMAGE.transpose(2, 0, 1)]
     resized = [channel.resize(size[::-1], getattr(Image.Resampling, kind.upper())) for channel in channels]
     expected = np.stack([np.asarray(channel) for channel in resized], axis=-1).clip(0, 255)
     np.testing.assert_allclose(transforms.resize(IMAGE, size, interpolation=kind), expected, atol=5e-3)
 
 
-def test_the_interpolation_of_weights_prepares_images():
+def test_evaluation_image_uses_the_given_interpolation():
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic")
     actual = transforms.evaluation_image(IMAGE, (7, 7), preprocessing)
-    side = (7, 11)  # 7 * 22 / 13 is 11.8, of which torchvision drops the fraction
+    side = (7, 11)  # torchvision truncates 7 * 22 / 13 = 11.8
     expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7))
     np.testing.assert_allclose(actual, expected)
 
 
-def test_rounding_to_uint8_cuts_the_fraction_off():
+def test_rounding_to_uint8_truncates():
     exact = resized(bilinear_1d, IMAGE, 30, 40)
     actual = transforms.resize(IMAGE, (30, 40), rounding="uint8")
     assert actual.dtype == tf.uint8
@@ -77,11 +77,11 @@ def test_resize_to_cover_keeps_the_aspect_ratio(shape, smaller, expected):
     np.testing.assert_allclose(actual, resized(area_1d, image, *expected), atol=2e-3)
 
 
-def test_a_central_crop_leaves_the_odd_pixel_bottom_right():
+def test_central_crop_leaves_the_odd_pixel_bottom_right():
     np.testing.assert_array_equal(transforms.central_crop(IMAGE, (6, 7)), IMAGE[3:9, 7:14])
 
 
-def test_the_value_range_is_that_of_the_reference():
+def test_normalization_matches_the_reference():
     values = np.arange(256, dtype=np.uint8)
     expected = (values.astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
     np.testing.assert_array_equal(transforms.normalize(values, Preprocessing()), expected)
@@ -89,19 +89,19 @@ def test_the_value_range_is_that_of_the_reference():
     assert transforms.normalize(np.uint8([0, 4, 16]), digits).numpy().tolist() == [-1, -0.5, 1]
 
 
-def test_inception_windows_cover_their_areas_and_aspects():
+def test_inception_windows_cover_the_area_and_aspect_ranges():
     windows = np.array([transforms.inception_window([300, 400], [7, i]) for i in range(400)])
     y, x, height, width = windows.T
     assert (y >= 0).all() and (x >= 0).all() and (y + height <= 300).all() and (x + width <= 400).all()
     share, aspect = height * width / 120000, width / height
-    # Sides are whole pixels, so the bounds hold to a pixel.
+    # Sides are rounded to whole pixels, so the bounds are not exact.
     assert 0.045 < share.min() < 0.1 and 0.9 < share.max() <= 1.0
     assert 0.74 < aspect.min() < 0.8 and 1.28 < aspect.max() < 1.345
     assert 0.25 < share.mean() < 0.65
     assert len(np.unique(windows, axis=0)) > 390
 
 
-def test_a_random_shift_moves_whole_pixels():
+def test_random_shift_moves_whole_pixels():
     seen = set()
     padded = np.pad(IMAGE, [[1, 1], [1, 1], [0, 0]])
     windows = {(y, x): padded[y : y + 13, x : x + 22].tobytes() for y in range(3) for x in range(3)}
