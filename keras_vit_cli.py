@@ -1,5 +1,6 @@
 """The command `keras-vit`; it is outside the package, whose import takes seconds."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -40,7 +41,8 @@ def main(argv=None):
         return
     name = "info" if name == "--version" else name
     if name not in COMMANDS:
-        print(f"error: the commands are {', '.join(COMMANDS)}. Received: {name}", file=sys.stderr)
+        near = [f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1)]
+        print(f"error: the commands are {', '.join(COMMANDS)}.{''.join(near)} Received: {name}", file=sys.stderr)
         sys.exit(2)
     if "--config" in arguments[:-1]:  # ml_collections needs the form with "="
         place = arguments.index("--config")

@@ -5,6 +5,7 @@ Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for thes
 """
 
 import contextlib
+import difflib
 import json
 import os
 import pathlib
@@ -49,6 +50,31 @@ def exists(path):
 
 def is_dir(path):
     return _gfile("isdir", path) if is_remote(path) else os.path.isdir(path)
+
+
+def did_you_mean(name, known):
+    """Returns " Did you mean NEAR?" with the known name nearest to a misspelled one, or "" if none is near."""
+    near = _nearest(name, known)
+    return f" Did you mean {near}?" if near else ""
+
+
+def did_you_mean_path(path):
+    """Returns " Did you mean PATH?" for a local path that does not exist, with its first wrong part corrected."""
+    parts, folder = pathlib.Path(path).parts, pathlib.Path()
+    for index, part in enumerate(() if is_remote(path) else parts):
+        if not exists(folder / part):
+            near = _nearest(part, os.listdir(folder)) if is_dir(folder) else None
+            whole = near and folder.joinpath(near, *parts[index + 1 :])
+            return f" Did you mean {whole if exists(whole) else folder / near}?" if near else ""
+        folder /= part
+    return ""
+
+
+def _nearest(name, known):
+    """Returns the known name nearest to a misspelled one, in any case and punctuation; None if none is near."""
+    by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
+    near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
+    return by_letters[near[0]] if near else None
 
 
 def list_dir(path):

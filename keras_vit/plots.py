@@ -19,6 +19,7 @@ body {{ font-family: sans-serif; max-width: 84em; margin: 1em auto; padding: 0 1
 main {{ display: flex; flex-wrap: wrap; gap: 0 2em; }}
 section {{ flex: 1 1 30em; max-width: 100%; min-width: 0; }}
 section.wide {{ flex-basis: 100%; }}
+section a {{ display: block; overflow-x: auto; }}
 img {{ max-width: 100%; }}
 pre {{ overflow-x: auto; }}
 </style>
@@ -89,15 +90,18 @@ class Page:
         files.make_dirs(self.folder)
         self._title, self._write, self._parts = title, write, []
 
-    def draw(self, name, heading, text, function, *arguments, wide=False):
-        """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width if `wide`."""
+    def draw(self, name, heading, text, function, *arguments, wide=False, columns=1):
+        """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width if `wide`.
+
+        On a narrow screen, the columns of a picture scroll instead of shrinking below 96 pixels.
+        """
         with files.atomic_path(self.folder / name) as path:
             function(path, *arguments)
         self._write(f"drew {self.folder / name}")
         heading, text = html.escape(heading), html.escape(text)
         self._parts.append(
             f"<section{' class=wide' if wide else ''}>\n<h2>{heading}</h2>\n<p>{text}</p>\n"
-            f'<a href="{name}"><img src="{name}" alt="{heading}"></a>\n</section>'
+            f'<a href="{name}"><img src="{name}" alt="{heading}" style="min-width: {96 * columns}px"></a>\n</section>'
         )
 
     def save(self, facts, items=(), table=()):

@@ -22,7 +22,7 @@ ALLOWED_IMPORTS = {
     "preprocessing": {"naflex"},
     "predictions": {"checkpoints"},  # class names are downloaded to the weight cache
     "models": {"files", "layers", "checkpoints", "naflex", "preprocessing"},
-    "families": {"layers", "checkpoints", "models"},
+    "families": {"files", "layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
     "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots"},

@@ -41,6 +41,26 @@ def test_failed_write_keeps_old_file(folder):
     assert files.list_dir(folder) == ["x.json"]
 
 
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("runs/foto", "runs/photos"),
+        ("rns/photos", "runs/photos"),
+        ("rns/x", "runs"),
+        ("qqq/photos", ""),
+        ("runs/photos", ""),
+        ("gs://b/x", ""),
+    ],
+)
+def test_suggests_a_near_path(path, near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "photos").mkdir(parents=True)
+    (tmp_path / "runs" / "digits").mkdir()
+    assert files.did_you_mean_path(path) == (f" Did you mean {near}?" if near else "")
+    whole = str(tmp_path / "runs" / "foto")
+    assert files.did_you_mean_path(whole) == f" Did you mean {tmp_path / 'runs' / 'photos'}?"
+
+
 def test_temporary_path_is_unique_and_keeps_suffix(tmp_path):
     with files.atomic_path(tmp_path / "m.keras") as first, files.atomic_path(tmp_path / "m.keras") as second:
         assert first != second

@@ -174,6 +174,9 @@ row.url, row.model, row.classes
 # %% keras_vit.checkpoints.find_preprocessing
 keras_vit.checkpoints.find_preprocessing("imagenet21k:ViT-B_16")
 
+# %% keras_vit.checkpoints.find_class_names
+keras_vit.checkpoints.find_class_names("model.npz")  # None: only a config.json of timm or transformers has names
+
 # %% keras_vit.checkpoints.infer_architecture
 name, arguments = keras_vit.checkpoints.infer_architecture("model.npz")
 
@@ -244,6 +247,9 @@ test = keras_vit.data.load_split("digits", "test")
 # %% keras_vit.data.load_splits
 # Returns {"train": ..., "test": ...}
 sources = keras_vit.data.load_splits(keras_vit.data.defaults(name="digits"))
+
+# %% keras_vit.data.dataset_names
+keras_vit.data.dataset_names()  # ["digits", "cifar10", ...]
 
 # %% keras_vit.data.check_splits
 train, test = keras_vit.data.load("digits")

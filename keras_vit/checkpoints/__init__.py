@@ -4,10 +4,13 @@
 returns the constructor name and arguments for a checkpoint.
 """
 
-from keras_vit.checkpoints.inference import find_preprocessing, infer_architecture
+from keras_vit.checkpoints.inference import find_class_names, find_preprocessing, infer_architecture
 from keras_vit.checkpoints.loading import load
 from keras_vit.checkpoints.planning import LoadReport
 from keras_vit.checkpoints.published import fetch, find_published
 from keras_vit.checkpoints.saving import save
 
-__all__ = ["LoadReport", "fetch", "find_preprocessing", "find_published", "infer_architecture", "load", "save"]
+__all__ = [
+    "LoadReport", "fetch", "find_class_names", "find_preprocessing", "find_published", "infer_architecture", "load",
+    "save",
+]  # fmt: skip

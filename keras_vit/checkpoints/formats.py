@@ -244,7 +244,26 @@ def _facts_of(form, config, path):
             raise ValueError(f"the number of attention heads must be a positive integer, not {heads!r}")
         if type(epsilon) not in (int, float) or not epsilon > 0:
             raise ValueError(f"the epsilon of normalization must be a positive number, not {epsilon!r}")
+        if config.get("problem_type") == "multi_label_classification":
+            facts["logits_activation"] = "sigmoid"
         return facts
+
+
+def read_class_names(path):
+    """Returns the class names in the config.json of timm or transformers next to a file; None without real names."""
+    if path.endswith(".npz"):
+        return None
+    config = _read_json(path, "config.json")
+    with _reading("config.json", path):
+        labels = config.get("id2label")
+        if labels:
+            labels = {int(index): str(name) for index, name in labels.items()}
+            names = [labels[index] for index in range(len(labels))]
+        else:
+            labels = config.get("label_names") or (config.get("pretrained_cfg") or {}).get("label_names")
+            names = [str(name) for name in labels] if isinstance(labels, list) else []
+    is_placeholder = names == [f"LABEL_{index}" for index in range(len(names))]
+    return None if is_placeholder else names
 
 
 def _preprocessing_of(form, path):

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from keras_vit.checkpoints.downloading import MIRROR
+from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
@@ -28,11 +29,13 @@ def fetch(repository):
     mirrored = pathlib.Path(folder).expanduser() / "huggingface.co" / repository if folder else None
     if mirrored is not None and mirrored.is_dir():
         return str(mirrored)
+    near = did_you_mean_path(repository)
     try:
         from huggingface_hub import errors
     except ImportError as error:
         raise ValueError(
-            "No such file or folder exists. To download a model from the Hugging Face Hub, install huggingface_hub: "
+            f"No such file or folder exists.{near} To download a model from the Hugging Face Hub, install "
+            "huggingface_hub: "
             f'pip install "keras_vit[hub]". Received: {repository}'
         ) from error
     # Download the weights and their configs.
@@ -49,14 +52,14 @@ def fetch(repository):
     except errors.RepositoryNotFoundError as error:
         raise ValueError(
             f"No such file or folder exists, and {URL}{repository} does not exist or is private. For a private "
-            f"model, set HF_TOKEN to a token with access. Received: {repository}"
+            f"model, set HF_TOKEN to a token with access.{near} Received: {repository}"
         ) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
             f"No such local folder exists, and the model could not be downloaded ({first_line(error)}). Without "
             f"network access, copy its model.safetensors and config.json to {place}, or to another folder, and pass "
-            f"its path. Received: {repository}"
+            f"its path.{near} Received: {repository}"
         ) from error
     if weights is None:
         raise ValueError(

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from keras_vit.checkpoints import published, registry
-from keras_vit.checkpoints.formats import open_checkpoint
+from keras_vit.checkpoints.formats import open_checkpoint, read_class_names
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -52,6 +52,19 @@ def find_arguments(source, num_heads=None, grid=None):
     if missing:
         raise ValueError(f"The file does not determine {', '.join(missing)} of a known model. Received: {source}")
     return family, arguments
+
+
+def find_class_names(source: str | os.PathLike) -> list[str] | None:
+    """Returns the names of the classes in the `config.json` of timm or transformers, or None if there are none.
+
+    Args:
+        source: a path, a repository of the Hugging Face hub, or a URL, as for `load`; published names have none.
+
+    Raises:
+        ValueError: there is no such file, or the `config.json` is damaged.
+        ConnectionError: the file could not be downloaded.
+    """
+    return None if published.is_name(source) else read_class_names(published.resolve(source).path)
 
 
 def find_preprocessing(source: str | os.PathLike) -> Preprocessing | None:

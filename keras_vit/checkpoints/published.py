@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_vit.checkpoints import downloading, hub, registry
 from keras_vit.checkpoints.registry import FAMILIES, PublishedWeights
+from keras_vit.files import did_you_mean, did_you_mean_path
 
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
@@ -70,12 +71,13 @@ def resolve(source, size=(), resolution=None):
     if hub.is_repository(text) and not text.endswith(".safetensors"):
         return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, size))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
-        raise ValueError(f"The file does not exist. Received: {text}")
+        raise ValueError(f"The file does not exist.{did_you_mean_path(text)} Received: {text}")
     row = find(text, size, resolution)
     if row is None:
-        raise ValueError(
-            f"The file does not exist, and no published weights have this name. {known_names(size)} Received: {text}"
-        )
+        collections = list(dict.fromkeys(row.collection for row in rows()))
+        known = known_names(size) if size else f"The published weights are {', '.join(collections)}."
+        advice = did_you_mean_path(text) or (not size and did_you_mean(text, collections)) or f" {known}"
+        raise ValueError(f"The file does not exist, and no published weights have this name.{advice} Received: {text}")
     if row.url.startswith(hub.URL):
         return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)

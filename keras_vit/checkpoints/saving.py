@@ -4,6 +4,7 @@ import json
 import math
 import os
 import zipfile
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -20,7 +21,12 @@ _TRAINING_ONLY = (
 )
 
 
-def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -> None:
+def save(
+    model: keras.Model,
+    path: str | os.PathLike,
+    format: str = "vit_jax",
+    class_names: Sequence[str] | None = None,
+) -> None:
     """Saves a model's weights as an .npz file in the published layout, or as a folder for another library.
 
     `vit_jax` and timm can read the .npz file, and `load` restores every value bit for bit. `keras_vit.from_pretrained`
@@ -33,15 +39,19 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
             "vit_jax", a folder, in which `model.safetensors` and `config.json` are replaced.
         format: "vit_jax", "timm" or "huggingface". To load the folder, call `timm.create_model("local-dir:PATH",
             pretrained=True)`, or `from_pretrained(PATH)` of the transformers class that `config.json` names.
+        class_names: one name per class, for the `config.json` of a folder; `find_class_names` reads them.
 
     Raises:
-        ValueError: the path is invalid or cannot be written, or the format does not support a part of the model.
+        ValueError: the path is invalid or cannot be written, the format does not support a part of the model, or there
+            is not one class name for each class.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
         raise ValueError(f'`path` must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
         raise ValueError(f"`path` must be local. Received: path={path!r}")
+    if class_names is not None:
+        class_names = _checked_names(class_names, model, format)
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
             "Checkpoints do not support LoRA adapters. Save the model as .keras, which merges them into the kernels, "
@@ -55,7 +65,10 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
         )
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
     if format != "vit_jax":
-        write_folder(model, path, format, arrays)
+        try:
+            write_folder(model, path, format, arrays, class_names)
+        except OSError as error:
+            raise ValueError(f"The folder cannot be written ({error}). Received: path={path!r}") from error
         return
     try:
         with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
@@ -66,6 +79,20 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
     except OSError as error:
         raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
+
+
+def _checked_names(class_names, model, format):
+    """Returns class names as a list of strings, or raises a `ValueError` if they do not fit the model and format."""
+    if format == "vit_jax":
+        raise ValueError("An .npz file has no class names; a folder does. Received: class_names with format='vit_jax'")
+    arguments, class_names = getattr(model, "arguments", {}), list(map(str, class_names))
+    classes = arguments.get("classes") if arguments.get("include_top") else 0
+    if len(class_names) != classes:
+        raise ValueError(
+            f"There must be one name for each of the model's {classes} classes. Received: {len(class_names)} "
+            f"class_names, {', '.join(map(repr, class_names[:3]))}, ..."
+        )
+    return class_names
 
 
 def _facts(model):

@@ -19,7 +19,7 @@ _CHECKED = (
 _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp_bias": True}
 
 
-def write_folder(model, path, form_name, arrays):
+def write_folder(model, path, form_name, arrays, class_names=None):
     """Writes `model.safetensors` and `config.json` in the first format of a library that supports the whole model."""
     from safetensors.numpy import save_file
 
@@ -30,6 +30,7 @@ def write_folder(model, path, form_name, arrays):
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
     # Try one format after the other, and collect the reasons why they do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
+    labels = {**_labels(class_names, form_name), **_problem_type(model)}
     problems = []  # `(number of unsupported parts, reason)` for each format
     os.makedirs(path, exist_ok=True)
     for form in forms if "num_layers" in arguments else ():
@@ -47,7 +48,7 @@ def write_folder(model, path, form_name, arrays):
         # Read the new files back, and replace the folder's files only if the new ones describe the same model.
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
-            _write_json(config, folder, "config.json")
+            _write_json({**config, **labels}, folder, "config.json")
             if form_name == "huggingface":
                 _write_json(_preprocessor(model), folder, "preprocessor_config.json")
             different = _difference(arguments, folder)
@@ -58,6 +59,24 @@ def write_folder(model, path, form_name, arrays):
             problems.append((0, f"it does not support {different}={arguments.get(different)!r}"))
     reason = min(problems)[1] if problems else "no class of the library has all of the model's parts"
     raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
+
+
+def _labels(class_names, form_name):
+    """Returns the fields of a config.json that name the classes."""
+    if class_names is None:
+        return {}
+    if form_name == "timm":
+        return {"label_names": class_names}
+    return {
+        "id2label": dict(enumerate(class_names)),
+        "label2id": {name: index for index, name in reversed([*enumerate(class_names)])},
+    }
+
+
+def _problem_type(model):
+    """Returns the field by which transformers chooses the sigmoid; timm ignores it, and we read it from both."""
+    is_sigmoid = model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top")
+    return {"problem_type": "multi_label_classification"} if is_sigmoid else {}
 
 
 def _write_json(fields, folder, name):

@@ -80,9 +80,10 @@ def _parse(name, positional):
     except OSError as error:
         given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
         is_missing = given and not os.path.exists(given.partition(":")[0])
-        reason = (
-            f"it must be a file or one of {_config_names()}. Received: config={given!r}" if is_missing else _text(error)
-        )
+        name = given.partition(":")[0]
+        near = files.did_you_mean_path(name) or files.did_you_mean(name, [path.stem for path in CONFIGS.glob("*.py")])
+        advice = f"it must be a file or one of {_config_names()}.{near} Received: config={given!r}"
+        reason = advice if is_missing else _text(error)
         _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):

@@ -2,10 +2,12 @@
 
     keras-vit convert vit.safetensors vit.keras --num_heads=12
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
+    keras-vit convert runs/photos for_transformers --format=huggingface
 
-SOURCE is the path or URL (https or gs) of an .npz file of vit_jax, big_vision or BiT or of a .safetensors file of timm
-or Hugging Face, or the path of a .keras file. The model is inferred from the file. TARGET must end in .keras,
-.weights.h5 or .npz (the layout of vit_jax).
+SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights: an .npz file of vit_jax, big_vision
+or BiT, a .safetensors file or folder of timm or transformers, each a path or a URL, or a repository of the Hugging Face
+Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, it is a folder, whose
+config.json has the class names of the source.
 """
 
 import sys
@@ -16,8 +18,8 @@ from absl import flags
 
 from keras_vit import checkpoints, files
 from keras_vit.checkpoints.readers import NpzFile
+from keras_vit.commands import shared_flags
 from keras_vit.families.registry import build_and_load
-from keras_vit.models import load_keras_file
 
 ENDINGS = (".keras", ".weights.h5", ".npz")
 POSITIONAL = ("SOURCE", "TARGET")
@@ -25,6 +27,8 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
+    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Write a folder for this library.")
+    shared_flags.define_class_names()
     flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
     flags.DEFINE_float("tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0)
     flags.DEFINE_integer(
@@ -37,35 +41,58 @@ def define_flags():
 
 def main(source, target):
     ending = next((ending for ending in ENDINGS if target.endswith(ending)), None)
-    if ending is None:
-        raise ValueError(f"TARGET must end in {', '.join(ENDINGS)}. Received: {target}")
-    model = read(source)
+    if ending is None and not FLAGS.format:
+        raise ValueError(
+            f"TARGET must end in {', '.join(ENDINGS)}; --format=timm or --format=huggingface writes a folder. "
+            f"Received: {target}"
+        )
+    if FLAGS.format and (ending or target.endswith(".safetensors")):
+        raise ValueError(f"With --format, TARGET is a folder. Received: {target} with --format={FLAGS.format}")
+    if FLAGS.class_names and not FLAGS.format:
+        raise ValueError(
+            f"Only the folders of --format have class names. Received: --class_names={FLAGS.class_names} for {target}"
+        )
+    model, class_names = read(source)
     if FLAGS.verify:
         difference = verify(model, FLAGS.verify)
         print(f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
         if not difference <= FLAGS.tolerance:
             sys.exit("The logits differ from the expected logits, so nothing was written.")
     try:
-        if ending == ".npz":
+        if FLAGS.format:
+            checkpoints.save(model, target, FLAGS.format, class_names)
+        elif ending == ".npz":
             checkpoints.save(model, target)
         else:
             with files.atomic_path(target, ending) as part:
                 model.save(part) if ending == ".keras" else model.save_weights(part)
     except OSError as error:
         raise ValueError(f"TARGET cannot be written ({error}). Received: {target}") from error
-    print(f"wrote {target}: {model.count_params():,} parameters")
+    named = f", {len(class_names)} class names" if FLAGS.format and class_names else ""
+    print(f"wrote {target}: {model.count_params():,} parameters{named}")
 
 
 def read(source):
-    """Loads a model with its weights from a file."""
-    if source.endswith(".keras"):
-        return load_keras_file(source, compile=False)
+    """Returns the model of a file or folder, and its class names or None."""
+    if source.endswith(".keras") and not files.exists(source):
+        raise ValueError(f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}")
+    if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
+        model, details = shared_flags.load_model(source)
+        return model, class_names_for(model, details.get("class_names"))
     grid = _integers("grid", FLAGS.grid, 2)
     overrides = {"num_heads": FLAGS.num_heads, "input_shape": _integers("input_shape", FLAGS.input_shape, 3)}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     model, report = build_and_load(source, channels=FLAGS.channels, source_grid=grid, **overrides)
     print(report.full())
-    return model
+    return model, class_names_for(model, checkpoints.find_class_names(source))
+
+
+def class_names_for(model, found):
+    """Returns the class names of the flag, or else those found with the source if they are of the model's classes."""
+    if FLAGS.class_names:
+        return shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
+    has_head = getattr(model, "arguments", {}).get("include_top", True)
+    return list(found) if found and has_head and len(found) == model.output_shape[-1] else None
 
 
 def verify(model, case):

@@ -11,6 +11,7 @@ from absl import flags
 
 from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
+from keras_vit.evaluation.collecting import reuse_compiled
 from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS
@@ -45,14 +46,15 @@ def main():
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
     results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}
-    for name, evaluator in evaluators.items():
-        results["metrics"][name] = evaluator.evaluate(model, inputs)
-        files.write_json(output / "results.json", results)  # after each evaluator, because some take long
-        print(f"evaluated {name}", flush=True)
-    table = metrics_table(results["metrics"], model.output_shape[-1])
-    print("\n".join(table))
-    if FLAGS.pages:
-        print(f"wrote {write_report(model, inputs, output, title, data, table)}")
+    with reuse_compiled():
+        for name, evaluator in evaluators.items():
+            results["metrics"][name] = evaluator.evaluate(model, inputs)
+            files.write_json(output / "results.json", results)  # after each evaluator, because some take long
+            print(f"evaluated {name}", flush=True)
+        table = metrics_table(results["metrics"], model.output_shape[-1])
+        print("\n".join(table))
+        if FLAGS.pages:
+            print(f"wrote {write_report(model, inputs, output, title, data, table)}")
     print(f"wrote {output / 'results.json'}")
 
 

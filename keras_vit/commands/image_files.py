@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import export
+from keras_vit import export, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
 from keras_vit.export.signatures import ACTIVATIONS
@@ -19,7 +19,8 @@ def find_images(sources):
     paths = []
     for source in map(Path, sources):
         if not source.exists():
-            raise ValueError(f"The file or folder does not exist. Received: {printable(str(source))}")
+            near = files.did_you_mean_path(source)
+            raise ValueError(f"The file or folder does not exist.{near} Received: {printable(str(source))}")
         inside = [source]
         if source.is_dir():
             found = (path for path in source.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)

@@ -14,6 +14,7 @@ import numpy as np
 from absl import flags
 
 import keras_vit
+from keras_vit import files
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
@@ -58,7 +59,8 @@ def read_images(model, details, count):
     source = FLAGS.data
     if not os.path.exists(source):
         if os.sep in source or source.lower().endswith(IMAGE_ENDINGS):
-            raise ValueError(f"The file or folder does not exist. Received: data={source!r}")
+            near = files.did_you_mean_path(source)
+            raise ValueError(f"The file or folder does not exist.{near} Received: data={source!r}")
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")

@@ -1,22 +1,25 @@
 """Defines flags that several commands share: the model, its weights, class names and data."""
 
+import re
 import sys
 from pathlib import Path
 
 from absl import flags
 
 import keras_vit
-from keras_vit import data, evaluation, export, files, training
+from keras_vit import checkpoints, data, evaluation, export, files, training
+from keras_vit.checkpoints import hub, published
 from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 
 FLAGS = flags.FLAGS
+MODELS = "the workdir of a run, the folder of an export or its versions, or a .keras file"
 
 
 def define_model():
     """Defines `--model`, `--variant`, `--weights` and `--text_embeddings`."""
-    flags.DEFINE_string("model", "", "Workdir of a run, folder of an export or of its versions, or a .keras file.")
+    flags.DEFINE_string("model", "", f"{MODELS[0].upper()}{MODELS[1:]}.")
     flags.DEFINE_string("variant", "", "Constructor to call with --weights instead of --model, such as ViT_B16.")
     flags.DEFINE_string(
         "weights", "", "Published weights, a path or a URL; without --variant, they determine the model."
@@ -42,6 +45,7 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     name, path = FLAGS.data, FLAGS.data_path
     if name and name not in data.DATASETS and not path and files.is_dir(name):
         name, path = "folder", name
+    check_data_name(name)
     config = (details.get("recipe") or {}).get("data") or {}
     if name:
         inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share)
@@ -51,6 +55,18 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     else:
         return None, ""
     return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip()
+
+
+def check_data_name(name):
+    """Raises a `ValueError` if `--data` is neither a folder nor the name of a dataset; an empty name is accepted."""
+    if name and name.partition(":")[0] not in data.dataset_names():
+        known = data.dataset_names()
+        advice = files.did_you_mean_path(name) or files.did_you_mean(name, known)
+        advice = advice or f" The datasets are {', '.join(known)}:NAME."
+        raise ValueError(
+            "No such folder or dataset exists. --data takes a folder with one subfolder per class, or the name of a "
+            f"dataset.{advice} Received: data={name!r}"
+        )
 
 
 def chosen_model():
@@ -65,6 +81,8 @@ def chosen_model():
             "Pass either --model, or at least one of --variant and --weights. "
             f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
         )
+    if weights.endswith(".keras"):
+        raise ValueError(f"A .keras file is a whole model: pass it as --model. Received: weights={weights!r}")
     if source:
         model, details = load_model(source)
     elif not variant:
@@ -72,12 +90,21 @@ def chosen_model():
     elif variant in keras_vit.families.CONSTRUCTORS:
         model = getattr(keras_vit, variant)(weights=weights or None)
     else:
-        known = ", ".join(keras_vit.families.CONSTRUCTORS)
-        raise ValueError(f"--variant must be one of {known}. Received: variant={variant!r}")
+        known = keras_vit.families.CONSTRUCTORS
+        near = files.did_you_mean(variant, known) or f" They are {', '.join(known)}."
+        raise ValueError(f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}")
+    names = checkpoints.find_class_names(weights) if weights else None
+    if names and len(names) == model.output_shape[-1]:
+        details = {"class_names": names}
     if FLAGS.text_embeddings:
         model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
         details = {"class_names": class_names_of(model)}
     return model, details, source or (f"{variant} with {weights or 'random'} weights" if variant else weights)
+
+
+def has_weights(folder):
+    """Returns whether a folder contains weights of timm or transformers."""
+    return any(name.endswith((".safetensors", ".safetensors.index.json", ".bin")) for name in files.list_dir(folder))
 
 
 def load_model(source):
@@ -94,12 +121,19 @@ def load_model(source):
 
 
 def _load(source):
+    if not files.exists(source):
+        raise ValueError(
+            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, and --variant a "
+            f"constructor.{_did_you_mean_model(source)} Received: model={source!r}"
+        )
     if source.endswith(".keras"):
-        if not files.exists(source):
-            raise ValueError(f"The file does not exist. Received: model={source!r}")
         model = load_keras_file(source, compile=False)
         names = class_names_of(model)
         return model, {"class_names": names} if names else {}
+    if not files.is_dir(source) or has_weights(source):
+        is_weights = files.is_dir(source) or source.endswith((".npz", ".safetensors"))
+        reason = "These are weights: pass them as --weights" if is_weights else f"--model takes {MODELS}"
+        raise ValueError(f"{reason}. Received: model={source!r}")
     # Load an unfinished run, or a run without an export, from a checkpoint.
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
@@ -111,11 +145,34 @@ def _load(source):
     # Load an export from a run, a folder of versions, or a version.
     folder = newest or export.newest_version(folder) or folder
     if not files.exists(files.as_path(folder) / export.CARD):
-        raise ValueError(f"The folder contains neither a run nor an export. Received: model={source!r}")
+        inside = [] if files.is_remote(source) else files.list_dir(folder)
+        inside = [str(folder / name) for name in inside if _is_model(folder / name)]
+        near = f" Did you mean {' or '.join(inside[:5])}?" if inside else ""
+        raise ValueError(
+            f"The folder contains neither a run nor an export. --model takes {MODELS}.{near} Received: model={source!r}"
+        )
     card = export.load_card(folder)
     details = {name: card[name] for name in ("class_names", "activation", "metrics")}
     details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
     return export.load(folder), {**details, "recipe": card["training"]}
+
+
+def _is_model(path):
+    is_run = files.exists(path / "config.json") and not has_weights(path)
+    return str(path).endswith(".keras") or is_run or bool(export.newest_version(path))
+
+
+def _did_you_mean_model(source):
+    """Returns a suggestion for a `--model` that does not exist: a path, or another flag."""
+    constructors = {re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS}
+    if name := constructors.get(re.sub(r"\W|_", "", source).lower()):
+        return f" Did you mean --variant={name}?"
+    near = files.did_you_mean_path(source)
+    if published.is_name(source) or (
+        not near and hub.is_repository(source) and not files.is_dir(source.partition("/")[0])
+    ):
+        return f" Did you mean --weights={source}?"
+    return near
 
 
 def read_class_names(source, classes):

@@ -18,7 +18,7 @@ from absl import flags
 
 from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
-from keras_vit.evaluation.collecting import read_test_examples, sample_indices
+from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
 from keras_vit.plots import to_pictures
 from keras_vit.training import preemption
@@ -74,7 +74,8 @@ def train_and_export(config, task, workdir, engine):
                 )
 
     evaluators = evaluation.get(config.evals, config.data.max_bad_share)
-    run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
+    with reuse_compiled():
+        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
     if workdir.is_chief:
         finish(config, options, workdir, run)
 

@@ -12,7 +12,7 @@ import sys
 
 from absl import flags
 
-from keras_vit import data, files
+from keras_vit import data, files, terminal
 from keras_vit.commands import command_line
 
 FLAGS = flags.FLAGS
@@ -26,13 +26,23 @@ def define_flags():
 
 
 def main():
-    from tqdm import tqdm
-
     command_line.check_output(FLAGS.output)
+    if FLAGS.data and not files.is_dir(FLAGS.data):
+        near = files.did_you_mean_path(FLAGS.data)
+        raise ValueError(
+            "--data must be a folder with one subfolder per class; --config.data.name and --config.data.path verify "
+            f"other datasets.{near} Received: data={FLAGS.data!r}"
+        )
     fields = FLAGS.config.data.to_dict()
     sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)
     total = sum(source.num_examples for source in sources.values())
-    show_progress = lambda examples: tqdm(examples, total=total, unit=" images")  # noqa: E731
+
+    def show_progress(examples):
+        with terminal.progress_bar("verifying", total, "images") as update:
+            for done, example in enumerate(examples, start=1):
+                yield example
+                update(done)
+
     report = data.verify(sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads})
     if FLAGS.output:
         files.write_json(FLAGS.output, report)

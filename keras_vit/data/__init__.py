@@ -15,7 +15,7 @@ from keras_vit.data.config import (
     option_fields,
 )
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.loading import SOURCES, load, load_split
+from keras_vit.data.loading import SOURCES, dataset_names, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.sources.arrays import arrays
 from keras_vit.data.sources.files import file_list, folder, folder_splits
@@ -24,8 +24,8 @@ from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
 
 __all__ = [
-    "DATASETS", "SOURCES", "BadExamples", "InputPipeline", "Options", "Source", "arrays", "check_splits", "defaults",
-    "eval_batches", "evaluation_order", "file_list", "folder", "folder_splits", "from_config",
-    "hide_accelerators_from_tensorflow", "load", "load_split", "load_splits", "option_fields", "subset", "tfds",
-    "tfrecords", "train_batches", "verify",
+    "DATASETS", "SOURCES", "BadExamples", "InputPipeline", "Options", "Source", "arrays", "check_splits",
+    "dataset_names", "defaults", "eval_batches", "evaluation_order", "file_list", "folder", "folder_splits",
+    "from_config", "hide_accelerators_from_tensorflow", "load", "load_split", "load_splits", "option_fields", "subset",
+    "tfds", "tfrecords", "train_batches", "verify",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
 from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
+from keras_vit.files import did_you_mean
 
 SOURCES: dict[str, Callable[..., Source]] = {}
 """User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:LABEL" is loaded by
@@ -143,6 +144,11 @@ def load_known_split(name, split, names, **details):
     return tfrecords.tfrecords(location, names, *keys, **{field: fields[field] for field in _OF_RECORDS})
 
 
+def dataset_names() -> list[str]:
+    """Returns the names of all datasets; "tfds", the last one, is followed by a colon and the name in TFDS."""
+    return ["digits", *SOURCES, *DATASETS, "folder", "list", "tfrecords", "idx", "tfds"]
+
+
 def _kind_of(name):
     """Returns the key of `_UNDERSTOOD` for the name of a dataset."""
     if name in DATASETS:
@@ -150,9 +156,9 @@ def _kind_of(name):
     kind, colon, _ = name.partition(":")
     if kind in SOURCES or (colon and kind == "tfds") or name in ("digits", "folder", "idx", "list", "tfrecords"):
         return kind
+    known = dataset_names()
     raise ValueError(
-        f"`name` must be one of {', '.join(['digits', *SOURCES, *DATASETS])}, or tfds:NAME, folder, list, tfrecords, "
-        f"idx. Received: name={name!r}"
+        f"`name` must be one of {', '.join(known)}:NAME.{did_you_mean(name, known)} Received: name={name!r}"
     )
 
 

@@ -20,7 +20,8 @@ import keras
 
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import accuracy, calibration, frozen
-from keras_vit.evaluation.collecting import check_classes, load_inputs
+from keras_vit.evaluation.collecting import check_classes, load_inputs, reuse_compiled
+from keras_vit.files import did_you_mean
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine
@@ -144,7 +145,10 @@ def _parse(text, max_bad_share):
     name, _, place = text.partition(":")
     dataset, _, path = place.partition("@")  # split once, because "tfds:NAME" also contains a colon
     if name not in EVALUATORS:
-        raise ValueError(f"An evaluator must be one of {', '.join(EVALUATORS)}. Received: {text!r}")
+        hint = did_you_mean(name, EVALUATORS)
+        if "," in text:
+            hint = " Several in a config are written as --config.evals=\"('top1', 'knn')\"."
+        raise ValueError(f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}")
     kind = EVALUATORS[name]
     if name == "real" and dataset.endswith(".json"):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
@@ -164,7 +168,8 @@ def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | N
     Raises:
         ValueError: a name is not a key of `EVALUATORS`, or the model cannot be evaluated on the data.
     """
-    metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}
+    with reuse_compiled():
+        metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}
     return {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
 
 

@@ -1,5 +1,6 @@
 """Loads evaluation data and collects a model's outputs as arrays."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,30 @@ def _options_for(model, source):
     return options
 
 
+_reused: dict | None = None  # the objects that `reused` made, within `reuse_compiled`
+
+
+@contextlib.contextmanager
+def reuse_compiled():
+    """A context in which evaluations of one model share compiled functions; its layers must not change in it."""
+    global _reused
+    outer, _reused = _reused, {} if _reused is None else _reused
+    try:
+        yield
+    finally:
+        _reused = outer
+
+
+def reused(make, *arguments):
+    """Returns `make(*arguments)`, made once for the same arguments within `reuse_compiled`."""
+    if _reused is None:
+        return make(*arguments)
+    key = (make, *arguments)
+    if key not in _reused:
+        _reused[key] = make(*arguments)
+    return _reused[key]
+
+
 class _Outputs(keras.Model):
     """Wraps a function of a model and a batch as a Keras model that every backend can compile."""
 
@@ -116,7 +141,7 @@ def collect(model, compute, inputs, split="test", indices=None):
     source = getattr(inputs, split)
     # Read either split as a test split, without augmentation.
     inputs = dataclasses.replace(inputs, train=source, test=source)
-    outputs, parts = _Outputs(model, compute), []
+    outputs, parts = reused(_Outputs, model, compute), []
     bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
     done, total = 0, source.num_examples
     with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:

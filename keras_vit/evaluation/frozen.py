@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.evaluation.collecting import collect, outputs_of, reused
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.features import FeatureModel
 
@@ -41,7 +41,7 @@ def check_representation(model, inputs):
 
 def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)` and labels `(N,)` of the readable examples, and a mask of these in the split."""
-    arrays = collect(representation_model(model), outputs_of, inputs, split, indices)
+    arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
         raise ValueError(

@@ -31,7 +31,8 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     )  # fmt: skip
     page.draw(
         "worst.png", "Worst mistakes", "The images whose true class has the lowest probability, worst first.",
-        plots.predictions, pictures, labels[order], probabilities[order], names, 8, files, wide=True,
+        plots.predictions, pictures, labels[order], probabilities[order], names, 8, files,
+        wide=True, columns=min(8, len(order)),
     )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [

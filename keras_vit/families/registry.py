@@ -13,6 +13,7 @@ import keras
 from keras_vit import checkpoints
 from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
+from keras_vit.files import did_you_mean
 from keras_vit.models.arguments import check_arguments, parameters_of
 
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because
@@ -121,8 +122,9 @@ def find_family(architecture: str) -> Family:
         if canonical_name(architecture) in family.sizes or architecture == family.constructor.__name__:
             return family
     constructors = dict.fromkeys(family.constructor.__name__ for family in FAMILIES)
-    known = ", ".join([*sizes(), *constructors])
-    raise ValueError(f"`architecture` must be one of {known}. Received: architecture={architecture!r}")
+    known = [*sizes(), *constructors]
+    near = did_you_mean(architecture, known)
+    raise ValueError(f"`architecture` must be one of {', '.join(known)}.{near} Received: architecture={architecture!r}")
 
 
 def model_fields(architecture: str) -> dict[str, Any]:

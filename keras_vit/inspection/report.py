@@ -64,13 +64,13 @@ def write_report(
         "Attention of the output to each location, as colors over each image: the product of all layers' attention "
         "(rollout, with and without the residual connections), the mean over the heads of the last layer, and, unless "
         "the head is zero, all layers weighted by the gradient of the predicted class (relevance).",
-        plots.attention, photographs, maps, captions, wide=True,
+        plots.attention, photographs, maps, captions, wide=True, columns=1 + len(maps),
     )  # fmt: skip
     heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
         "heads.png", "Heads of the last layer",
         "Attention of each head in the last layer to the first image.",
-        plots.attention_heads, photographs[0], np.asarray(heads),
+        plots.attention_heads, photographs[0], np.asarray(heads), columns=min(5, 1 + vit.num_heads),
     )  # fmt: skip
     page.draw(
         "attention_distance.png", "Attention distance",
@@ -95,6 +95,7 @@ def write_report(
             "The first three principal components of the last layer's patch tokens, computed over all images and shown "
             "as red, green and blue.",
             plots.patch_components, photographs, patch_components(model, few), "last layer", wide=True,
+            columns=2 * min(3, len(few)),
         )  # fmt: skip
     # Summarize the model.
     return page.save(

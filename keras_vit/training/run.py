@@ -196,7 +196,9 @@ def load_checkpoint(
     config = read_config(folder)
     steps = finished_steps(folder / "checkpoints")
     if not steps:
-        raise ValueError(f"The run has no checkpoint yet. Received: workdir={folder}")
+        raise ValueError(
+            f"The run has no checkpoint yet; the command in its command.json continues it. Received: workdir={folder}"
+        )
     config.update(strategy="default", shard="")
     engine = choose_engine(config)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)

@@ -209,11 +209,12 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def _check_state_fields(changes):
-    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs."""
+    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs, or has averages to drop."""
     for name, (before, now) in changes.items():
-        if name == "optimizer.name" or (name == "ema_decay" and not before):
+        if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
+            has = "have averages, which would be dropped" if before and not now else "lack the state that it needs"
             raise ValueError(
-                f"`{name}` cannot change within a run, because its checkpoints lack the state that it needs. Choose "
+                f"`{name}` cannot change within a run, because its checkpoints {has}. Choose "
                 f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
             )
 

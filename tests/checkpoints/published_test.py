@@ -115,7 +115,7 @@ def test_an_augreg_name_describes_the_file():
         ("imagenet21k", None, "Weights are published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
         ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
-        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "is a ViT-S/16"),
+        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "contains a ViT-S/16"),
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )

@@ -1,5 +1,7 @@
 """The converter as users run it: one process, any dialect in, any format out, checked against logits."""
 
+import json
+import types
 from pathlib import Path
 
 import keras
@@ -7,6 +9,9 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import export
+from keras_vit.commands import shared_flags
+from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -73,10 +78,62 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
             np.testing.assert_array_equal(back[name], original[name])
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """An export of a model with class names and preprocessing of its own; the model's probabilities are sigmoids."""
+    preprocessing = {"mean": [10, 20, 30], "std": [50, 60, 70], "resize": "shorter_side", "interpolation": "bicubic"}
+    model = keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", num_heads=4)
+    model.preprocessing = keras_vit.Preprocessing(**preprocessing)
+    set_logits_activation(model, "sigmoid")
+    folder = tmp_path_factory.mktemp("exported")
+    export.saved_model(model, folder, class_names=NAMES, signatures=("tensor",))
+    return model, folder
+
+
+NAMES = ["cat", "dog", "crane, bird", "café", "e", "f", "g", "h", "i", "LABEL_9"]
+
+
+@pytest.mark.parametrize("form", ["timm", "huggingface"])
+def test_a_folder_keeps_the_names_of_the_classes(form, exported, convert, tmp_path, monkeypatch):
+    model, folder = exported
+    code, printed = convert(folder, tmp_path / "to", f"--format={form}")
+    assert code == 0 and "10 class names" in printed, printed
+    config = json.loads((tmp_path / "to" / "config.json").read_text())
+    if form == "timm":
+        assert config["label_names"] == NAMES
+    else:
+        assert config["id2label"]["2"] == "crane, bird" and config["label2id"]["crane, bird"] == 2
+    assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == NAMES
+    given = types.SimpleNamespace(model="", variant="", weights=str(tmp_path / "to"), text_embeddings="")
+    monkeypatch.setattr(shared_flags, "FLAGS", given)
+    again, details, _ = shared_flags.chosen_model()
+    assert details["class_names"] == NAMES and logits_activation_of(again) == "sigmoid"
+    np.testing.assert_allclose(again.preprocessing.mean, model.preprocessing.mean, rtol=1e-6)
+    images = np.random.default_rng(0).normal(size=(2, *model.image_shape)).astype("float32")
+    np.testing.assert_array_equal(again.predict_on_batch(images), model.predict_on_batch(images))
+    # Back from the folder, with the names.
+    other = {"timm": "huggingface", "huggingface": "timm"}[form]
+    assert convert(tmp_path / "to", tmp_path / "back", f"--format={other}")[0] == 0
+    assert keras_vit.checkpoints.find_class_names(tmp_path / "back") == NAMES
+
+
+def test_names_of_a_file_are_given_by_a_flag(convert, tmp_path):
+    (tmp_path / "names.txt").write_text("\n".join(NAMES))
+    source, names = GOLDEN / "vit_token.ckpt.npz", f"--class_names={tmp_path / 'names.txt'}"
+    for arguments, expected in (([], None), ([names], NAMES)):
+        code, printed = convert(source, tmp_path / "to", "--format=huggingface", "--num_heads=4", *arguments)
+        assert code == 0, printed
+        assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == expected
+    code, printed = convert(source, tmp_path / "x.npz", "--num_heads=4", names)
+    assert code == 2 and "Only the folders of --format have class names" in printed
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz"),
+        (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz; --format=timm"),
+        (["vit_token.ckpt.npz", "x.npz", "--format=timm"], "With --format, TARGET is a folder"),
+        (["vit_tokn.ckpt.npz", "x.npz"], "Did you mean"),
         (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
         (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "pass `input_shape`"),
         (["missing.npz", "x.npz"], "The file does not exist"),

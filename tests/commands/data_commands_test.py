@@ -79,7 +79,7 @@ def test_test_list_labels_match_training_list(photos, tmp_path):
 
 def test_a_missing_source_is_a_one_line_error(run, tmp_path):
     code, _, errors = run("verify-data", f"--data={tmp_path}/nowhere")
-    assert code == 2 and len(errors) == 1 and "must be an existing folder" in errors[0]
+    assert code == 2 and len(errors) == 1 and "--data must be a folder" in errors[0]
 
 
 def test_a_picture_of_both_batches_is_written(photos, run, tmp_path):

@@ -225,4 +225,4 @@ def test_models_that_cannot_be_shown_are_one_line_errors(model):
         taken.listen()
         line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
     assert line.startswith("error: The page cannot be served (") and "Received: host='127.0.0.1', port=" in line
-    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: The file does not exist.")
+    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: The file or folder does not")

@@ -56,7 +56,7 @@ def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
         ("evaluate", ["--model={model}", "--evals="], "--evals must name at least one evaluator"),
         ("evaluate", ["--model={model}"], "needs a dataset, as in top1:digits"),
         ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "a local copy as fewshot:cifar10@FOLDER"),
-        ("evaluate", ["--model=nothing.keras"], "The file does not exist"),
+        ("evaluate", ["--model=nothing.keras"], "The file or folder does not exist"),
         ("inspect", ["--model={model}"], "--data must name an image file"),
         ("inspect", ["--model={model}", "--data={empty}"], "The folder contains no images"),
         ("inspect", ["--model={model}", "--data=./nowhere"], "The file or folder does not exist"),

@@ -106,7 +106,7 @@ def test_written_files_can_be_read(how, run, photos, scripts, tmp_path):
         (["--model=RUN/export"], "IMAGES... must be given"),
         (["--model=RUN/export", "nowhere.jpg"], "The file or folder does not exist. Received: nowhere.jpg"),
         (["--model=RUN/export", "RUN/export/1/variables"], "The folder contains no images (.jpg, "),
-        (["--model=nowhere", "PHOTOS"], "The folder contains neither a run nor an export"),
+        (["--model=RUN/exprt", "PHOTOS"], "The file or folder does not exist. --model takes the workdir of a run"),
         (["PHOTOS"], "Pass either --model, or at least one of --variant"),
         (["--model=RUN/export", "PHOTOS", "--output=nowhere/x"], "The folder of --output must exist"),
         (["--model=RUN/export", "PHOTOS", "--json", "--csv"], "Pass --json or --csv, not both"),

@@ -52,8 +52,8 @@ def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nothing.keras", "The file does not exist. Received: model='ram://shared_flags/nothing.keras'"),
-        ("nothing", "The folder contains neither a run nor an export"),
+        ("nothing.keras", "The file or folder does not exist. --model takes .*'ram://shared_flags/nothing.keras'"),
+        ("empty", "The folder contains neither a run nor an export. --model takes the workdir of a run"),
         ("unfinished", "The run has no checkpoint yet"),
         ("damaged", "The file must be JSON"),
         ("empty_card", "The card of an export must have model, class_names"),
@@ -62,6 +62,7 @@ def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
 def test_other_files_are_refused_in_one_line(source, message, model):
     files.make_dirs(f"{ROOT}/unfinished")
     files.write_json(f"{ROOT}/unfinished/config.json", {})
+    files.write_json(f"{ROOT}/empty/notes.json", {})
     for name, content in (("damaged", "{"), ("empty_card", "{}")):
         path = f"{ROOT}/{name}/{CARD}"
         files.make_dirs(path.rpartition("/")[0])
@@ -69,6 +70,47 @@ def test_other_files_are_refused_in_one_line(source, message, model):
             file.write(content)
     with pytest.raises(ValueError, match=message):
         shared_flags.load_model(f"{ROOT}/{source}")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("runs/foto", r"Did you mean runs/photos\? Received: model='runs/foto'"),
+        ("run/photos", r"Did you mean runs/photos\? Received: model='run/photos'"),
+        ("run/faces", r"Did you mean runs\? Received: model='run/faces'"),
+        ("modle.keras", r"Did you mean model.keras\? Received"),
+        ("runs", r"neither a run nor an export. .* Did you mean runs/photos\? Received: model='runs'"),
+        ("ViT-B/16", r"Did you mean --variant=ViT_B16\? Received"),
+        ("augreg", r"Did you mean --weights=augreg\? Received"),
+        ("facebook/dinov2-small", r"Did you mean --weights=facebook/dinov2-small\? Received"),
+        ("weights", "These are weights: pass them as --weights. Received: model='weights'"),
+        ("weights/model.safetensors", "pass them as --weights"),
+        ("notes.txt", "^--model takes the workdir of a run, .* Received: model='notes.txt'"),
+        ("qqq", r"--model takes the workdir of a run.* a constructor. Received: model='qqq'"),
+    ],
+)
+def test_a_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/photos/config.json", "weights/config.json", "weights/model.safetensors", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "model.keras").write_text("")
+    with pytest.raises(ValueError, match=message):
+        shared_flags.load_model(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("fotos", "photos"), ("cifar", "cifar10"), ("Digits", "digits"), ("qqq", ""), ("photo/x", "photos")],
+)
+def test_a_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
+    with pytest.raises(ValueError, match=rf"--data takes a folder .* {advice} Received: data='{name}'"):
+        shared_flags.check_data_name(name)
+    for known in ("", "digits", "tfds:mnist"):
+        shared_flags.check_data_name(known)
 
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])

@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
-from keras_vit.evaluation import accuracy, calibration, frozen
+from keras_vit.evaluation import accuracy, calibration, collecting, frozen
 from keras_vit.evaluation.collecting import collect, outputs_of, read_test_examples, sample_indices
 from keras_vit.evaluation.frozen import representation_model
 from keras_vit.models.any_model import gives_probabilities, set_logits_activation
@@ -127,6 +127,23 @@ def test_probabilities_are_known_by_their_numbers():
     for outputs, is_given in ((keras.ops.sigmoid(logits), True), (keras.ops.tanh(logits), False), (logits, False)):
         outer = keras.Sequential([keras.Input((8, 8, 3)), keras.Model(model.input, outputs)])
         assert gives_probabilities(outer) == is_given
+
+
+def test_evaluators_share_compiled_functions(model, monkeypatch):
+    made, inputs = [], inputs_of()
+    build = collecting._Outputs.__init__
+    monkeypatch.setattr(collecting._Outputs, "__init__", lambda self, *args: (made.append(args), build(self, *args))[1])
+    names = ["top1", "calibration", "fewshot", "knn"]
+    together = evaluation.evaluate(model, names, inputs)
+    assert len(made) == 3  # accuracy, outputs, features
+    apart = [evaluation.evaluate(model, [name], inputs) for name in names]
+    assert together == pytest.approx({name: value for metrics in apart for name, value in metrics.items()})
+    with collecting.reuse_compiled():
+        before = collect(model, outputs_of, inputs)["outputs"]
+        bias = keras.ops.convert_to_numpy(model.head.bias)
+        model.head.bias.assign(bias + 1)
+        np.testing.assert_allclose(collect(model, outputs_of, inputs)["outputs"], before + 1, atol=1e-6)
+        model.head.bias.assign(bias)
 
 
 def test_the_log_loss_of_logits_has_no_bound():
@@ -418,6 +435,8 @@ def test_bad_requests_are_refused(model):
     four = inputs_of(classes=4)
     for match, call in (
         ("evaluator must be one of top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
+        (r"Did you mean top1\? Received: 'top2'", lambda: evaluation.get(["top2"])),
+        (r"written as --config.evals=.*Received: 'top1,knn'", lambda: evaluation.get(["top1,knn"])),
         ("needs a dataset, as in top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
         (r"each of 4 classes. Received: output_shape=\(None, 3\)",
          lambda: evaluation.evaluate(model, ["top1"], four)),

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source, check_labels, check_names, checksum_of
+from keras_vit.files import did_you_mean_path
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
@@ -90,7 +91,8 @@ def folder(
             f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
     if not paths:
-        raise ValueError(f"`path` must contain images as {root}/<class>/<image>. Received: path={path!r}")
+        place = root.rstrip("/")
+        raise ValueError(f"`path` must contain images as {place}/<class>/<image>. Received: path={path!r}")
     return _file_source(paths, np.array(labels, np.int64), names)
 
 
@@ -197,7 +199,8 @@ def _file_source(paths, labels, class_names):
 def _existing(path: str | os.PathLike) -> str:
     path = str(path).rstrip("/")
     if not tf.io.gfile.isdir(path):
-        raise ValueError(f"`path` must be an existing folder. Received: path={path!r}")
+        near = did_you_mean_path(path)
+        raise ValueError(f"`path` must be an existing folder.{near} Received: path={path!r}")
     return path
 
 
