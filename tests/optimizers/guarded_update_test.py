@@ -1,4 +1,4 @@
-"""A guarded update is exactly the plain update, or nothing."""
+"""A guarded update equals the plain update if the condition holds and changes nothing otherwise."""
 
 import contextlib
 
@@ -34,7 +34,7 @@ def _gradients(step):
 
 
 def _guarded(optimizer, variables, compiled):
-    """A function of gradients and a condition that does a guarded update."""
+    """Returns a function of gradients and a condition that applies a guarded update."""
 
     def updated(gradients, weights, state, condition):
         return optimizer.guarded_update(state, gradients, weights, condition)
@@ -65,13 +65,13 @@ def _values(optimizer, variables):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_an_update_is_exact_or_does_nothing(name, compiled):
+def test_update_is_exact_or_skipped(name, compiled):
     def run(conditions):
         optimizer, variables = _optimizer(name)
         update = _guarded(optimizer, variables, compiled)
         seen, good = [], 0
         for condition in conditions:
-            # A gradient that is not finite must not leak through the condition.
+            # Nonfinite gradients must not leak through a false condition.
             gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
             update(gradients, condition)
             good += condition
@@ -85,7 +85,7 @@ def test_an_update_is_exact_or_does_nothing(name, compiled):
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_a_guarded_update_equals_apply(name):
+def test_guarded_update_matches_apply(name):
     (ours, variables), (theirs, others) = _optimizer(name), _optimizer(name)
     update = _guarded(ours, variables, compiled=False)
     for step in range(4):

@@ -7,7 +7,7 @@ from keras_vit import optimizers
 
 
 def _train(optimizer, start, gradients):
-    """The variables after each update; one array of `start`, and of each of the gradients, a variable."""
+    """Returns the concatenated variables after each update. Each row of `gradients` has one array per variable."""
     variables = [keras.Variable(value, name=name) for name, value in start.items()]
     optimizer.build(variables)
     after = []
@@ -17,7 +17,7 @@ def _train(optimizer, start, gradients):
     return np.array(after)
 
 
-def test_the_first_update_has_rate_zero_under_a_warm_up():
+def test_first_warmup_step_has_zero_rate():
     optimizer = optimizers.get("adamw", optimizers.Schedule("linear", 0.1, 10, 2), weight_decay=0.5)
     variable = keras.Variable([1.0, 2.0])
     optimizer.build([variable])
@@ -29,7 +29,7 @@ def test_the_first_update_has_rate_zero_under_a_warm_up():
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_the_decay_is_multiplied_by_the_rate(name):
+def test_decay_is_scaled_by_learning_rate(name):
     optimizer = optimizers.get(name, 0.1, weight_decay=0.5)
     variable = keras.Variable([1.0, 2.0])
     optimizer.build([variable])
@@ -37,7 +37,7 @@ def test_the_decay_is_multiplied_by_the_rate(name):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(variable.value), [0.95, 1.9], rtol=1e-6)
 
 
-# The updates of vit_jax and big_vision for these gradients, clipped to a norm of 1.
+# The tests below compare with the updates of vit_jax and big_vision for these gradients, clipped to norm 1.
 START = {"kernel": [1.0, -2.0, 3.0], "bias": [0.5]}
 GRADIENTS = [
     optimizers.clip_by_global_norm([np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0)[0]
@@ -45,7 +45,7 @@ GRADIENTS = [
 ]
 
 
-def test_sgd_stores_a_bfloat16_momentum_like_the_reference():
+def test_sgd_with_bfloat16_momentum_matches_reference():
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get("sgd", schedule, momentum_dtype="bfloat16")
     expected = [
@@ -71,7 +71,7 @@ def test_adamw_matches_big_vision():
     np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=3e-7)
 
 
-def test_the_learning_rate_of_sgd_stays_outside_of_the_momentum():
+def test_sgd_momentum_does_not_include_learning_rate():
     rates = [0.5, 0.25]
 
     class Halving(keras.optimizers.schedules.LearningRateSchedule):
@@ -82,9 +82,9 @@ def test_the_learning_rate_of_sgd_stays_outside_of_the_momentum():
     np.testing.assert_allclose(after[:, 0], [-0.5, -0.5 - 0.25 * 1.9], rtol=1e-6)
 
 
-def test_epsilon_is_added_to_the_corrected_moment():
+def test_adamw_adds_epsilon_to_corrected_moment():
     optimizer = optimizers.AdamW(0.1, epsilon=1.0)
-    # After one update both corrected moments are those of the gradient: 3 / (3 + 1).
+    # After one update, both corrected moments equal the gradient's: 3 / (3 + 1).
     np.testing.assert_allclose(_train(optimizer, {"kernel": [0.0]}, [[[3.0]]]), [[-0.1 * 0.75]], rtol=1e-4)
 
 
@@ -97,7 +97,7 @@ def test_epsilon_is_added_to_the_corrected_moment():
         ({"decay_mask": "kernels", "no_decay": "head"}, set()),
     ],
 )
-def test_a_mask_selects_the_parameters_that_decay(options, kept):
+def test_decay_mask_selects_parameters(options, kept):
     model = _model()
     optimizer = optimizers.get("adamw", 0.1, weight_decay=0.5, **options)
     optimizer.build(model.trainable_variables)
@@ -111,7 +111,7 @@ def test_a_mask_selects_the_parameters_that_decay(options, kept):
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_layer_decay_lowers_the_rate_towards_the_image(name):
+def test_layer_decay_scales_rate_by_depth(name):
     model = _model(num_layers=3)
     optimizer = optimizers.get(name, 1.0, layer_decay=0.5)
     before = {v.path: keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
@@ -132,7 +132,7 @@ def _model(num_layers=1):
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_an_optimizer_survives_serialization(name):
+def test_optimizer_serialization_round_trips(name):
     options = {"momentum_dtype": "bfloat16", "layer_decay": 0.5}
     options |= {"weight_decay": 0.5, "no_decay": "bias", "decay_mask": "kernels"}
     optimizer = optimizers.get(name, optimizers.Schedule("cosine", 0.1, 10, 2), **options)
@@ -143,7 +143,7 @@ def test_an_optimizer_survives_serialization(name):
 
 
 @pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.full)])
-def test_fit_resumes_a_saved_model_with_its_optimizer(name, tmp_path):
+def test_fit_resumes_saved_model_and_optimizer(name, tmp_path):
     model = _model()
     images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
     schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
@@ -164,7 +164,7 @@ def test_fit_resumes_a_saved_model_with_its_optimizer(name, tmp_path):
     np.testing.assert_allclose(*further, rtol=1e-6)
 
 
-def test_clipping_is_by_the_norm_of_all_gradients_together():
+def test_clips_by_global_norm():
     gradients = [np.array([[3.0]], "float32"), None, np.array([4.0], "float32")]
     clipped, norm = optimizers.clip_by_global_norm(gradients, 1.0)
     assert float(norm) == 5 and clipped[1] is None
@@ -172,23 +172,23 @@ def test_clipping_is_by_the_norm_of_all_gradients_together():
 
 
 @pytest.mark.parametrize("norm", [0.0, 5.0, 6.0])
-def test_gradients_within_the_norm_are_not_changed(norm):
+def test_gradients_within_norm_are_unchanged(norm):
     gradients = [np.array([3.0], "float32"), np.array([4.0], "float32")]
     clipped, before = optimizers.clip_by_global_norm(gradients, norm)
     assert float(before) == 5
     np.testing.assert_array_equal([keras.ops.convert_to_numpy(g) for g in clipped], gradients)
 
 
-def test_a_norm_that_is_no_number_stays_visible():
+def test_nonfinite_norm_is_returned():
     for bad in (np.nan, np.inf):
         _, norm = optimizers.clip_by_global_norm([np.array([bad, 1.0], "float32")], 1.0)
         assert not np.isfinite(float(norm))
 
 
-def test_an_average_moves_a_share_of_the_way():
+def test_ema_update():
     old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
     np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
-    # A constant weight does not change by rounding.
+    # The average of a constant weight has no rounding error.
     third = np.array([1 / 3], "float32")
     np.testing.assert_array_equal(optimizers.ema_update(third, third, 0.9999), third)
 
@@ -206,12 +206,12 @@ def test_an_average_moves_a_share_of_the_way():
         ({"no_decay": "cls,hed"}, "`no_decay` must list .* the model has no 'hed'. Received: no_decay='cls,hed'"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimizers.get(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
 
 
-def test_layer_decay_without_layers_is_refused():
+def test_rejects_layer_decay_without_layers():
     with pytest.raises(ValueError, match="must be 1 without Transformer blocks. Received: layer_decay=0.5"):
         optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
     with pytest.raises(ValueError, match="`norm` must be 0 or more. Received: norm=-1"):

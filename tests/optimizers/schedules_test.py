@@ -20,20 +20,20 @@ def test_constant_schedule_is_flat_after_warmup():
     np.testing.assert_allclose([float(schedule(s)) for s in (0, 1, 4, 9, 20)], [0, 0.025, 0.1, 0.1, 0.1], rtol=1e-6)
 
 
-def test_rsqrt_does_not_depend_on_the_total_steps():
+def test_rsqrt_does_not_depend_on_total_steps():
     for total in (50, 100_000):
         schedule = optimizers.Schedule("rsqrt", 0.1, total, warmup_steps=10, timescale=30)
         np.testing.assert_allclose([float(schedule(s)) for s in (5, 10, 40, 100, 280)],
                                    [0.05, 0.1, 0.1 / 2**0.5, 0.05, 0.1 / 10**0.5], rtol=1e-6)  # fmt: skip
 
 
-def test_a_schedule_survives_serialization():
+def test_schedule_serialization_round_trips():
     schedule = optimizers.Schedule("cosine", 0.1, 10, 2)
     again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
     assert again.get_config() == schedule.get_config()
 
 
-def test_bad_arguments_are_refused():
+def test_rejects_bad_arguments():
     with pytest.raises(
         ValueError, match="`decay` must be one of cosine, linear, rsqrt, constant. Received: decay='step'"
     ):

@@ -1,4 +1,4 @@
-"""Twenty training steps compared with the JAX reference (`vit_jax`), on each backend."""
+"""Twenty training steps match the JAX reference (`vit_jax`) on each backend."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras_vit import checkpoints, losses, optimizers
 
 
 def _gradients(model):
-    """A function of a batch to the mean loss and the gradients, compiled."""
+    """Returns a compiled function from a batch to the mean loss and the gradients."""
 
     def mean_loss(labels, logits):
         return keras.ops.mean(losses.softmax(labels, logits))
@@ -37,7 +37,7 @@ def _gradients(model):
 
 
 def _update(model, optimizer):
-    """A function that applies gradients, compiled; on JAX in the functional form that its training needs."""
+    """Returns a compiled function that applies gradients. On JAX, it uses the stateless form."""
     variables = model.trainable_variables
     if keras.backend.backend() != "jax":
         import tensorflow as tf
@@ -62,13 +62,13 @@ def _update(model, optimizer):
         ("train_adamw_linear_clip1", "adamw", {"decay": "linear", "base": 3e-3}, {"weight_decay": 0.1}),
     ],
 )
-def test_the_trajectory_of_the_reference(case, name, schedule, options, golden, tmp_path):
+def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp_path):
     arrays = golden(case)
     np.savez(tmp_path / "init.npz", **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")})
     model = keras_vit.VisionTransformer(
         patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10, input_shape=(32, 32, 3)
     )
-    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # it starts with zeros, as the file's
+    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # the head in the file is zero, too
     optimizer = optimizers.get(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
     optimizer.build(model.trainable_variables)
     step, update, metrics = _gradients(model), _update(model, optimizer), []
@@ -84,6 +84,6 @@ def test_the_trajectory_of_the_reference(case, name, schedule, options, golden, 
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # The true gradient of the key biases is zero, and Adam divides its rounding by itself.
+        # The true gradient of the key biases is zero, and Adam normalizes its rounding errors to full steps.
         tolerance = 1e-3 if name == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

@@ -3,7 +3,7 @@ import pytest
 from keras_vit import families, recipes
 
 
-def test_a_change_leaves_other_fields_and_the_defaults():
+def test_changes_keep_other_fields_and_defaults():
     changed = recipes.defaults(seed=3, optimizer={"weight_decay": 0.5}, model={"patch_size": 4})
     assert changed["seed"] == 3 and changed["model"]["patch_size"] == 4 and recipes.defaults()["model"] == {}
     assert changed["optimizer"] == {**recipes.defaults()["optimizer"], "weight_decay": 0.5}
@@ -24,14 +24,14 @@ def test_optimizer_and_schedule_fields_match_constructors():
     assert set(fields["schedule"]) == set(inspect.signature(optimizers.Schedule).parameters) - {"total_steps"}
 
 
-def test_the_model_has_the_fields_that_its_constructor_takes():
+def test_model_fields_match_constructor():
     import inspect
 
     import keras_vit
 
-    # These come from the data or the rest of the config, or are not for training.
+    # Arguments that come from the data or other fields, or do not apply to training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate", "dtype", "kwargs"}  # of another task, or of Keras
+    others |= {"masking_rate", "dtype", "kwargs"}  # for another task, or from Keras
     for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.model_fields("classification", model)
@@ -40,13 +40,13 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
             default = parameters[name].default
             if isinstance(value, type):
                 assert default is inspect.Parameter.empty
-            elif name != "input_shape":  # which the data may decide
+            elif name != "input_shape":  # may come from the data
                 assert value == default or (default is None and not value)
                 if name not in ("stem", "resnet_blocks"):
                     assert families.constructor_arguments(families.find_family(model), fields)[name] == default
 
 
-def test_a_size_brings_its_fields():
+def test_architecture_name_sets_model_fields():
     config = recipes.defaults(architecture="R50+ViT-B/16", model={"dropout": 0.1})
     model = config["model"]
     assert (config["architecture"], model["resnet_blocks"], model["stem"]) == ("R50+ViT-B/16", (3, 4, 9), "resnet")
@@ -55,14 +55,14 @@ def test_a_size_brings_its_fields():
         recipes.defaults(architecture="ViT-B/15")
 
 
-def test_model_fields_depend_on_the_task():
+def test_model_fields_depend_on_task_and_architecture():
     model = recipes.defaults(model={"patch_size": 4})["model"]
     assert model["exact_gelu"] is False and model["epsilon"] == 1e-6 and "num_layers" not in model
     assert recipes.defaults(architecture="BiTResNet", model={"depth": 50})["model"]["version"] == 2
     assert recipes.defaults(task="a_task_of_ones_own", model={"ratio": 0.5})["model"] == {"ratio": 0.5}
 
 
-def test_unknown_fields_and_other_types_are_refused():
+def test_rejects_unknown_fields_and_wrong_types():
     with pytest.raises(ValueError, match="The fields of a config are recipe, task, architecture, .*. Received: sede"):
         recipes.defaults(sede=3)
     with pytest.raises(ValueError, match="The fields of `schedule` are decay, base, .* Received: rate"):

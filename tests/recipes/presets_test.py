@@ -1,10 +1,10 @@
-"""The recipes agree with the papers' tables."""
+"""The recipes match the tables of the papers."""
 
 import pytest
 
 from keras_vit import families, recipes
 
-# Tables 3 and 4 once more, cell by cell.
+# Independent copies of Tables 3 and 4.
 TABLE_3 = """
 ViT-B/16,ViT-B/32          jft300m       7      8e-4  linear  0.1   0.0
 ViT-L/32                   jft300m       7      6e-4  linear  0.1   0.0
@@ -40,12 +40,12 @@ def _table_3():
                 yield pytest.param(model, dataset, choices, expected, id=f"{model},{dataset},{chosen}")
 
 
-def test_table_3_has_these_rows_and_no_more():
+def test_table_3_row_count():
     assert len(recipes.TABLE_3) == len(TABLE_3.strip().splitlines())
 
 
 @pytest.mark.parametrize(("model", "dataset", "choices", "expected"), list(_table_3()))
-def test_a_row_of_table_3(model, dataset, choices, expected):
+def test_pretraining_matches_table_3(model, dataset, choices, expected):
     config = recipes.pretraining(model, dataset, **choices)
     schedule, optimizer = config["schedule"], config["optimizer"]
     assert expected == (
@@ -61,7 +61,7 @@ def test_a_row_of_table_3(model, dataset, choices, expected):
 
 
 @pytest.mark.parametrize("dataset", TABLE_4)
-def test_a_row_of_table_4(dataset):
+def test_finetuning_matches_table_4(dataset):
     config = recipes.finetuning("ViT-B/16", dataset)
     assert (config["total_steps"], recipes.rates(dataset)) == TABLE_4[dataset]
     assert (config["batch_size"], config["clip_norm"], config["data"]["image_size"]) == (512, 1.0, 384)
@@ -71,7 +71,7 @@ def test_a_row_of_table_4(dataset):
     assert (config["data"]["image_size"], config["data"]["resize_size"]) == (384, 448)
 
 
-def test_every_row_of_table_4_is_a_dataset_that_is_known():
+def test_table_4_datasets_are_known():
     from keras_vit import data
 
     names = [name for row in recipes.TABLE_4 for name in row.datasets if "*" not in name]
@@ -81,7 +81,7 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
             assert recipes.rates(name) == (0.01,)
 
 
-def test_patches_of_14_are_fine_tuned_at_378_pixels():
+def test_patch_size_14_is_fine_tuned_at_378_pixels():
     config = recipes.finetuning("ViT-H/14", "cifar10")
     assert config["data"]["image_size"] == 378
     assert "378 pixels (384 is not a multiple of 14)" in config["recipe"]
@@ -94,7 +94,7 @@ def test_larger_images_are_fine_tuned_with_ema(model, pixels):
 
 
 @pytest.mark.parametrize("name", {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes})
-def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
+def test_finetuning_resolution_fits_every_size(name):
     from keras_vit.models.validation import patch_grid
 
     config = recipes.finetuning(name, "cifar10")
@@ -102,7 +102,7 @@ def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
     assert min(patch_grid(2 * (config["data"]["image_size"],), size["patch_size"], size.get("resnet_blocks"))) > 1
 
 
-def test_a_bit_resnet_has_two_names_and_no_dropout():
+def test_bit_resnet_has_two_names_and_no_dropout():
     for name in ("R50x1", "BiT-R50x1"):
         config = recipes.pretraining(name, "jft300m")
         assert config["recipe"] == "pre-training of BiT-R50x1 on jft300m, Table 3"
@@ -151,12 +151,12 @@ def test_augreg_needs_every_choice():
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes only resolution=384, or 512 .*Received: rate=0.1"),
     ],
 )
-def test_unknown_rows_are_refused_with_the_known_ones(preset, model, dataset, choices, message):
+def test_rejects_unknown_rows_and_lists_known_ones(preset, model, dataset, choices, message):
     with pytest.raises(ValueError, match=message):
         getattr(recipes, preset)(model, dataset, **choices)
 
 
-def test_a_config_argument_is_a_model_a_dataset_and_choices():
+def test_parse_config_arg():
     assert recipes.parse_config_arg("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
     assert recipes.parse_config_arg("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
         "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},

@@ -1,4 +1,4 @@
-"""Losses and metrics of classification agree with a second implementation in numpy."""
+"""Losses and metrics of classification match NumPy."""
 
 import types
 from pathlib import Path
@@ -15,7 +15,7 @@ RESNET = {"depth": 26, "width_factor": 1}
 
 
 def _inputs(image_shape=(8, 12, 3), classes=5):
-    """The part of an `InputPipeline` that a task uses."""
+    """Returns a stand-in for `InputPipeline` with the attributes that a task uses."""
     return types.SimpleNamespace(
         image_shape=image_shape,
         train=types.SimpleNamespace(class_names=tuple(map(str, range(classes)))),
@@ -33,13 +33,13 @@ def _batch(labels):
     return images, np.array(labels, "float32"), np.ones(len(labels), "float32")
 
 
-# One right class, a mixture of two, several right ones, none.
+# One label, a mixture of two, several labels, no label.
 LABELS = [[0, 1, 0, 0, 0], [0, 0, 0.25, 0.75, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
-def test_losses_and_accuracy_are_those_of_numpy(loss, training):
+def test_losses_and_accuracy_match_numpy(loss, training):
     task = _task(loss=loss)
     model = task.build_model(_inputs())
     head = model.get_layer("head")
@@ -55,22 +55,22 @@ def test_losses_and_accuracy_are_those_of_numpy(loss, training):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(losses), expected, rtol=1e-5, atol=1e-6)
     assert list(metrics) == list(task.metrics) == ["accuracy"]
     right = keras.ops.convert_to_numpy(metrics["accuracy"])
-    label_of_answer = labels[np.arange(len(labels)), logits.argmax(-1)]
+    label_of_prediction = labels[np.arange(len(labels)), logits.argmax(-1)]
     least = labels.max(-1) if training else 1e-9
-    np.testing.assert_array_equal(right, (label_of_answer > 0) & (label_of_answer >= least))
+    np.testing.assert_array_equal(right, (label_of_prediction > 0) & (label_of_prediction >= least))
 
 
-def test_each_of_several_right_answers_is_right():
-    """In evaluation, any label above 0 counts, as for ReaL; in training, the largest of a mixture."""
-    answers = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # the images are the logits
+def test_accuracy_with_several_labels():
+    """Evaluation accepts any label above 0, as ReaL does. Training accepts only the largest label of a mixture."""
+    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # images are logits
     logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
     labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):
-        _, metrics = _task().losses_and_metrics(answers, (logits, labels, np.ones(6)), training=training)
+        _, metrics = _task().losses_and_metrics(identity, (logits, labels, np.ones(6)), training=training)
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
 
 
-def test_the_image_shape_comes_from_data_or_config():
+def test_image_shape_comes_from_data_or_config():
     assert _task().build_model(_inputs((4, 16, 1))).input_shape == (None, 4, 16, 1)
     fixed = _task(model={**VIT, "input_shape": (8, 8, 3)})
     model = fixed.build_model(_inputs((4, 16, 1)))
@@ -78,7 +78,7 @@ def test_the_image_shape_comes_from_data_or_config():
 
 
 @pytest.mark.one_backend
-def test_the_architecture_chooses_the_model():
+def test_architecture_selects_model():
     task = _task("BiTResNet")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
@@ -88,14 +88,14 @@ def test_the_architecture_chooses_the_model():
 
 
 @pytest.mark.one_backend
-def test_another_size_than_the_architectures_is_named():
+def test_error_names_conflicting_size():
     with pytest.raises(ValueError, match=r"num_layers` must be 12 for ViT-B/16; .*architecture=VisionTransformer`.*=2"):
         _task("ViT-B/16", model={"num_layers": 2})
     with pytest.raises(ValueError, match="`config.model` has fields that .*Received: depth"):
         tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
 
 
-def test_impossible_configs_are_refused():
+def test_rejects_unknown_loss_or_task():
     with pytest.raises(ValueError, match="`loss` must be one of .*Received: loss='hinge'"):
         _task(loss="hinge")
     with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
@@ -103,7 +103,7 @@ def test_impossible_configs_are_refused():
 
 
 @pytest.mark.one_backend
-def test_weights_decide_fields_at_their_defaults():
+def test_weights_set_fields_left_at_defaults():
     golden = Path(__file__).parent.parent / "golden"
     sizes = {"patch_size": 8, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "num_layers": 2}
     weights = str(golden / "hf_token.safetensors")

@@ -1,4 +1,4 @@
-"""A run of masked patch prediction on two replicas that stops and resumes."""
+"""Masked patch prediction resumes on two replicas and reports a nonfinite loss."""
 
 import importlib.util
 from pathlib import Path
@@ -33,12 +33,12 @@ def test_resume_on_two_replicas_is_bit_exact(tmp_path):
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert (np.array(whole.model.get_layer("mask_patches").mask_embedding) != 0).all()
-    # Of 512 classes of colors; evaluation is on the same places every time.
+    # The loss is over 512 color classes. Evaluation masks the same patches every time.
     assert 0 < whole.metrics["test/loss"] < 1.01 * np.log(512)
     assert resumed.metrics["test/loss"] == whole.metrics["test/loss"]
 
 
-def test_a_loss_that_is_not_finite_is_explained(tmp_path):
+def test_nonfinite_loss_error_names_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     with pytest.raises(ValueError, match="not finite at step 2: .* layer.*Received: loss="):
         small_run.start("alone", tmp_path, lambda line: None, **CONFIG, schedule=schedule, ema_decay=0.0)

@@ -1,4 +1,4 @@
-"""Masked patch prediction: counts, places, targets and losses, by a second implementation in numpy."""
+"""Masked patch prediction: mask counts, positions, targets and losses match NumPy."""
 
 import types
 
@@ -35,7 +35,7 @@ def task_of(**model):
 
 def batch(shape=(3, 16, 20, 3)):
     images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
-    images[0] = 1.0  # white, the last class
+    images[0] = 1.0  # white is the last color class
     return images, np.zeros((len(images), 2), "float32"), np.ones(len(images), "float32")
 
 
@@ -51,7 +51,7 @@ def masked(tokens, number=0, training=True):
 @pytest.mark.parametrize(
     ("patches", "counts"), [(196, (98, 78, 10)), (64, (32, 26, 3)), (20, (10, 8, 1)), (1, (1, 1, 0))]
 )
-def test_patches_are_masked_by_count_in_every_image(patches, counts):
+def test_every_image_has_exact_mask_counts(patches, counts):
     assert masking_counts(patches, 0.5) == counts
     tokens = np.arange(5 * patches, dtype="float32").reshape(5, patches, 1) * [1, -1]
     corrupted_tokens, corrupted = masked(tokens)
@@ -62,19 +62,19 @@ def test_patches_are_masked_by_count_in_every_image(patches, counts):
     np.testing.assert_array_equal(is_mask.sum(1), 5 * [m])
     np.testing.assert_array_equal(is_other.sum(1), 5 * [r])
     assert (corrupted[is_mask | is_other] == 1).all()
-    # A replacement is another patch of the same image, whole.
+    # Replacements are whole patches of the same image.
     numbers = corrupted_tokens[..., 0] // patches
     np.testing.assert_array_equal(numbers[is_other], np.nonzero(is_other)[0])
     np.testing.assert_array_equal(corrupted_tokens[is_other][:, 0], -corrupted_tokens[is_other][:, 1])
 
 
-def test_masks_are_uniform_and_keyed_by_the_seed():
+def test_masks_are_uniform_and_depend_on_seed():
     tokens = np.arange(200 * 20, dtype="float32").reshape(200, 20, 1)
     first, again, other = (masked(tokens, number) for number in (0, 0, 1))
     np.testing.assert_array_equal(first[0], again[0])
     assert (first[1] != other[1]).any()
-    assert (first[1][0] != first[1][1:]).any(1).all()  # every image has its own places
-    counts = first[1].sum(0)  # of each place in 200 images: 100, deviation 7
+    assert (first[1][0] != first[1][1:]).any(1).all()  # every image has its own mask
+    counts = first[1].sum(0)  # per position over 200 images: mean 100, standard deviation 7
     assert np.abs(counts - 100).max() < 5 * 7.1
     replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]
     steps = (first[0] - tokens)[replaced][:, 0] % 20
@@ -88,12 +88,12 @@ def test_masks_of_neighboring_seeds_are_independent():
     layer.build(tokens.shape)
     corrupted = np.zeros((21, 3, 16, 20))  # seeds, steps, images, patches
     for seed, step in np.ndindex(21, 3):
-        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")  # a step has two draws
+        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")  # each step draws twice
         with seed_scope(StepSeeds(key)):
             corrupted[seed, step] = keras.ops.convert_to_numpy(layer(tokens, training=True)[1])
     images = corrupted.reshape(-1, 20)
     assert np.abs(images.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(len(images))
-    # Two images have 5 of their 10 places in common by chance, with a variance of 10^2 10^2 / (20^2 19).
+    # Two independent masks of 10 of 20 patches share 5 on average, with variance 10^2 10^2 / (20^2 19).
     deviation = np.sqrt(10**4 / (20**2 * 19))
     for one, other in (
         (corrupted[1:], corrupted[:-1]),
@@ -106,14 +106,14 @@ def test_masks_of_neighboring_seeds_are_independent():
     assert abs(neighbors.mean() - 19 * 10 * 9 / (20 * 19)) < 5 * neighbors.std() / np.sqrt(len(images))
 
 
-def test_evaluation_masks_do_not_depend_on_the_batch():
+def test_evaluation_masks_do_not_depend_on_batch():
     tokens = np.arange(5 * 20, dtype="float32").reshape(5, 20, 1)
     whole, half = masked(tokens, training=False), masked(tokens[2:], training=False)
     np.testing.assert_array_equal(whole[0][2:], half[0])
     assert (whole[1] == whole[1][0]).all() and whole[1].sum() == 5 * 10
 
 
-def test_nothing_is_corrupted_outside_of_the_task():
+def test_inference_masks_nothing_without_seeds():
     tokens = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
     layer = PatchMasking()
     same, corrupted = layer(tokens)
@@ -123,14 +123,14 @@ def test_nothing_is_corrupted_outside_of_the_task():
 
 
 def colors(values):
-    """The class of a color of values of 0 to 255, red first."""
+    """Returns the class of a color with values from 0 to 255, red first."""
     digits = [min(int(value // 32), 7) for value in values]
     return sum(digit * 8 ** (len(digits) - 1 - i) for i, digit in enumerate(digits))
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "pixels"])
-def test_losses_are_those_of_numpy(target, training):
+def test_losses_match_numpy(target, training):
     task = task_of(target=target, patch_size=8 if target == "colors_4x4" else 4)
     model = task.build_model(inputs((16, 24, 3)))
     head = model.get_layer("head")
@@ -169,7 +169,7 @@ def test_losses_are_those_of_numpy(target, training):
         np.testing.assert_allclose(keras.ops.convert_to_numpy(metrics["accuracy"]), right, atol=1e-6)
 
 
-def test_colors_are_those_before_normalization():
+def test_color_classes_invert_normalization():
     task = task_of()
     task.build_model(inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102))))
     patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")  # 127.5, 63.75 and 153
@@ -190,7 +190,7 @@ def test_colors_at_multiples_of_32_are_exact(preprocessing, side):
     np.testing.assert_array_equal(classes[0, :, 0], values // 32 * 73)  # 64 + 8 + 1
 
 
-def test_the_mean_of_one_pixel_less_is_below_a_multiple_of_32():
+def test_mean_color_just_below_bin_edge():
     task = task_of()
     task.build_model(inputs())
     patch = np.full((1, 1, 16, 16, 3), 64.0)
@@ -200,7 +200,7 @@ def test_the_mean_of_one_pixel_less_is_below_a_multiple_of_32():
     assert classes.tolist() == [[73]]
 
 
-def test_the_weights_go_into_a_classifier(tmp_path):
+def test_classifier_loads_pretrained_weights(tmp_path):
     task = task_of()
     model = task.build_model(inputs())
     checkpoints.save(model, tmp_path / "weights.npz")
@@ -213,7 +213,7 @@ def test_the_weights_go_into_a_classifier(tmp_path):
 
 
 @pytest.mark.parametrize("classifier", ["token", "gap"])
-def test_its_representation_is_the_mean_of_the_patches(classifier):
+def test_representation_is_mean_of_patch_tokens(classifier):
     model = task_of(classifier=classifier).build_model(inputs())
     images = batch()[0]
     tokens = keras_vit.features(model, images, tokens="patch")
@@ -234,6 +234,6 @@ def test_its_representation_is_the_mean_of_the_patches(classifier):
         ({"masking_rate": 0.0}, None, r"masking_rate` must be in \(0, 1\], .*Received: masking_rate=0.0"),
     ],
 )
-def test_undefined_values_are_refused(model, shape, message):
+def test_rejects_invalid_arguments(model, shape, message):
     with pytest.raises(ValueError, match=message):
         task_of(**model).build_model(inputs(shape))

@@ -1,4 +1,4 @@
-"""A task defined in this file alone trains, evaluates, resumes and averages, on one and two replicas."""
+"""A custom task trains, evaluates and resumes with EMA on one and two replicas."""
 
 import importlib.util
 from pathlib import Path
@@ -17,7 +17,7 @@ SPEC.loader.exec_module(small_run)
 
 
 class Brightness(tasks.Task):
-    """Regression to the mean of an image, from the image with noise."""
+    """Predicts the mean of an image from the image with noise."""
 
     metrics = ("error",)
 
@@ -40,7 +40,7 @@ def _run(kind, workdir, write=lambda line: None, **changes):
 
 
 @pytest.mark.parametrize("kind", ["alone", pytest.param("mirrored", marks=pytest.mark.full)])
-def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
+def test_custom_task_trains_evaluates_and_resumes(kind, tmp_path):
     write = small_run.writer(tmp_path / "whole", "after step 5", tmp_path / "stopped", lambda line: None)
     whole = _run(kind, tmp_path / "whole", write)
     metrics = training.read_metrics(tmp_path / "whole" / "metrics.csv")
@@ -50,7 +50,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error,examples,bad_examples\n5,")
     lines = []
     resumed = _run(kind, tmp_path / "stopped", lines.append)
-    assert any(line.startswith("resuming from step 5,") for line in lines)  # saved before it was evaluated
+    assert any(line.startswith("resuming from step 5,") for line in lines)  # saved before the evaluation
     assert resumed.metrics["test/error"] == whole.metrics["test/error"]
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)
@@ -59,7 +59,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
 
 
 @pytest.mark.full
-def test_random_numbers_of_a_task_are_those_of_the_step(tmp_path):
+def test_random_numbers_are_reproducible(tmp_path):
     losses = []
     for name in ("first", "second"):
         _run("alone", tmp_path / name, total_steps=3, checkpoint_every_steps=0, eval_every_steps=0)

@@ -1,4 +1,4 @@
-"""The compiler's messages, and the versions of JAX whose private names are used."""
+"""Compiler errors and costs, and the supported versions of JAX and libtpu."""
 
 import configparser
 import importlib.metadata
@@ -22,21 +22,21 @@ OUT_OF_MEMORY = (
 tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
 
 
-def test_the_extra_pins_the_versions_that_were_tried():
+def test_aot_extra_pins_supported_versions():
     extras = configparser.ConfigParser()
     extras.read(ROOT / "setup.cfg")
     pins = dict(re.findall(r"^(\w+)==([\d.]+)", extras["options.extras_require"]["aot"], re.MULTILINE))
     assert pins == {name: compiler.VERSIONS[name] for name in ("jax", "libtpu")}
 
 
-def test_the_versions_are_those_whose_private_names_are_used(tpu_compiler):
+def test_installed_versions_are_supported(tpu_compiler):
     installed = {name: importlib.metadata.version(name) for name in compiler.VERSIONS}
     assert installed == compiler.VERSIONS, (
-        "try keras_vit/tpu/compiler.py with them, then change VERSIONS there and `aot` in setup.cfg"
+        "test keras_vit/tpu/compiler.py with these versions, then update its VERSIONS and `aot` in setup.cfg"
     )
 
 
-def test_without_libtpu_the_error_names_the_line_to_type(monkeypatch):
+def test_missing_libtpu_error_shows_install_command(monkeypatch):
     def version(name):
         if name == "libtpu":
             raise importlib.metadata.PackageNotFoundError(name)
@@ -47,7 +47,7 @@ def test_without_libtpu_the_error_names_the_line_to_type(monkeypatch):
         compiler.check_installed()
 
 
-def test_a_message_of_the_compiler_gives_the_bytes():
+def test_out_of_memory_error_is_parsed():
     program = refused_program(OUT_OF_MEMORY)
     assert program.out_of_memory and not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
@@ -56,14 +56,14 @@ def test_a_message_of_the_compiler_gives_the_bytes():
     assert older.required_bytes == int(23.9 * 2**30)
 
 
-def test_another_refusal_is_not_one_of_memory():
+def test_other_compile_error_is_not_out_of_memory():
     program = refused_program(ValueError("UNIMPLEMENTED: no such operation\nand why"))
     assert not program.out_of_memory and program.memory_bytes == 0
     assert first_line(program.error) == "UNIMPLEMENTED: no such operation"
 
 
 @tensorflow_only
-def test_a_dynamic_shape_is_refused_with_the_reason(tpu_compiler):
+def test_dynamic_shape_is_a_compile_error(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
@@ -73,7 +73,7 @@ def test_a_dynamic_shape_is_refused_with_the_reason(tpu_compiler):
 
 
 @tensorflow_only
-def test_an_operation_that_a_tpu_lacks_is_refused_by_its_name(tpu_compiler):
+def test_compile_error_names_unsupported_operation(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
@@ -87,7 +87,7 @@ def test_an_operation_that_a_tpu_lacks_is_refused_by_its_name(tpu_compiler):
 
 
 @tensorflow_only
-def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
+def test_tracing_error_is_raised(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
@@ -97,7 +97,7 @@ def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
 
 
 @tensorflow_only
-def test_the_compiler_counts_products_memory_and_bytes(tpu_compiler):
+def test_program_has_flops_memory_and_traffic(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
@@ -115,7 +115,7 @@ def test_the_compiler_counts_products_memory_and_bytes(tpu_compiler):
     assert whole.bytes_accessed > 0 and "TPU_WORKER_HOSTNAMES" not in os.environ
 
 
-def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
+def test_rejects_truncated_dump(tmp_path):
     with pytest.raises(ImportError, match=r"libtpu did not write a file \*.after_optimizations.txt"):
         compiler.dumped_hlo(tmp_path)
     dump = tmp_path / "m.after_optimizations.txt"
@@ -127,7 +127,7 @@ def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
 
 
 @tensorflow_only
-def test_more_than_a_device_has_is_refused_with_the_size(tpu_compiler):
+def test_program_larger_than_hbm_is_out_of_memory(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function

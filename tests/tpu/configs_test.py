@@ -1,4 +1,4 @@
-"""Every config file compiles for a TPU, with its model reduced to two blocks."""
+"""Every config file compiles for a TPU with a model of two blocks."""
 
 import importlib.util
 from pathlib import Path
@@ -21,22 +21,22 @@ REQUESTS = {
     "finetune": ("ViT-H/14,cifar10", "R50+ViT-B/16,imagenet2012,resolution=512", "BiT-R50x1,pets"),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
-pages = pytest.mark.parametrize(
-    ("page", "request_"), [(page, request) for page, requests in REQUESTS.items() for request in requests]
+config_requests = pytest.mark.parametrize(
+    ("file", "request_"), [(file, request) for file, requests in REQUESTS.items() for request in requests]
 )
 
 
-def _config(page, request):
-    spec = importlib.util.spec_from_file_location(page, CONFIGS / f"{page}.py")
+def _config(file, request):
+    spec = importlib.util.spec_from_file_location(file, CONFIGS / f"{file}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(request) if request else module.get_config()
     if "jft300m" in request:
-        config.data.classes = 100  # its number is not published
+        config.data.classes = 100  # the number of classes is not published
     constructor = families.find_family(config.architecture).constructor.__name__
     config.architecture = constructor
     if constructor == "BiTResNet":
-        config.model.depth = 26  # the smallest slice
+        config.model.depth = 26  # the smallest depth
     else:
         config.model.num_layers = 2
         if config.model.resnet_blocks:
@@ -45,15 +45,15 @@ def _config(page, request):
 
 
 def test_every_config_file_is_tested():
-    assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
+    assert {file.stem for file in CONFIGS.glob("*.py")} == set(REQUESTS)
 
 
-@pages
-def test_the_input_of_a_config_file_needs_no_dataset(page, request_):
+@config_requests
+def test_input_shapes_need_no_dataset(file, request_):
     from keras_vit.tpu.inputs import input_shapes
 
-    config = _config(page, request_)
-    if page == "fashion" and not Path(config.data.path).exists():
+    config = _config(file, request_)
+    if file == "fashion" and not Path(config.data.path).exists():
         pytest.skip("dataset-fashion-mnist is not installed")
     inputs = input_shapes(config)
     size = config.data.image_size
@@ -72,9 +72,9 @@ def test_the_input_of_a_config_file_needs_no_dataset(page, request_):
 
 @pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
-@pages
-def test_a_config_file_compiles_and_fits(page, request_, tpu_compiler):
-    config = _config(page, request_)
+@config_requests
+def test_config_file_compiles_and_fits(file, request_, tpu_compiler):
+    config = _config(file, request_)
     check = tpu.check(tasks.get(config), config, 8, "v3:2x2")
     assert check.fits, check.error
     assert check.flops > 0.95 * check.model_flops > 0

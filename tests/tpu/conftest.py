@@ -1,4 +1,4 @@
-"""A tiny run, and whether the TPU's compiler is installed."""
+"""Configs of a tiny run, and a fixture that needs the TPU compiler."""
 
 import importlib.util
 import types
@@ -9,14 +9,14 @@ from ml_collections import ConfigDict
 from keras_vit import data, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
-# Sizes of 128, which a TPU does not pad.
+# TPUs do not pad sizes of 128.
 TINY_MODEL = {
     "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 128, "mlp_dim": 256, "num_heads": 2,
 }  # fmt: skip
 
 
 def tiny_config(model=(), **changes):
-    """A recipe of a tiny model on the digits: AdamW, clipped, averaged, in mixed bfloat16."""
+    """Returns the config of a tiny model on digits with AdamW, clipping, EMA and mixed bfloat16."""
     fields = {
         "batch_size": 32,
         "total_steps": 20,
@@ -32,7 +32,7 @@ def tiny_config(model=(), **changes):
 
 @pytest.fixture(scope="session")
 def tiny():
-    """The functions of a tiny run."""
+    """Returns functions that create the config, task and inputs of a tiny run."""
     inputs = lambda classes: InputShapes(TINY_MODEL["input_shape"], classes)  # noqa: E731
     return types.SimpleNamespace(config=tiny_config, task=tasks.get, inputs=inputs)
 

@@ -1,4 +1,4 @@
-"""A tiny run, checked for a TPU."""
+"""`tpu.check`: compilation, memory, search and estimates."""
 
 import dataclasses
 import json
@@ -24,13 +24,13 @@ def _check(tiny, topology, batch_size=32, search=False, **changes):
 
 
 @tensorflow_only
-def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
+def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.compiles and check.fits and not check.error
     assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
-    # Weights, their averages and two moments in float32, and little else.
+    # The state is four float32 copies of the weights: weights, EMA and two moments.
     assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
-    # Variables are updated in place: temporary memory is about as large as the state, without a second copy.
+    # Variables are updated in place, so memory has no second copy of the state.
     assert check.train.argument_bytes + check.train.temporary_bytes < 2.5 * check.state_bytes
     assert check.evaluation.argument_bytes < check.train.argument_bytes
     assert check.train.flops > 0.98 * check.model_flops > 0
@@ -41,24 +41,24 @@ def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
 @tensorflow_only
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v6e:1x1"])
-def test_it_compiles_for_other_generations(tiny, tpu_compiler, topology):
+def test_tiny_step_compiles_for_other_generations(tiny, tpu_compiler, topology):
     check = _check(tiny, topology)
     assert check.fits and check.flops >= check.model_flops > 0
 
 
 @tensorflow_only
 @pytest.mark.slow
-def test_accumulation_is_counted_for_every_micro_batch(tiny, tpu_compiler):
+def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
     one, two, many = (_check(tiny, "v5e:1x1", 64, accumulate_steps=steps) for steps in (1, 2, 32))
     for check in (two, many):
-        assert check.flops == pytest.approx(one.flops, rel=0.2)  # that of the update is a part of a tiny step
-        # The state is read and written once, whatever the number of micro-batches.
+        assert check.flops == pytest.approx(one.flops, rel=0.2)  # includes the update
+        # The state is read and written once per step, not once per micro-batch.
         assert 2 * one.state_bytes < check.bytes_accessed < 5 * one.bytes_accessed
 
 
 @tensorflow_only
 @pytest.mark.slow
-def test_too_large_a_batch_is_refused_with_one_that_fits(tiny, tpu_compiler):
+def test_oversized_batch_reports_fitting_batch(tiny, tpu_compiler):
     check = _check(tiny, "v2:2x2", 8 * 2**20, precision="float32", optimizer={"name": "sgd"})
     assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
     number = check.fitting_batch_per_device
@@ -66,33 +66,33 @@ def test_too_large_a_batch_is_refused_with_one_that_fits(tiny, tpu_compiler):
     assert f"{number} images per device fit (batch_size={8 * number})" in "\n".join(report(check))
 
 
-def test_bad_input_is_refused_before_anything_is_compiled(tiny, monkeypatch):
-    monkeypatch.setattr(estimate.compiler, "check_installed", lambda: pytest.fail("went on"))
+def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
+    monkeypatch.setattr(estimate.compiler, "check_installed", lambda: pytest.fail("compilation started"))
     with pytest.raises(ValueError, match=r"`topology` must be.*Received: topology='v9:1x1'"):
         _check(tiny, "v9:1x1")
     with pytest.raises(ValueError, match=r"must be divisible by 8 replicas.*Received: batch_size=12"):
         _check(tiny, "v3:2x2", 12)
 
 
-def test_a_recipe_keeps_its_own_batch_size(tiny, without_compiler):
+def test_check_does_not_change_config(tiny, without_compiler):
     config = tiny.config(batch_size=7)
     tpu.check(tiny.task(config), config, 16, "v3:2x2")
     assert config.batch_size == 7
 
 
-def test_a_warm_up_longer_than_the_training_is_no_error(tiny, without_compiler):
+def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
     assert check.fits and check.total_steps == 20
 
 
-def test_the_dtype_policy_stays(tiny, without_compiler):
+def test_check_restores_dtype_policy(tiny, without_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.fits and keras.config.dtype_policy().name == "float32"
     assert _Programs.policy == "mixed_bfloat16"
 
 
 class _Programs(Programs):
-    """Programs of `n` images that need `n` GiB for activations and 1 GiB for the state; 9 TFLOPs, 45 GB each image."""
+    """Fake programs: 1 GiB of state, and per image 1 GiB of activations and 9 TFLOPs. Traffic is 45 GB."""
 
     policy = None
 
@@ -124,7 +124,7 @@ def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate, "programs_class", lambda: _Programs)
 
 
-def test_the_search_tries_remat_and_accumulation(tiny, without_compiler):
+def test_search_tries_remat_and_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24, search=True)
     assert not check.fits and check.fitting_batch_per_device == 14
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
@@ -132,7 +132,7 @@ def test_the_search_tries_remat_and_accumulation(tiny, without_compiler):
     assert "14 images per device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
 
 
-def test_the_search_uses_accumulation(tiny, without_compiler):
+def test_search_of_fitting_batch_suggests_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 7, search=True)
     fitting = check.fitting_batch_per_device
     assert check.fits and 7 < fitting <= 14
@@ -140,7 +140,7 @@ def test_the_search_uses_accumulation(tiny, without_compiler):
     assert check.changes[1][0] == "remat=True" and fitting < check.changes[1][1] <= 28
 
 
-def test_accumulation_needs_one_image_that_fits(tiny, without_compiler, monkeypatch):
+def test_search_skips_accumulation_if_one_image_does_not_fit(tiny, without_compiler, monkeypatch):
     refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2", 8 * 4, search=True)
@@ -150,7 +150,7 @@ def test_accumulation_needs_one_image_that_fits(tiny, without_compiler, monkeypa
     assert lines[-1] == "with remat=True: not one image fits"
 
 
-def test_a_custom_task_is_searched_with_its_recipe(tiny, without_compiler):
+def test_search_keeps_custom_task(tiny, without_compiler):
     config = tiny.config()
 
     class Scaled(type(tiny.task(config))):
@@ -166,14 +166,14 @@ def test_a_custom_task_is_searched_with_its_recipe(tiny, without_compiler):
     assert scaled.config is other
 
 
-def test_a_step_that_does_not_compile_fits_no_image(tiny, without_compiler, monkeypatch):
+def test_uncompilable_step_fits_no_image(tiny, without_compiler, monkeypatch):
     refused = Program(False, "UNIMPLEMENTED: this")
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2")
     assert not check.compiles and check.fitting_batch_per_device == 0
 
 
-def test_without_a_search_a_number_that_fits_is_enough(tiny, without_compiler):
+def test_check_without_search_finds_a_fitting_batch(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24)
     assert not check.fits and 0 < check.fitting_batch_per_device <= 14 and not check.changes
 
@@ -188,7 +188,7 @@ def _fake(train, evaluation=None, **changes):
     return Check(**{**fields, **changes})
 
 
-def test_the_estimate_is_a_roofline_plus_the_all_reduce():
+def test_estimate_is_roofline_plus_all_reduce():
     compute = _fake(Program(True, argument_bytes=1100, flops=61.5e12, bytes_accessed=45e9))
     assert (compute.compute_seconds, compute.bandwidth_seconds) == (1.0, 0.1)
     assert compute.all_reduce_seconds == pytest.approx(2 * 7 / 8 * 1e-3)
@@ -197,19 +197,19 @@ def test_the_estimate_is_a_roofline_plus_the_all_reduce():
     assert compute.device_hours_estimate == pytest.approx(1000 * 1.00175 * 8 / 3600)
     moved = _fake(Program(True, flops=61.5e11, bytes_accessed=450e9))
     assert moved.step_seconds_estimate == pytest.approx(1.00175)
-    # Loops whose bodies the compiler counts once do not make a step faster than its arithmetic.
+    # The compiler may count loop bodies once, so the model's FLOPs are a lower bound.
     assert _fake(Program(True, flops=1.0), model_flops=61.5e12).compute_seconds == 1.0
     one = _fake(Program(True, flops=1.0), topology=get_topology("v5e:1x1"))
     assert one.all_reduce_seconds == 0
 
 
-def test_bytes_are_those_of_one_step_of_an_execution():
+def test_bytes_are_per_step():
     check = _fake(Program(True, flops=2.0, bytes_accessed=4e9, steps=10, traffic=(("f32[4]", 10**9),)), backend="jax")
     assert (check.flops, check.bytes_accessed) == (2.0, 4e8)
     assert "  f32[4]: 0.1" in report(check, arrays=1)
 
 
-def test_the_evaluation_step_of_tensorflow_is_of_a_micro_batch():
+def test_tensorflow_evaluates_micro_batches():
     evaluation = Program(True, flops=61.5e12)
     speeds = [
         _fake(evaluation, evaluation, accumulate_steps=4, backend=backend).evaluation_images_per_second_estimate
@@ -218,27 +218,27 @@ def test_the_evaluation_step_of_tensorflow_is_of_a_micro_batch():
     assert speeds == [2.0, 8.0]
 
 
-def test_a_step_that_does_not_compile_gives_the_reason():
+def test_report_has_compile_error():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
     assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
     assert report(check)[1:] == ["the training step does not compile: UNIMPLEMENTED: this", "and that"]
 
 
-def test_the_error_names_the_step_that_memory_cannot_fix():
+def test_report_prefers_error_other_than_out_of_memory():
     large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
     check = _fake(large, Program(False, "UNIMPLEMENTED: this"))
     assert not check.compiles
     assert report(check)[1:] == ["the evaluation step does not compile: UNIMPLEMENTED: this"]
 
 
-def test_the_report_has_the_cost_of_float32():
+def test_report_suggests_bfloat16_for_float32():
     check = _fake(Program(True, flops=1.0))
     for precision, number in (("float32", 1), ("mixed_bfloat16", 0)):
         lines = report(dataclasses.replace(check, precision=precision))
         assert sum("precision='mixed_bfloat16'" in line for line in lines) == number
 
 
-def test_the_price_is_that_of_all_devices():
+def test_price_covers_all_devices():
     check = _fake(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
     assert check.device_hours_estimate == 8.0
     assert any(

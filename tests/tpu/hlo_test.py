@@ -1,10 +1,10 @@
-"""HBM traffic, read from the text of an HLO module."""
+"""HBM traffic from the text of an HLO module."""
 
 import pytest
 
 from keras_vit.tpu.hlo import padded_bytes, traffic
 
-# A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.
+# The text of a step on eight devices from the TPU compiler, without unused attributes.
 MODULE = """\
 HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[4,197,768]{2,1,0:T(8,128)})->f32[]{:T(128)}}
 
@@ -52,17 +52,17 @@ ENTRY %main.1 (images: bf16[4,197,768], kernel: bf16[768,100,1]) -> f32[] {
 """
 
 
-def test_traffic_is_that_of_hbm_with_padded_tiles():
+def test_traffic_counts_padded_hbm_tiles():
     sizes = dict(traffic(MODULE))
-    product = 2 * 4 * 200 * 128  # 197 rows of 100 numbers fill 25 times 8 rows of 128
-    # The kernel is read once, into VMEM.
+    product = 2 * 4 * 200 * 128  # 197 x 100 is padded to 200 x 128
+    # The kernel is read from HBM once, into VMEM.
     assert sizes["bf16[768,100,1]"] == 2 * 768 * 128
     assert sizes["bf16[4,197,768]"] == 2 * 4 * 200 * 768
     assert sizes["bf16[4,197,100]"] == 4 * product
     assert next(iter(sizes)) == "bf16[4,197,768]"
 
 
-def test_only_the_part_of_a_slice_is_read():
+def test_slice_reads_only_its_part():
     text = """\
 ENTRY %main (x: s8[4096]) -> s8[1024] {
   %x = s8[4096]{0:T(1024)(128)(4,1)} parameter(0)
@@ -72,7 +72,7 @@ ENTRY %main (x: s8[4096]) -> s8[1024] {
     assert traffic(text) == [("s8[4096]", 1024)]
 
 
-# Steps, whose number is an argument, and micro-batches: two loops, one in the other.
+# Nested loops over steps and micro-batches. The number of steps is an argument.
 LOOPS = """\
 HloModule jit_steps
 
@@ -152,7 +152,7 @@ ENTRY %main (e: f32[8,128], s: s32[]) -> f32[8,128] {
 """
 
 
-def test_a_loop_counts_as_often_as_it_runs():
+def test_loop_traffic_is_multiplied_by_trip_count():
     for steps in (1, 5):
         assert dict(traffic(LOOPS, steps))["f32[128,128]"] == 3 * steps * 4 * 128 * 128
 
@@ -169,10 +169,10 @@ def test_a_loop_counts_as_often_as_it_runs():
     ],
     ids=str,
 )
-def test_the_padded_size_of_an_array(array, size):
+def test_padded_bytes(array, size):
     assert padded_bytes(array) == size
 
 
-def test_another_text_is_refused():
+def test_rejects_other_text():
     with pytest.raises(ValueError, match="must be an HLO module"):
         traffic("module @jit_step {\n}")

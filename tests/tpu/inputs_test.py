@@ -1,4 +1,4 @@
-"""The facts of a dataset that is not on this machine."""
+"""Example counts of datasets that are not on this machine."""
 
 import pytest
 from ml_collections import ConfigDict
@@ -11,17 +11,17 @@ def _examples(**fields):
     return input_shapes(ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))).num_examples
 
 
-def test_the_examples_of_a_part_of_a_split_are_unknown():
+def test_example_count_of_partial_split_is_unknown():
     assert _examples(name="imagenet2012", image_size=224) == 1_281_167
     assert _examples(name="imagenet2012", image_size=224, train_split="train[:1000]") == 0
 
 
-def test_generated_datasets_are_asked():
+def test_example_count_of_generated_dataset():
     assert _examples(name="digits") == 1437
     assert _examples(name="digits", train_split="train[:100]") == 100
     with pytest.raises(ValueError, match="^The splits of digits are"):
         _examples(name="digits", train_split="train[:10%]")
 
 
-def test_the_recipe_takes_precedence():
+def test_config_num_examples_takes_precedence():
     assert _examples(name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7) == 7

@@ -1,6 +1,7 @@
-"""A step is one replicated program: the graph that `strategy.run` makes under a TPUStrategy whose devices stand in.
+"""A step on TPUs is one replicated program.
 
-The stand-in's variables lie on logical CPU devices. The graph is traced and read, and never run.
+The tests trace a step under a `TPUStrategy` with fake devices and inspect the graph without running it. The variables
+are on logical CPU devices.
 """
 
 import collections
@@ -21,12 +22,12 @@ from keras_vit.training.tensorflow.step import make_train_steps
 
 REPLICAS = 2
 BATCH = 8
-# The operations by which replicas exchange values. A sum is `CrossReplicaSum`; a broadcast is an `AllToAll` of copies.
-EXCHANGES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "TPUCollective", "XlaAllReduce", "XlaReduceScatter")
+# Prefixes of collective operations. A sum is `CrossReplicaSum`, and a broadcast is `AllToAll`.
+COLLECTIVES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "TPUCollective", "XlaAllReduce", "XlaReduceScatter")
 
 
-class _Resolver:
-    """A cluster of one host with a TPU of two devices."""
+class _FakeResolver:
+    """Simulates one host with two TPU devices."""
 
     task_type = task_id = None
 
@@ -43,7 +44,7 @@ class _Resolver:
 
 
 class _Iterator:
-    """Batches of zeros on every replica."""
+    """Yields batches of zeros on every replica."""
 
     def __init__(self, strategy, image_shape, classes):
         self._strategy, self._shapes = strategy, (image_shape, (classes,), ())
@@ -58,7 +59,7 @@ class _Iterator:
 
 @pytest.fixture(scope="module")
 def strategy():
-    strategy = tf.distribute.TPUStrategy(_Resolver())
+    strategy = tf.distribute.TPUStrategy(_FakeResolver())
     devices = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(REPLICAS)]
     strategy.extended._tpu_devices = np.array([[device] for device in devices], dtype=object)
     return strategy
@@ -68,7 +69,7 @@ Traced = collections.namedtuple("Traced", ["state", "loop_body", "outside"])
 
 
 def _trace(strategy, tiny, break_step=None, **changes):
-    """A traced call of several steps: the `State`, and the nodes of the loop's body and of all else."""
+    """Traces a call of several steps and returns the `State`, the nodes of the loop body and all other nodes."""
     config = tiny.config(batch_size=BATCH, **changes)
     task, inputs = tiny.task(config), tiny.inputs(classes=3)
     with strategy.scope():
@@ -82,7 +83,7 @@ def _trace(strategy, tiny, break_step=None, **changes):
     options = {name: config[name] for name in names}
     train_steps = make_train_steps(strategy, state, task, batch_size=BATCH, **options)
     iterator = _Iterator(strategy, inputs.image_shape, 3)
-    # Converted once more, since a loop that nothing of `tf.data` is in has to become one of the graph.
+    # Trace with AutoGraph again: without a `tf.data` iterator, the Python loop is not a graph loop yet.
     call = tf.function(lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop))
     specs = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
     graph = call.get_concrete_function(*specs).graph.as_graph_def()
@@ -101,22 +102,22 @@ def _inside(nodes):
     return [node for node in nodes if "_tpu_replicate" in node.attr]
 
 
-def _exchanges(nodes):
-    return collections.Counter(node.op for node in nodes if node.op.startswith(EXCHANGES))
+def _collectives(nodes):
+    return collections.Counter(node.op for node in nodes if node.op.startswith(COLLECTIVES))
 
 
-def test_a_step_is_one_replicated_program(traced):
+def test_step_is_one_replicated_program(traced):
     (metadata,) = [node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]
     assert metadata.attr["num_replicas"].i == REPLICAS
     assert not [node for node in traced.outside if node.op.startswith("TPU") or "_tpu_replicate" in node.attr]
     assert len({node.attr["_tpu_replicate"].s for node in _inside(traced.loop_body)}) == 1
-    # Every product of the model, and every assignment, is in it.
+    # It contains every matrix product and every assignment.
     for op in ("MatMul", "AssignVariableOp", "Softmax"):
         nodes = [node for node in [*traced.loop_body, *traced.outside] if node.op == op]
         assert nodes and all("_tpu_replicate" in node.attr for node in nodes)
 
 
-def test_the_host_only_collects_the_outputs_of_a_step(traced):
+def test_host_only_collects_step_outputs(traced):
     outputs = {node.name for node in traced.loop_body if node.op == "TPUReplicatedOutput"}
     assert len(outputs) == 3  # metrics, running, stop_requested
     reached, todo = set(), set(outputs)
@@ -128,34 +129,46 @@ def test_the_host_only_collects_the_outputs_of_a_step(traced):
             if node.name not in reached and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
         }
     consumers = collections.Counter(node.op for node in traced.loop_body if node.name in reached - outputs)
-    # The metrics of the call are stored; no program uses them.
+    # The host only stores the metrics; no program reads them.
     assert set(consumers) <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
 
 
-def test_nothing_in_the_program_needs_the_host(traced):
+def test_program_has_no_host_operations(traced):
     program = _inside(traced.loop_body)
     assert len(program) > 500
-    of_host = ("Host", "PyFunc", "EagerPyFunc", "Print", "Infeed", "Outfeed", "Send", "Recv", "If", "Case", "Timestamp")
-    assert not [node.op for node in program if any(word in node.op for word in of_host)]
+    host_ops = (
+        "Host",
+        "PyFunc",
+        "EagerPyFunc",
+        "Print",
+        "Infeed",
+        "Outfeed",
+        "Send",
+        "Recv",
+        "If",
+        "Case",
+        "Timestamp",
+    )
+    assert not [node.op for node in program if any(word in node.op for word in host_ops)]
     assert not [node.name for node in program if "_xla_outside_compilation" in node.attr]
 
 
-def test_replicas_exchange_the_gradients_and_one_row_of_sums(traced):
-    assert _exchanges(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
-    assert not _exchanges(traced.outside)
+def test_replicas_sum_only_gradients_and_metrics(traced):
+    assert _collectives(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
+    assert not _collectives(traced.outside)
 
 
 @pytest.mark.parametrize("changes", [{"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str)
-def test_accumulation_and_loss_scaling_exchange_nothing_more(strategy, tiny, changes):
+def test_accumulation_and_loss_scale_add_no_collectives(strategy, tiny, changes):
     traced = _trace(strategy, tiny, **changes)
-    assert _exchanges(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
+    assert _collectives(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
     assert len([node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]) == 1
 
 
-def test_a_variable_that_is_broadcast_would_be_seen(strategy, tiny):
+def test_detects_variable_broadcast(strategy, tiny):
     def break_step(state):
         with strategy.scope():
             first = tf.VariableAggregation.ONLY_FIRST_REPLICA
             state.running = tf.Variable(True, trainable=False, aggregation=first)
 
-    assert _exchanges(_trace(strategy, tiny, break_step).loop_body)["AllToAll"] == 1
+    assert _collectives(_trace(strategy, tiny, break_step).loop_body)["AllToAll"] == 1

@@ -1,4 +1,4 @@
-"""The search for a batch that fits, on memory by formula instead of a compiler."""
+"""The search for the largest batch, with a formula for memory instead of a compiler."""
 
 import itertools
 
@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 def _device(memory_of, reports=True):
-    """`compile_size` of a device, and the list of the sizes that were compiled."""
+    """Returns a fake `compile_size` and the list of sizes that it has compiled."""
     compiled = []
 
     def compile_size(number):
@@ -34,7 +34,7 @@ CURVES = {
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_the_largest_batch_fits_and_a_third_more_does_not(curve):
+def test_largest_batch_is_within_a_third_of_limit(curve):
     memory_of = CURVES[curve]
     for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]):
         compile_size, compiled = _device(memory_of, reports)
@@ -44,27 +44,27 @@ def test_the_largest_batch_fits_and_a_third_more_does_not(curve):
         assert len(compiled) == len(set(compiled)) <= 24
 
 
-def test_one_that_fits_is_found_with_few_compiles():
+def test_any_fitting_batch_needs_few_compiles():
     compile_size, compiled = _device(CURVES["even"])
     assert 200 < largest_batch(compile_size, LIMIT, 4096, fixed=100, any_will_do=True) <= 243
     assert len(compiled) <= 3
 
 
-def test_nothing_fits_if_one_image_does_not():
+def test_returns_zero_if_one_image_does_not_fit():
     compile_size, compiled = _device(lambda n: 2000 + n)
     assert largest_batch(compile_size, LIMIT, 64) == 0
     assert 1 in compiled
 
 
-def test_a_program_that_does_not_compile_ends_the_search():
+def test_compile_error_ends_search():
     assert largest_batch(lambda number: Program(False, "UNIMPLEMENTED"), LIMIT, 64) == 0
 
 
-def test_a_model_that_needs_nothing_ends_the_search():
+def test_search_stops_at_most_images():
     compile_size, _ = _device(lambda n: 1)
     assert largest_batch(compile_size, LIMIT, 8) == MOST_IMAGES
 
 
-def test_the_grid_is_fine_for_small_batches():
+def test_grid_spacing():
     assert [grid(n) for n in (0, 7, 8, 511, 512, 1024, 4096)] == [1, 1, 8, 8, 8, 16, 64]
     assert grid(3, unit=4) == 4 and grid(64, unit=12) == 12 and grid(4096, unit=25) == 50

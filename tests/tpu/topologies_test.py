@@ -1,4 +1,4 @@
-"""Slices by name."""
+"""TPU slices by name."""
 
 import pytest
 
@@ -18,19 +18,19 @@ from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, get_topology
         ("v6e:1x1", 1, "TPU v6 lite"),
     ],
 )
-def test_a_slice_has_the_devices_that_jax_lists(name, devices, kind):
+def test_slice_has_devices_listed_by_jax(name, devices, kind):
     topology = get_topology(name)
     assert (topology.num_devices, topology.device.kind) == (devices, kind)
 
 
 @pytest.mark.parametrize("name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None])
-def test_unknown_slices_are_refused_with_examples(name):
+def test_rejects_unknown_slices(name):
     with pytest.raises(ValueError, match=r"like v2:2x2, v3:2x2.*Received: topology="):
         get_topology(name)
 
 
-def test_the_facts_of_a_device_are_of_one_device():
-    # Published of a chip: TFLOP/s and GB/s.
+def test_device_specs_are_per_device():
+    # Published TFLOP/s and GB/s per chip.
     chips = {
         "v2": (46, 700), "v3": (123, 900), "v4": (275, 1200), "v5e": (197, 819), "v5p": (459, 2765), "v6e": (918, 1638),
     }  # fmt: skip
