@@ -41,7 +41,7 @@ METHODS = (*FROZEN, FINE_TUNED, *SCRATCH)
 # (batch size, steps) by images per class; with more images, from scratch, those of configs/fashion.py.
 STEPS = {10: (50, 200), 100: (64, 500), 1000: (128, 500)}
 FINE_TUNING_STEPS = {10: (32, 50), 100: (32, 150), 1000: (32, 600)}
-RATES = {"hybrid": 1e-3, "vit": 3e-3, "bit": 3e-3, FINE_TUNED: 1e-4}
+RATES = {"hybrid": 1e-3, "vit": 3e-3, "bit": 3e-3, FINE_TUNED: 3e-4}
 HELD_OUT = 100  # images per class that --held_out scores
 
 
@@ -237,6 +237,6 @@ if __name__ == "__main__":
     flags.DEFINE_list("counts", ["10", "100", "1000", "6000"], "Training images per class.")
     flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the draws and of the training.")
     flags.DEFINE_float("rate", 0.0, "Peak learning rate; 0 is that of the study.")
-    flags.DEFINE_integer("size", fashion_data.SIZE, "Pixels of the images for fine-tuning, a multiple of 14.")
+    flags.DEFINE_integer("size", 56, "Pixels of the images for fine-tuning, a multiple of 14.")
     flags.DEFINE_bool("held_out", False, "Scores other training images, not the test images, to choose a recipe.")
     app.run(main)
