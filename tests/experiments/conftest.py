@@ -1,4 +1,4 @@
-"""The modules of experiments/paper and experiments/real can be imported."""
+"""Makes the modules of experiments/paper and experiments/real importable."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Drawn images compared with a second implementation, pixel by pixel, in plain Python and float64."""
+"""Drawn images match a second implementation in plain Python, pixel by pixel in float64."""
 
 import math
 
-import drawn_shapes  # noqa: F401 (adds the dataset)
+import drawn_shapes  # noqa: F401 (registers the dataset)
 import numpy as np
 import pytest
 
@@ -12,7 +12,7 @@ FIELDS = ["column", "row", "size", "period", "phase", "rotation", "color", "shap
 
 
 def finalized(number):
-    """splitmix64's finalizer."""
+    """Applies the finalizer of splitmix64."""
     number &= 2**64 - 1
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         number = (number ^ number >> shift) * factor & 2**64 - 1
@@ -20,7 +20,7 @@ def finalized(number):
 
 
 def draws_of(seed, split, index):
-    """The 64 bits of each draw of an image, and its noise."""
+    """Returns a function from a draw's number to its 64 random bits, for one image."""
     step = 0x9E3779B97F4A7C15
     key = finalized(finalized(seed + step) + (split + 1) * step)
     state = finalized(key + (index + 1) * step)
@@ -28,9 +28,9 @@ def draws_of(seed, split, index):
 
 
 def inside(name, x, y):
-    """Below 0 where a point is in a shape of radius 1 around the origin; about its distance from the rim.
+    """Returns the approximate signed distance of a point to the edge of a shape of radius 1. Inside, it is negative.
 
-    Of circles it is (r^2 - R^2) / 2, which is softer inside of radius 1.
+    For circles, the function is (r^2 - R^2) / 2, which has softer edges for radii below 1.
     """
 
     def circle(radius, center=0.0):
@@ -54,7 +54,7 @@ def inside(name, x, y):
 
 
 def expected_image(seed, split, index, image_shape):
-    """The image without noise, and where an edge is near: float64 `(H, W, C)` and bool `(H, W)`; and its draws."""
+    """Returns the image without noise `(H, W, C)`, a mask of pixels near edges `(H, W)`, and the draws of the image."""
     height, width, channels = image_shape
     bits = draws_of(seed, split, index)
     unit = {name: [(bits(5 * i + layer) >> 40) / 2**24 for layer in range(5)] for i, name in enumerate(FIELDS)}
@@ -84,7 +84,7 @@ def expected_image(seed, split, index, image_shape):
             if layer in (0, 4):
                 low, high = (0.4, 1.0) if layer else (0.2, 0.5)
                 period = low + (high - low) * unit["period"][layer]
-                # A phase is half as many cells as periods of the texture.
+                # A phase of 1 is one texture period, or two cells.
                 cells = [part / period + 2 * unit["phase"][layer] for part in (x, y)]
                 odd_x, odd_y = (math.floor(cell) % 2 for cell in cells)
                 texture = int(4 * unit["texture"][layer])
@@ -101,8 +101,8 @@ def expected_image(seed, split, index, image_shape):
 
 
 @pytest.mark.parametrize("image_shape", [(32, 32, 3), (18, 27, 1)])
-def test_images_match_a_second_implementation(image_shape):
-    """Compares pixels away from edges, since the second implementation has no antialiasing."""
+def test_images_match_second_implementation(image_shape):
+    """Compares only pixels away from edges, because the second implementation has no antialiasing."""
     source = data.load_split("shapes", "test", image_shape=image_shape, split_seed=7)
     far = 0
     for index in range(7):
@@ -113,13 +113,13 @@ def test_images_match_a_second_implementation(image_shape):
         expected = np.clip(image + noise, 0, 255)
         actual = source.read(index)["image"].numpy().astype(float)
         assert np.abs(actual - expected)[~near_edge].max() <= 1.01, index
-        # Between two layers a pixel is no darker and no brighter than both, so most are near even there.
+        # Antialiased pixels are between the colors of their layers, so the mean error is small including edges.
         assert np.mean(np.abs(actual - expected)) < 12
         far += np.mean(~near_edge) / 7
     assert far > 0.4
 
 
-def test_labels_match_the_images_and_are_known_beforehand():
+def test_labels_match_images():
     bits = [draws_of(0, 0, index) for index in range(12)]
     for label, (field, layer, classes) in {
         "shape": (7, 4, 8), "row": (1, 4, 4), "rotation": (5, 4, 8), "distractors": (9, 0, 4), "noise": (9, 4, 4),
@@ -144,7 +144,7 @@ def test_factors_are_uniform_and_independent():
         assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)  # chi squared
 
 
-def test_splits_and_seeds_differ_and_parts_are_nested():
+def test_splits_and_seeds_differ_and_slices_are_nested():
     def first(split, seed=0, count=3):
         source = data.load_split("shapes", split, split_seed=seed)
         return np.stack([source.read(index)["image"] for index in range(count)])
@@ -159,7 +159,7 @@ def test_splits_and_seeds_differ_and_parts_are_nested():
     assert (huge.read(2**61 - 1)["image"].numpy() != huge.read(0)["image"].numpy()).any()
 
 
-def test_shapes_are_batches_like_other_data():
+def test_batches_of_shapes():
     config = {"name": "shapes:shape", "train_split": "train[:200]", "test_split": "test[:30]", "channels": 2}
     inputs = data.from_config({**config, "image_shape": (8, 12, 2)}, batch_size=16, seed=0)
     images, labels, weights = next(iter(inputs.train_batches(start_step=3)))
@@ -179,6 +179,6 @@ def test_shapes_are_batches_like_other_data():
         ("shapes", "train", {"split_seed": -1}, "`split_seed` must be an int32, 0 or more. Received: split_seed=-1"),
     ],
 )
-def test_unknown_names_are_refused(name, split, arguments, message):
+def test_rejects_unknown_names_and_splits(name, split, arguments, message):
     with pytest.raises(ValueError, match=message):
         data.load_split(name, split, **arguments)

@@ -1,4 +1,4 @@
-"""The paper's tables against the sums that the paper prints, its other tables, and the formula of the cost."""
+"""The paper's tables are consistent with their averages, with each other and with the cost formula."""
 
 import numpy as np
 import paper_results as results
@@ -9,36 +9,36 @@ import keras_vit
 from keras_vit import cost, families
 
 
-def test_averages_are_those_that_the_paper_prints():
+def test_averages_match_paper():
     for row in results.TABLE_7.values():
         assert len(row) == len(results.TABLE_7_COLUMNS)
         assert np.mean(row[:-1]) == pytest.approx(row[-1], abs=0.0051)
     for name, row in results.TABLE_9.items():
         assert len(row) == len(TASKS) + 1
         assert np.mean(row[:-1]) == pytest.approx(row[-1], abs=0.051)
-        # Table 2 has the same mean with another digit.
+        # Table 2 has the same mean with different rounding.
         assert results.TABLE_2[name][6] == pytest.approx(row[-1], abs=0.051)
 
 
-def test_facts_in_two_tables_agree():
-    of_table_6 = {(row.model, row.epochs): row for row in results.TABLE_6}
+def test_tables_agree():
+    table_6 = {(row.model, row.epochs): row for row in results.TABLE_6}
     fields = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "ImageNet": "imagenet", "ReaL": "real"}
     fields |= {"Flowers": "flowers", "Pets": "pets"}
     for (pretraining, dataset), row in results.TABLE_5.items():
         assert len(row) == len(results.TABLE_5_COLUMNS)
         if pretraining == "JFT":
-            # ViT-H/14 was fine-tuned once more: in the paper its two rows differ.
+            # Skip ViT-H/14: its values differ between the two tables of the paper.
             for model, epochs, value in zip(("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32"), (7, 7, 14, 7), row):
-                assert value == getattr(of_table_6[model, epochs], fields[dataset]), (model, dataset)
+                assert value == getattr(table_6[model, epochs], fields[dataset]), (model, dataset)
     for model in ("R50x1", "R152x2"):
-        row = of_table_6[model, 7]
+        row = table_6[model, 7]
         expected = (row.imagenet, row.cifar10, row.cifar100, row.pets, row.flowers)
         assert results.TABLE_7[model, "Adam"][:-1] == expected
     assert len(results.TABLE_5) == 18 and len(results.TABLE_6) == 18 and len(results.TABLE_8) == 8
     assert all(len(row) == len(results.TABLE_2_COLUMNS) for row in results.TABLE_2.values())
 
 
-def test_exaflops_match_the_formula():
+def test_exaflops_match_formula():
     for row in results.TABLE_6:
         name = families.canonical_name(row.model)
         if name == "BiT-R200x3":
@@ -46,6 +46,6 @@ def test_exaflops_match_the_formula():
         else:
             model = cost.build_abstract(families.find_family(name).constructor, **families.sizes()[name])
         forward = cost.multiply_accumulates(model, table_6=True)
-        # 859 is an error of the paper: its 14 epochs cost 1668, which is twice 834.
+        # 859 is an error in the paper: the row with 14 epochs has 1668, which is twice 834.
         expected = 834 if row.exaflops == 859 else row.exaflops
         assert cost.exaflops(forward, row.epochs * 303e6) == pytest.approx(expected, rel=0.021), row

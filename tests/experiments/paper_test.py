@@ -1,4 +1,4 @@
-"""The command of the paper's studies."""
+"""The command that runs the paper's studies."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 
-pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the command is the same")
+pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the command does not depend on the backend")
 
 
 @pytest.fixture
 def paper(scripts):
-    """Runs the command."""
+    """Runs experiments/paper with the given arguments."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     return lambda *arguments, cwd: scripts.run(
         EXPERIMENTS / "paper" / "__main__.py", *arguments, cwd=cwd, env=environment
@@ -21,7 +21,7 @@ def paper(scripts):
 
 
 @pytest.mark.slow
-def test_a_study_of_two_processes_is_made_and_made_again_at_once(paper, tmp_path):
+def test_study_runs_in_two_processes(paper, tmp_path):
     arguments = ("--study=table9", "--scale=tiny", "--workdir=study", "--processes=2")
     done = paper(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -30,16 +30,16 @@ def test_a_study_of_two_processes_is_made_and_made_again_at_once(paper, tmp_path
     assert done.stdout.count("step 2/2") == 2
 
 
-def test_bad_input_ends_in_one_line(paper, tmp_path):
+def test_bad_input_is_a_one_line_error(paper, tmp_path):
     done = paper("--study=table8", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 2
     assert "error: `--scale=paper` needs the paper's data" in done.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_has_every_study(paper, tmp_path):
+def test_list_has_every_study(paper, tmp_path):
     done = paper("--list", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
     assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
-    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # eight times seven epochs of JFT-300M
+    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # eight runs of seven epochs of JFT-300M

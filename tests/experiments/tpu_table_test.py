@@ -1,4 +1,4 @@
-"""The table of largest batches: resumed cell by cell, and read back."""
+"""The table of largest batches resumes cell by cell and round-trips."""
 
 import dataclasses
 import importlib.util
@@ -18,7 +18,7 @@ CELLS = table.cells(["ViT-B/16", "ViT-H/14"], ["v3:2x2", "v5e:2x4"], [224, 384])
 GIB = 2**30
 
 
-def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
+def test_table_has_every_cell_once_and_valid_image_sizes():
     assert len(CELLS) == len({row.cell for row in CELLS}) == 2 * 2 * 2 * 2
     assert {row.image_size for row in CELLS if row.model == "ViT-H/14"} == {224, 378}
     models = ["ViT-B/32", "R50+ViT-B/16", "BiT-R50x1", "R50x1", "ViT-B/32"]
@@ -36,12 +36,12 @@ def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
-def test_unknown_names_are_refused_before_the_first_cell(arguments, message):
+def test_rejects_unknown_names_before_first_cell(arguments, message):
     with pytest.raises(ValueError, match=message):
         table.cells(*arguments)
 
 
-def test_a_stopped_table_computes_the_missing_cells(tmp_path, monkeypatch):
+def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
     path, computed = tmp_path / "tpu.csv", []
 
     def run_python(arguments, **environment):
@@ -65,7 +65,7 @@ def test_a_stopped_table_computes_the_missing_cells(tmp_path, monkeypatch):
     assert table.read(path) == rows and [row.cell for row in rows] == [row.cell for row in CELLS]
 
 
-def test_a_file_that_is_no_table_is_refused(tmp_path):
+def test_rejects_other_files(tmp_path):
     path = tmp_path / "tpu.csv"
     path.write_text("step,loss\n1,2\n")
     with pytest.raises(ValueError, match=r"The columns of the table must be model, topology.*step"):
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
 
 
 class _Programs:
-    """Programs of 1 GiB, and of `per_image` bytes for an image."""
+    """Fake programs that need 1 GiB plus `per_image` bytes per image."""
 
     per_image, error = GIB // 10, ""
     state_bytes = gradient_bytes = GIB
@@ -94,7 +94,7 @@ class _Programs:
 
 
 @pytest.mark.parametrize("mode", table.MODES)
-def test_a_cell_has_the_estimate_at_its_batch(monkeypatch, mode):
+def test_cell_has_estimate_at_largest_batch(monkeypatch, mode):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
     assert 130 <= row.batch_per_device <= 144 and not row.error
@@ -112,12 +112,12 @@ def test_steps_that_do_not_fit_or_compile_are_reported(monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
-def test_a_row_is_computed_in_a_process_of_its_own(tmp_path):
+def test_row_is_computed_in_child_process(tmp_path):
     (row,) = table.fill(tmp_path / "t.csv", [Row("ViT-Ti/16", "v3:2x2", 16, "inference")], lambda line: None)
     assert row.batch_per_device > 1000 and row.images_per_second > 1000 and not row.error
 
 
-def test_the_committed_table_has_every_cell():
+def test_committed_table_has_every_cell():
     rows = table.read(Path(__file__).parents[2] / "docs/results/tpu.csv")
     models = list(dict.fromkeys(row.model for row in rows))
     assert len(models) == 25 and set(models) <= set(families.sizes())

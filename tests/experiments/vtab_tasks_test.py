@@ -1,4 +1,4 @@
-"""VTAB-1k fine-tunes task by task and resumes; the digits replace its datasets."""
+"""VTAB-1k fine-tunes task by task and resumes. Digits replace the datasets."""
 
 import types
 
@@ -26,7 +26,7 @@ def _to_digits(config):
     config.data = data.defaults(name="digits")
 
 
-def test_the_nineteen_tasks_have_the_paper_s_recipe():
+def test_nineteen_tasks_have_the_papers_recipe():
     assert len(vtab.TASKS) == 19
     assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")
@@ -38,7 +38,7 @@ def test_the_nineteen_tasks_have_the_paper_s_recipe():
 
 
 @pytest.mark.slow
-def test_a_study_resumes_with_its_model(tmp_path):
+def test_study_resumes_and_rejects_other_weights(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
@@ -62,7 +62,7 @@ def test_means_are_over_tasks_and_whole_groups():
     assert set(vtab._means(metrics)) == {"natural", "specialized", "mean"}
 
 
-def test_bad_requests_are_refused(tmp_path):
+def test_rejects_bad_requests(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
@@ -74,7 +74,7 @@ def test_bad_requests_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_path):
+def test_missing_dataset_is_an_error_before_training(monkeypatch, tmp_path):
     trained = []
     monkeypatch.setattr(vtab.training, "run", lambda config, *_, **__: trained.append(config))
 
@@ -88,7 +88,7 @@ def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_
     assert not trained
 
 
-def test_a_moved_folder_keeps_the_models_normalization(monkeypatch, tmp_path):
+def test_moved_folder_keeps_normalization_of_model(monkeypatch, tmp_path):
     trained = []
 
     def run(config, folder, *_, **__):
@@ -104,4 +104,4 @@ def test_a_moved_folder_keeps_the_models_normalization(monkeypatch, tmp_path):
     assert keras.config.dtype_policy().name == "mixed_bfloat16"
     (tmp_path / "old").rename(tmp_path / "new")
     metrics = vtab.run_tasks(model, tmp_path / "new", tasks=("svhn", "eurosat"), **options)
-    assert metrics["mean"] == 0.5 and trained == [(9, 9, 9)] * 2  # svhn was done
+    assert metrics["mean"] == 0.5 and trained == [(9, 9, 9)] * 2  # svhn was finished

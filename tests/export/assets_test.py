@@ -1,4 +1,4 @@
-"""The files of a version next to its graph, as a server and users read them."""
+"""Files next to the graph of a version: labels, warm-up requests and README."""
 
 import re
 from pathlib import Path
@@ -14,12 +14,12 @@ from .conftest import NAMES
 STUBS = "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
 
 
-def test_the_labels_are_one_a_line(exported):
+def test_labels_file_has_one_name_per_line(exported):
     assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(NAMES)
 
 
 @pytest.mark.full
-def test_the_warm_up_runs_every_signature(exported):
+def test_warm_up_requests_run_every_signature(exported):
     signatures = tf.saved_model.load(exported[0]).signatures
     names = []
     for record in tf.data.TFRecordDataset(f"{exported[0]}/assets.extra/tf_serving_warmup_requests"):
@@ -32,7 +32,7 @@ def test_the_warm_up_runs_every_signature(exported):
     assert names == list(export.SIGNATURES)
 
 
-def test_serving_reads_the_warm_up(exported):
+def test_tensorflow_serving_reads_warm_up_requests(exported):
     pytest.importorskip("tensorflow_serving.apis", reason=STUBS)
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -41,7 +41,7 @@ def test_serving_reads_the_warm_up(exported):
     assert [log.WhichOneof("log_type") for log in logs] == ["predict_log"] * len(export.SIGNATURES)
 
 
-def test_the_python_lines_of_the_readme_run(exported, monkeypatch, capsys):
+def test_readme_python_blocks_run(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
     blocks = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code]
     assert len(blocks) == 2

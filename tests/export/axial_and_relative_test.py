@@ -1,4 +1,4 @@
-"""Models with axial attention, with other positions, and pre-trained on masked patches, are exported."""
+"""Exports of models with axial attention, other position embeddings and masked-patch pre-training."""
 
 import importlib.util
 import json
@@ -27,7 +27,7 @@ def randomize(model):
 
 
 def masked_then_finetuned(tmp_path):
-    """A classifier with the weights of a model that predicted masked patches."""
+    """Returns a classifier with weights from masked patch prediction."""
     config = ConfigDict(recipes.defaults(task="masked_patches", model=VIT))
     pretrained = randomize(tasks.get(config).build_model(InputShapes(SHAPE, 5)))
     checkpoints.save(pretrained, tmp_path / "pretrained.npz")
@@ -59,13 +59,13 @@ MODELS = {
     "name",
     [name if name in ("axial", "masked_patches") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
 )
-def test_a_saved_model_round_trips(name, tmp_path):
+def test_saved_model_round_trips(name, tmp_path):
     model = MODELS[name](tmp_path)
     path = export.saved_model(model, tmp_path / "served", class_names="abcde", signatures=("tensor",))
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(IMAGES))
     expected = keras.ops.softmax(model(IMAGES))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
-    assert np.ptp(expected, axis=0).max() > 1e-3  # the images are told apart
+    assert np.ptp(expected, axis=0).max() > 1e-3  # outputs differ between images
     np.testing.assert_array_equal(export.load(path)(IMAGES), model(IMAGES))
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()
@@ -74,7 +74,7 @@ def test_a_saved_model_round_trips(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["litert", "onnx"])
 @pytest.mark.parametrize("name", MODELS)
-def test_other_formats_give_its_logits(name, format_name, tmp_path):
+def test_other_formats_match_logits(name, format_name, tmp_path):
     if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
         pytest.skip("tf2onnx or onnxruntime is not installed")
     ending = {"litert": ".tflite", "onnx": ".onnx"}[format_name]

@@ -1,4 +1,4 @@
-"""A BiT ResNet is exported like a Vision Transformer."""
+"""Exports of BiT ResNets."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
 
 @pytest.fixture(scope="module")
 def resnet():
-    """The smallest BiT ResNet, with a head that tells classes apart."""
+    """Returns the smallest BiT ResNet with a random head."""
     keras.config.set_dtype_policy("float32")
     model = keras_vit.BiTResNet(depth=26, input_shape=SHAPE, classes=5)
     head = model.get_layer("head")
@@ -35,13 +35,13 @@ def exported(resnet, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["features", "attention"])
-def test_vision_transformer_features_of_others_are_refused(resnet, tmp_path, name):
+def test_rejects_vision_transformer_signatures(resnet, tmp_path, name):
     with pytest.raises(ValueError, match="has no Vision Transformer"):
         export.saved_model(resnet, tmp_path, class_names="abcde", signatures=[name])
     assert not list(tmp_path.iterdir())
 
 
-def test_its_signatures_give_its_probabilities(resnet, exported):
+def test_signatures_match_model(resnet, exported):
     signatures = tf.saved_model.load(exported).signatures
     outputs = signatures["tensor"](images=tf.constant(IMAGES))
     np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(resnet(IMAGES)), atol=1e-5)
@@ -53,7 +53,7 @@ def test_its_signatures_give_its_probabilities(resnet, exported):
         signatures["tensor"](images=tf.zeros((1, 32, 32, 3)))
 
 
-def test_its_card_and_readme_describe_a_resnet(resnet, exported):
+def test_card_and_readme_describe_model(resnet, exported):
     card = json.loads(Path(exported, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"] == {
         "description": "BiTResNet (depth=26, width_factor=1, version=2)",
@@ -66,7 +66,7 @@ def test_its_card_and_readme_describe_a_resnet(resnet, exported):
     assert "\nBiTResNet (depth=26, width_factor=1, version=2).\n" in readme
 
 
-def test_it_is_loaded_as_it_was(resnet, exported):
+def test_load_round_trips(resnet, exported):
     loaded = export.load(exported)
     for loaded_weight, weight in zip(loaded.weights, resnet.weights, strict=True):
         np.testing.assert_array_equal(loaded_weight, weight)
@@ -77,7 +77,7 @@ def test_it_is_loaded_as_it_was(resnet, exported):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["litert", "onnx"])
-def test_other_formats_give_its_logits(format_name, resnet, tmp_path):
+def test_other_formats_match_logits(format_name, resnet, tmp_path):
     if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
         pytest.skip("tf2onnx or onnxruntime is not installed")
     ending = {"litert": ".tflite", "onnx": ".onnx"}[format_name]
@@ -87,10 +87,10 @@ def test_other_formats_give_its_logits(format_name, resnet, tmp_path):
 
 
 @pytest.mark.parametrize("pool_padding", ["zeros", "minus_infinity"])
-def test_onnx_pads_the_pool_with_the_value_of_the_model(pool_padding, tmp_path):
+def test_onnx_keeps_pool_padding(pool_padding, tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     images = keras.Input((8, 10, 3))
-    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # the root and a norm, no units
+    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # root and norm without units
     model = keras.Model(images, keras.layers.Flatten()(features))
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4

@@ -1,4 +1,4 @@
-"""A small export with all signatures for all tests."""
+"""A small export with all signatures."""
 
 import io
 
@@ -15,7 +15,7 @@ NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 
 
 def tiny_model(**changes):
-    """A model with random weights of a size that tells classes apart."""
+    """Returns a model with random weights, large enough that outputs differ between images."""
     arguments = {
         "input_shape": SHAPE, "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2,
         "classes": len(NAMES),
@@ -28,7 +28,7 @@ def tiny_model(**changes):
 
 
 def image_file(height, width, kind="PNG", seed=0):
-    """The bytes of an image of smooth noise."""
+    """Returns the bytes of an image file of smooth noise."""
     noise = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     stream = io.BytesIO()
     Image.fromarray(noise).resize((width, height), Image.BICUBIC).save(stream, kind)
@@ -37,7 +37,7 @@ def image_file(height, width, kind="PNG", seed=0):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """`(path, model)` of an export with every signature."""
+    """Returns `(path, model)` of an export with every signature."""
     keras.config.set_dtype_policy("float32")
     model = tiny_model()
     path = export.saved_model(

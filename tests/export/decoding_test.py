@@ -1,4 +1,4 @@
-"""Image files are decoded in a served graph as in the evaluation, with limits."""
+"""Served graphs decode image files as in evaluation, with size limits."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SIZES = [(9, 14), (40, 21), (6, 6), (33, 35)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of several sizes, PNG and JPEG, one class."""
+    """Returns a folder of PNG and JPEG images of several sizes."""
     path = tmp_path_factory.mktemp("images")
     for split in ("train", "test"):
         (path / split / "thing").mkdir(parents=True)
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
         pytest.param("resize_small_crop", "uint8", marks=pytest.mark.slow),
     ],
 )
-def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
+def test_files_decode_as_in_evaluation(crop, rounding, folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "eval_crop": crop, "rounding": rounding}
     if crop != "resize":
         fields["resize_size"] = 9
@@ -44,27 +44,27 @@ def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
     assert weights.numpy().tolist() == [1] * len(SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
-    # At most the last digit: a graph multiplies by the reciprocal of a constant instead of dividing.
+    # Allow one rounding error: graphs multiply by the reciprocal of a constant instead of dividing.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
 
 
-def test_the_shorter_side_covers_a_model_that_is_not_square():
+def test_shorter_side_with_non_square_model():
     preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side", 0.5)
     file = image_file(16, 64)
     decoded = Decoder((4, 6, 3), preprocessing)(tf.constant([file]))
     image = tf.cast(tf.io.decode_png(file), tf.float32)
-    means = tf.reshape(image, (8, 2, 32, 2, 3)).numpy().mean((1, 3))  # to (8, 32), which covers (8, 12)
+    means = tf.reshape(image, (8, 2, 32, 2, 3)).numpy().mean((1, 3))  # resized to (8, 32), which covers (8, 12)
     np.testing.assert_allclose(decoded[0], means[2:6, 13:19], rtol=1e-5)
 
 
-def test_every_channel_has_its_own_range():
+def test_channels_are_normalized_separately():
     preprocessing = Preprocessing([0, 10, 20.0], [1.0, 2.0, 4.0])
     white = tf.io.encode_png(tf.fill((5, 7, 3), tf.constant(250, tf.uint8)))
     decoded = Decoder((2, 3, 3), preprocessing)(white[None])
     np.testing.assert_array_equal(decoded, np.broadcast_to([250, 120, 57.5], (1, 2, 3, 3)))
 
 
-def test_images_too_large_for_the_memory_are_refused():
+def test_rejects_oversized_images():
     preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side")
     strip = tf.io.encode_png(tf.zeros((1, 101, 3), tf.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 100 times as long as wide"):
@@ -94,15 +94,15 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
     [("uint8", 16, np.uint8), ("uint8", 1, np.uint8), ("uint16", 10_000, np.uint16), ("float32", 1.0, np.uint16)],
 )
 @pytest.mark.parametrize("size", [0, 5])
-def test_a_file_of_an_array_is_that_array_whatever_its_white_was(dtype, white, file_dtype, size):
-    """Scans of 0 to 16 are saved as files of 0 to 255, and values of more than 8 bits as files of 0 to 65,535."""
+def test_saved_arrays_decode_as_arrays_for_any_max_value(dtype, white, file_dtype, size):
+    """Files have 8 bits for arrays of up to 8 bits, and 16 bits for other arrays."""
     values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(white, 16)
     arrays = data.arrays((values * white).astype(dtype), [0, 0, 0], ["a"], max_value=white)
     options = data.Options(image_size=size).resolve(arrays)
     ((images, *_),) = data.eval_batches(arrays, batch_size=3, image_size=size)
     files = [tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype)) for image in values]
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
-    # Half a gray level of the file.
+    # Allow half a gray level of the file.
     np.testing.assert_allclose(decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max)
 
 

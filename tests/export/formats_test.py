@@ -1,4 +1,4 @@
-"""LiteRT and ONNX exports: runs each converted model and compares its logits with the Keras model's."""
+"""LiteRT and ONNX exports match the logits of the Keras model."""
 
 import builtins
 import importlib.util
@@ -15,7 +15,7 @@ from keras_vit.export.conversions import compare, example_images, reference
 
 from .conftest import SHAPE, tiny_model
 
-WIDE = {"hidden_size": 32, "mlp_dim": 64}  # wide enough that kernels are most of a file
+WIDE = {"hidden_size": 32, "mlp_dim": 64}  # so that most of the file is kernels
 needs_onnx = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))), reason="tf2onnx or onnxruntime is not installed"
 )
@@ -27,7 +27,7 @@ def logits_of(model):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_litert_in_float32_gives_the_same_logits(policy, tmp_path):
+def test_litert_logits_match(policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     report = export.litert(tiny_model(exact_gelu=policy == "float32"), tmp_path / "model.tflite")
     assert report.largest_difference < (1e-5 if policy == "float32" else 0.1)
@@ -36,7 +36,7 @@ def test_litert_in_float32_gives_the_same_logits(policy, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_litert_in_int8_is_smaller_and_close(tmp_path):
+def test_litert_int8_is_smaller_and_close(tmp_path):
     model = tiny_model(**WIDE)
     whole = export.litert(model, tmp_path / "whole.tflite")
     small = export.litert(model, tmp_path / "small.tflite", quantization="int8")
@@ -78,7 +78,7 @@ def test_onnx_folds_constant_expressions(tmp_path):
 
 
 @needs_onnx
-def test_onnx_in_int8_quantizes_products_with_kernels_only(tmp_path):
+def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     import onnx
 
     model = tiny_model(hidden_size=64, mlp_dim=128, num_layers=2)
@@ -90,25 +90,25 @@ def test_onnx_in_int8_quantizes_products_with_kernels_only(tmp_path):
     stored = {tensor.name: tensor for tensor in graph.initializer}
     producers = {name: node for node in graph.node for name in node.output}
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm", "Conv")]
-    in_int8 = [node for node in products if producers[node.input[0]].op_type == "DequantizeLinear"]
-    assert len(products) - len(in_int8) == 2 * 2  # attention scores and their product with the values
-    for node in in_int8:
+    quantized_nodes = [node for node in products if producers[node.input[0]].op_type == "DequantizeLinear"]
+    assert len(products) - len(quantized_nodes) == 2 * 2  # attention scores and their product with the values
+    for node in quantized_nodes:
         kernel, scales, _ = producers[node.input[1]].input
         assert stored[kernel].data_type == onnx.TensorProto.INT8
         assert stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims  # one scale per channel
     others = [node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"]
-    quantized = {name for node in in_int8 for name in node.input}
+    quantized = {name for node in quantized_nodes for name in node.input}
     assert not [node for node in others if quantized & set(node.input)]
 
 
-def test_onnx_in_int8_needs_images(tmp_path):
+def test_onnx_int8_needs_images(tmp_path):
     with pytest.raises(ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"):
         export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
     with pytest.raises(ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"):
         reference(tiny_model(), np.zeros((0, *SHAPE)))
 
 
-def test_every_format_is_measured_and_int8_needs_real_images(tmp_path):
+def test_every_format_is_measured(tmp_path):
     lines = []
     images = example_images(SHAPE, 20)
     measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
@@ -136,9 +136,9 @@ def _measurement(speed, same_class):
         (False, 1.0, 0.5, "saved_model", "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %"),
     ],
 )
-def test_the_fastest_accurate_format_is_chosen(calibrated, int8, bfloat16, chosen, reason):
+def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, reason):
     measured = {
-        "saved_model": _measurement(10, 0.5),  # float32 differs in ties only
+        "saved_model": _measurement(10, 0.5),  # float32 differs only in ties
         "saved_model bfloat16": _measurement(20, bfloat16),
         "litert": _measurement(9, 1.0),
         "litert_int8": _measurement(30, int8),
@@ -147,7 +147,7 @@ def test_the_fastest_accurate_format_is_chosen(calibrated, int8, bfloat16, chose
     assert name == chosen and re.search(reason, why), why
 
 
-def test_a_failed_conversion_is_left_out(tmp_path, monkeypatch):
+def test_failed_conversion_is_left_out(tmp_path, monkeypatch):
     def fail(*_):
         raise ValueError("LiteRT cannot convert the model")
 
@@ -158,7 +158,7 @@ def test_a_failed_conversion_is_left_out(tmp_path, monkeypatch):
     assert lines[-1].split("  ")[-1].endswith("left out: LiteRT cannot convert the model")
 
 
-def test_onnx_names_the_package_to_install(tmp_path, monkeypatch):
+def test_missing_onnx_error_names_package(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def hide(name, *args):
@@ -171,7 +171,7 @@ def test_onnx_names_the_package_to_install(tmp_path, monkeypatch):
         export.onnx(tiny_model(), tmp_path / "model.onnx")
 
 
-def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
+def test_rejects_bad_arguments_without_writing(tmp_path):
     model = tiny_model()
     for call, message in (
         (lambda: export.litert(model, tmp_path / "a.lite"), 'must end in ".tflite"'),
@@ -183,7 +183,7 @@ def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_error_on_other_backends_explains_the_fix(tmp_path, monkeypatch):
+def test_error_on_other_backends_explains_fix(tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
@@ -191,7 +191,7 @@ def test_error_on_other_backends_explains_the_fix(tmp_path, monkeypatch):
             call(model, path)
 
 
-def test_invalid_conversion_is_rejected():
+def test_compare_rejects_invalid_logits():
     model = tiny_model()
     _, logits = logits_of(model)
     report = compare("x", 1, model, reference(model), logits)

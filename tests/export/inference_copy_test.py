@@ -1,4 +1,4 @@
-"""Copies of models in one precision, and the precision of each layer."""
+"""Copies of models in another precision."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ def nested():
 
 
 @pytest.mark.parametrize("make", [tiny_model, nested])
-def test_a_bfloat16_copy_has_float32_variables_and_head(make):
+def test_bfloat16_copy_has_float32_variables_and_head(make):
     copy = inference_copy(make(), "bfloat16")
     model = copy if make is tiny_model else copy.layers[-1]
     dtypes = {layer.name: layer.compute_dtype for layer in model.layers}
@@ -27,7 +27,7 @@ def test_a_bfloat16_copy_has_float32_variables_and_head(make):
 
 
 @pytest.mark.parametrize("make", [tiny_model, nested])
-def test_a_float32_copy_has_its_own_weights(make):
+def test_float32_copy_has_its_own_weights(make):
     model = make()
     copy = inference_copy(model)
     np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))
@@ -35,7 +35,7 @@ def test_a_float32_copy_has_its_own_weights(make):
     assert np.abs(copy.weights[0] - model.weights[0]).min() > 0.5
 
 
-def test_a_model_that_its_config_cannot_rebuild_is_refused():
+def test_rejects_model_without_complete_config():
     class Mine(keras.Model):
         def __init__(self, layer):
             super().__init__()

@@ -14,7 +14,7 @@ from .conftest import SHAPE
 
 
 @pytest.mark.full
-def test_the_model_comes_back_and_can_be_trained(exported):
+def test_loaded_model_matches_and_trains(exported):
     path, model = exported
     loaded = export.load(path)
     for loaded_weight, weight in zip(loaded.weights, model.weights, strict=True):
@@ -27,14 +27,14 @@ def test_the_model_comes_back_and_can_be_trained(exported):
     assert loaded.evaluate(images, np.zeros((3, 5)), verbose=0) < before
 
 
-def test_a_model_is_loaded_from_any_file_system(exported):
+def test_loads_from_remote_file_system(exported):
     source = Path(exported[0], "assets.extra/model.keras")
     tf.io.gfile.makedirs("ram://loading/1/assets.extra")
     tf.io.gfile.copy(str(source), "ram://loading/1/assets.extra/model.keras", overwrite=True)
     assert export.load("ram://loading/1").count_params() == exported[1].count_params()
 
 
-def test_another_folder_is_refused(exported, tmp_path):
+def test_rejects_folder_without_model(exported, tmp_path):
     shutil.copy(Path(exported[0], "saved_model.pb"), tmp_path)
     with pytest.raises(ValueError, match="must contain assets.extra/model.keras. Received: path="):
         export.load(tmp_path)

@@ -1,4 +1,4 @@
-"""Our descriptions of TensorFlow Serving's messages read and write the same bytes as `tensorflow-serving-api`."""
+"""Our definitions of TensorFlow Serving's messages are compatible with `tensorflow-serving-api`."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def api_message(name):
 
 
 def example_log():
-    """A record with a value in every field of a request."""
+    """Returns a record with a value in every field of the request."""
     log = messages.PredictionLog()
     request = log.predict_log.request
     request.model_spec.name, request.model_spec.version.value = "digits", 3
@@ -30,12 +30,12 @@ def example_log():
     return log
 
 
-def test_every_message_is_compared():
+def test_every_message_is_tested():
     assert API_MODULES.keys() == messages.MESSAGES.keys()
 
 
 @pytest.mark.parametrize("name", messages.MESSAGES)
-def test_a_message_has_the_fields_of_the_api(name):
+def test_message_fields_match_api(name):
     ours, api = getattr(messages, name).DESCRIPTOR, api_message(name).DESCRIPTOR
     assert ours.fields
     for field in ours.fields:
@@ -52,13 +52,13 @@ def test_a_message_has_the_fields_of_the_api(name):
                     assert getattr(inner.message_type, "name", "") == getattr(outer.message_type, "name", "")
 
 
-def test_the_api_reads_our_bytes_and_we_read_its_bytes():
+def test_bytes_round_trip_through_api():
     read = api_message("PredictionLog").FromString(example_log().SerializeToString())
     assert read.predict_log.request.model_spec.version.value == 3
     assert tf.make_ndarray(read.predict_log.request.inputs["images"]).tolist() == [[1.5, -2.0]]
     assert messages.PredictionLog.FromString(read.SerializeToString()) == example_log()
 
 
-def test_tensors_are_messages_of_tensorflow():
+def test_tensor_round_trips():
     read = messages.PredictionLog.FromString(example_log().SerializeToString()).predict_log.request
     assert tf.make_ndarray(read.inputs["images"]).tolist() == [[1.5, -2.0]]

@@ -1,4 +1,4 @@
-"""A whole export: its outputs, its errors, and when it gets its version number."""
+"""Outputs, errors and versions of SavedModel exports."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from keras_vit import data, export, inspection, recipes, tasks
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
-module = sys.modules["keras_vit.export.saved_model"]  # the package has a function of that name
+module = sys.modules["keras_vit.export.saved_model"]  # `export.saved_model` is the function
 FILES = [image_file(9, 14, seed=1), image_file(40, 21, "JPEG", seed=2), image_file(8, 12, seed=3)]
 
 
@@ -29,8 +29,8 @@ def signatures(exported):
 
 
 @pytest.fixture
-def unverified(monkeypatch):
-    """Exports without verification in a child process, if a test is not about it."""
+def skip_verification(monkeypatch):
+    """Skips the verification in a child process."""
     monkeypatch.setattr(module, "verify", lambda *_: {})
 
 
@@ -43,7 +43,7 @@ def resized(file):
     return (tf.image.resize(image, SHAPE[:2]) - 127.5) / 127.5
 
 
-def test_signatures_have_names_and_a_free_batch_size(signatures):
+def test_signature_names_shapes_and_dtypes(signatures):
     def dtypes_and_shapes(specs):
         return {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in specs.items()}
 
@@ -69,13 +69,13 @@ def test_signatures_have_names_and_a_free_batch_size(signatures):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7])
-def test_the_tensor_signature_gives_the_models_probabilities(exported, signatures, batch):
+def test_tensor_signature_matches_model(exported, signatures, batch):
     images = np.random.default_rng(batch).uniform(-1, 1, (batch, *SHAPE)).astype("float32")
     outputs = signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, expected(exported[1], images), atol=1e-6)
 
 
-def test_image_files_give_probabilities_and_names(exported, signatures):
+def test_default_signature_matches_model(exported, signatures):
     outputs = signatures["serving_default"](image_bytes=tf.constant(FILES))
     probabilities = expected(exported[1], tf.stack([resized(file) for file in FILES]))
     np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-6)
@@ -87,7 +87,7 @@ def test_image_files_give_probabilities_and_names(exported, signatures):
 
 
 @pytest.mark.full
-def test_classify_gives_the_same_as_for_files(signatures):
+def test_classify_matches_default_signature(signatures):
     features = [
         tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
         for file in FILES
@@ -100,7 +100,7 @@ def test_classify_gives_the_same_as_for_files(signatures):
         signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
 
 
-def test_features_and_attention_match_the_model(exported, signatures):
+def test_features_and_attention_match_model(exported, signatures):
     model, images = exported[1], np.stack([resized(file) for file in FILES])
     outputs = signatures["features"](image_bytes=tf.constant(FILES))
     np.testing.assert_allclose(outputs["representation"], keras_vit.features(model, images, tokens="pooled"), atol=1e-5)
@@ -110,7 +110,7 @@ def test_features_and_attention_match_the_model(exported, signatures):
     np.testing.assert_allclose(maps, inspection.attention_maps(model, images), atol=1e-6)
 
 
-# Every export verifies in a child process that a wrong rank raises and does not abort.
+# Wrong ranks are missing: every export verifies in a child process that they raise an error and do not abort.
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -132,7 +132,7 @@ def test_features_and_attention_match_the_model(exported, signatures):
         ("attention", [], "1 to 7 images"),
     ],
 )
-def test_bad_input_is_an_error_and_the_next_output_right(signatures, name, values, message):
+def test_bad_input_is_an_error_and_next_output_is_right(signatures, name, values, message):
     (spec,) = signatures[name].structured_input_signature[1].values()
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signatures[name](**{spec.name: tf.constant(values, spec.dtype)})
@@ -140,15 +140,15 @@ def test_bad_input_is_an_error_and_the_next_output_right(signatures, name, value
     assert np.sum(probabilities) == pytest.approx(1, abs=1e-5)
 
 
-def test_an_image_is_refused_by_the_size_in_its_header(signatures):
+def test_rejects_image_by_size_in_header(signatures):
     huge = bytearray(FILES[0])
-    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")  # of the PNG's IHDR
+    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")  # width and height in the PNG's IHDR
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"more than 50 megapixels.*\n?.*15000 20000"):
         signatures["serving_default"](image_bytes=tf.constant([bytes(huge)]))
 
 
 @pytest.mark.full
-def test_a_wrong_output_is_not_published(tmp_path, monkeypatch):
+def test_wrong_output_is_not_published(tmp_path, monkeypatch):
     def wrong(model, precision):
         copy = real(model, precision)
         copy.weights[-1].assign(copy.weights[-1] + np.arange(5.0))
@@ -163,7 +163,7 @@ def test_a_wrong_output_is_not_published(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_versions_count_up_and_are_never_overwritten(tmp_path, unverified):
+def test_versions_increase_and_are_never_overwritten(tmp_path, skip_verification):
     model = tiny_model()
     assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
     before = (tmp_path / "3" / "saved_model.pb").read_bytes()
@@ -174,11 +174,11 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path, unverified):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
 
 
-def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, unverified):
+def test_failed_rename_leaves_no_files(tmp_path, monkeypatch, skip_verification):
     def fail(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("os.rename", fail)  # the last thing an export does
+    monkeypatch.setattr("os.rename", fail)  # the last step of an export
     with pytest.raises(OSError, match="full"):
         export.saved_model(tiny_model(), tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -205,13 +205,13 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
         ({"max_megapixels": 0}, "Received: max_megapixels=0"),
     ],
 )
-def test_a_bad_argument_is_refused_and_nothing_written(arguments, message, tmp_path):
+def test_rejects_bad_arguments_without_writing(arguments, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         export.saved_model(tiny_model(), tmp_path / "model", **arguments)
     assert not (tmp_path / "model").exists()
 
 
-def test_models_that_cannot_be_exported_are_refused(tmp_path):
+def test_rejects_unsupported_models(tmp_path):
     with pytest.raises(ValueError, match=r"logits or probabilities \(B, classes\)"):
         export.saved_model(tiny_model(classifier="unpooled"), tmp_path)
     with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
@@ -222,7 +222,7 @@ def test_models_that_cannot_be_exported_are_refused(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
-def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
+def test_files_with_other_channels(channels, tmp_path, skip_verification):
     model = tiny_model(input_shape=(8, 12, channels))
     signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, channels), dtype=np.uint8)
@@ -231,14 +231,14 @@ def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
     np.testing.assert_allclose(outputs, keras.ops.softmax(model(images)), atol=1e-6)
 
 
-def test_images_that_files_cannot_hold_are_served_as_arrays(tmp_path, unverified):
+def test_five_channel_model_has_only_tensor_signature(tmp_path, skip_verification):
     model = tiny_model(input_shape=(8, 12, 5))
     export.check(model)
     assert list(tf.saved_model.load(export.saved_model(model, tmp_path)).signatures) == ["tensor"]
 
 
 @pytest.mark.parametrize("activation", ["softmax", pytest.param("sigmoid", marks=pytest.mark.full)])
-def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, unverified):
+def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verification):
     model = tiny_model(classifier_activation=activation)
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
@@ -246,8 +246,8 @@ def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, u
     np.testing.assert_allclose(outputs, model(images), atol=1e-6)
 
 
-def test_a_model_trained_with_sigmoids_is_exported_with_them(tmp_path, unverified):
-    """Also from a .keras file, and around another model."""
+def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
+    """Also tests a model loaded from a .keras file inside another model."""
     config = ConfigDict(recipes.defaults(loss="sigmoid", model={"patch_size": 4, "num_layers": 1, "hidden_size": 8,
                         "mlp_dim": 8, "num_heads": 2}, data=data.defaults(name="digits")))  # fmt: skip
     inputs = data.from_config(config.data, batch_size=8, seed=0)
@@ -270,7 +270,7 @@ def test_a_model_trained_with_sigmoids_is_exported_with_them(tmp_path, unverifie
         pytest.param("mixed_bfloat16", "bfloat16", 1e-2, marks=pytest.mark.full),
     ],
 )
-def test_the_export_has_its_own_precision(policy, precision, tolerance, tmp_path, unverified):
+def test_export_precision_is_independent_of_policy(policy, precision, tolerance, tmp_path, skip_verification):
     keras.config.set_dtype_policy(policy)
     model = tiny_model()
     path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
@@ -278,7 +278,7 @@ def test_the_export_has_its_own_precision(policy, precision, tolerance, tmp_path
     signature = tf.saved_model.load(path).signatures["tensor"]
     outputs = signature(images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, expected(model, images), atol=tolerance)
-    if precision == "float32":  # with all digits of a float32 model of the same weights
+    if precision == "float32":  # matches a float32 model with the same weights
         keras.config.set_dtype_policy("float32")
         np.testing.assert_allclose(outputs, expected(tiny_model(), images), atol=1e-6)
 
@@ -306,7 +306,7 @@ print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
 
 @pytest.mark.full
 @pytest.mark.parametrize(("kind", "backend"), [("mirrored", "tensorflow"), ("plain", "jax")])
-def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, exported, tmp_path):
+def test_exports_from_strategy_scope_and_jax_match(kind, backend, exported, tmp_path):
     if backend == "jax":
         pytest.importorskip("jax", reason="jax is not installed")
     command = [sys.executable, "-c", EXPORT_SCRIPT, os.path.join(exported[0], "assets.extra/model.keras"), kind]
@@ -323,7 +323,7 @@ def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, export
     np.testing.assert_allclose(outputs, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
 
 
-def test_the_card_describes_the_model(exported):
+def test_card_describes_model(exported):
     path, model = exported
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()

@@ -1,4 +1,4 @@
-"""How a version gets its number, on this machine's disk and on other file systems."""
+"""Version numbers of exports on local and remote file systems."""
 
 import os
 
@@ -15,14 +15,14 @@ def write(folder):
             file.write(name)
 
 
-def test_the_next_version_is_after_the_largest_number(tmp_path):
+def test_next_version_follows_largest_number(tmp_path):
     assert versions.next_version(tmp_path / "nothing") == 1
     for name in ("2", "10", "9", "partial-11", "03x"):
         (tmp_path / name).mkdir()
     assert versions.next_version(tmp_path) == 11
 
 
-def test_a_version_gets_its_number_when_complete(tmp_path):
+def test_version_is_published_when_complete(tmp_path):
     with versions.staging_dir(str(tmp_path / "model")) as folder:
         write(folder)
         assert not [name for name in os.listdir(tmp_path / "model") if name.isdecimal()]
@@ -32,8 +32,8 @@ def test_a_version_gets_its_number_when_complete(tmp_path):
     assert os.listdir(tmp_path / "model") == ["1"]
 
 
-def test_two_exports_at_once_get_a_number_each(tmp_path, monkeypatch):
-    numbers = iter([1, 1, 2])  # both looked before either was done
+def test_concurrent_exports_get_different_versions(tmp_path, monkeypatch):
+    numbers = iter([1, 1, 2])  # both exports see version 1 as free
     monkeypatch.setattr(versions, "next_version", lambda _: next(numbers))
     paths = []
     for _ in range(2):
@@ -43,7 +43,7 @@ def test_two_exports_at_once_get_a_number_each(tmp_path, monkeypatch):
     assert paths == [str(tmp_path / "1"), str(tmp_path / "2")]
 
 
-def test_a_version_that_somebody_else_made_meanwhile_stays(tmp_path):
+def test_concurrently_created_version_is_kept(tmp_path):
     with pytest.raises(ValueError, match="never overwritten"), versions.staging_dir(str(tmp_path)) as folder:
         write(folder)
         (tmp_path / "5").mkdir()
@@ -51,20 +51,20 @@ def test_a_version_that_somebody_else_made_meanwhile_stays(tmp_path):
     assert os.listdir(tmp_path) == ["5"] and os.listdir(tmp_path / "5") == []
 
 
-def test_only_a_folder_to_be_examined_stays_after_an_error(tmp_path):
+def test_staging_folder_is_kept_only_after_given_error(tmp_path):
     for error, count in ((KeyError, 0), (RuntimeError, 1)):
         with pytest.raises(error), versions.staging_dir(str(tmp_path), kept_after=RuntimeError):
             raise error
         assert len(os.listdir(tmp_path)) == count
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+def test_rejects_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be writable. Received: .*file/model"):
         versions.staging_dir(str(tmp_path / "file" / "model"))
 
 
-def test_without_rename_the_marker_is_written_last(monkeypatch):
+def test_saved_model_pb_is_written_last_without_rename(monkeypatch):
     copied, real = [], tf.io.gfile.copy
     monkeypatch.setattr(tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target)))
     for number in (1, 2):

@@ -1,10 +1,10 @@
-"""Latency and throughput of an export in the C++ server by batch size, and of decoding and the bare model.
+"""Measures latency and throughput of an export in the C++ server and of the bare model.
 
     python tests/serving/benchmark.py --model=ViT_B16 --batch_sizes=1,8
 
-Each round sends one request of image files and one of a tensor over REST, and once decodes and runs the model in this
-process; one client, one connection, random weights, a JPEG of 500x375. `first / median` is the time of a server's first
-request after its warm-up over the median of the next ones.
+Each round sends one request with image files and one with a tensor over REST, and runs decoding and the model once in
+this process. One client uses one connection and 500x375 JPEGs, and the weights are random. `first / median` is the
+duration of a server's first request after the warm-up, divided by the median of the next requests.
 """
 
 import base64
@@ -23,10 +23,10 @@ import keras_vit
 from keras_vit import export
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "ViT_B16", "A constructor of keras_vit.")
-flags.DEFINE_list("batch_sizes", ["1", "8"], "Images in a request.")
-flags.DEFINE_integer("rounds", 20, "Times that each is measured, after one that is not counted.", lower_bound=1)
-flags.DEFINE_integer("starts", 3, "Servers started to measure the first request.", lower_bound=1)
+flags.DEFINE_string("model", "ViT_B16", "Constructor in keras_vit.")
+flags.DEFINE_list("batch_sizes", ["1", "8"], "Images per request.")
+flags.DEFINE_integer("rounds", 20, "Measurements per batch size, after one warm-up round.", lower_bound=1)
+flags.DEFINE_integer("starts", 3, "Number of servers started to measure the first request.", lower_bound=1)
 flags.DEFINE_string("output", "", "JSON file for the results.")
 
 RestServer = runpy.run_path(str(Path(__file__).parent / "rest_server.py"))["RestServer"]
@@ -34,7 +34,7 @@ BARE, BYTES, TENSOR = "decoding and bare model", "image files over REST", "tenso
 
 
 def photo():
-    """A JPEG of 500x375: coarse colors, some noise, as many bytes as a photograph of that size."""
+    """Returns a 500x375 JPEG of smooth colors and noise, about as large as a photo."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
     image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
@@ -48,7 +48,7 @@ def seconds(work):
 
 
 class Client:
-    """A client with one connection, and the bodies of its requests."""
+    """A client with one connection, and its request bodies."""
 
     def __init__(self, server, file, image):
         self.connection = http.client.HTTPConnection("localhost", server.port, timeout=600)
@@ -67,7 +67,7 @@ class Client:
 
 
 def first_over_median(folder, file, image):
-    """The time of a server's first request over the median of the next ones; the median of several servers."""
+    """Returns the duration of the first request over the median of the next ones, as the median of several servers."""
     ratios = []
     for _ in range(FLAGS.starts):
         with RestServer(folder) as server:

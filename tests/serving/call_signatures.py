@@ -1,8 +1,8 @@
-"""Calls the signatures of an export with every malformed tensor, in a process that imports TensorFlow only.
+"""Calls the signatures of an export with every malformed tensor in a process without keras_vit.
 
     python call_signatures.py EXPORT RESULTS.json
 
-The results are `{kind: {name: probabilities, or null if it was refused}}`; a process that aborts writes none.
+Writes `{kind: {name: probabilities, or null if the signature raised an error}}`. An aborted process writes no file.
 """
 
 import json
@@ -15,7 +15,7 @@ import tensorflow as tf
 def call(signature, name, values):
     try:
         return signature(**{name: tf.constant(values)})["probabilities"].numpy().tolist()
-    except (tf.errors.OpError, ValueError, TypeError):  # the last two are tf.constant's and the signature's own
+    except (tf.errors.OpError, ValueError, TypeError):  # tf.constant raises the last two
         return None
 
 

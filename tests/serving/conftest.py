@@ -1,4 +1,4 @@
-"""An export with known outputs, and servers of it."""
+"""An export with known outputs, and servers for it."""
 
 import contextlib
 import fcntl
@@ -30,9 +30,9 @@ def malformed():
 
 @pytest.fixture(scope="session")
 def served():
-    """The served model, and the predictions of the JAX reference (`vit_jax`) for some images.
+    """Returns the served model and the predictions of the JAX reference (`vit_jax`) for some images.
 
-    A hybrid, because its first operation is a convolution: fed another rank, that aborts the process of a server.
+    A hybrid starts with a convolution, which aborts the process for inputs of wrong rank.
     """
     model = keras_vit.VisionTransformer(
         resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
@@ -43,11 +43,11 @@ def served():
 
     def probabilities(images):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some tests serve values out of the model's range
+            warnings.simplefilter("ignore")  # some tests use values outside the model's range
             return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
 
     def of_files(files):
-        """Probabilities of image files, prepared as in the evaluation."""
+        """Returns the probabilities of image files, preprocessed as in evaluation."""
         images = [data.transforms.resize(data.images.decode(file), (64, 64)) for file in files]
         prepared = [data.transforms.normalize(image, keras_vit.Preprocessing()) for image in images]
         return probabilities(np.stack(prepared))
@@ -64,7 +64,7 @@ def served():
 
 @pytest.fixture(scope="session")
 def locked_folder(tmp_path_factory):
-    """A folder that all pytest workers share, locked for one of them: `with locked_folder() as folder`."""
+    """Locks a folder that all pytest workers share: `with locked_folder() as folder`."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -80,7 +80,7 @@ def locked_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(served, locked_folder):
-    """The folder of the export's versions, written by the first worker that needs it."""
+    """Returns the folder of the export's versions. The first worker that needs it writes the export."""
     with locked_folder() as folder:
         if not (folder / "golden" / "1").exists():
             signatures = ("serving_default", "tensor", "classify")
@@ -90,9 +90,9 @@ def exported(served, locked_folder):
 
 @pytest.fixture(scope="session")
 def rest_server(locked_folder):
-    """The module `rest_server.py`, its server built."""
+    """Builds the server and returns the module `rest_server.py`."""
     if shutil.which("g++") is None:
-        pytest.skip("there is no g++ to build the server with")
+        pytest.skip("building the server needs g++")
     module = types.SimpleNamespace(**runpy.run_path(str(HERE / "rest_server.py")))
     with locked_folder():
         module.build()
@@ -100,13 +100,13 @@ def rest_server(locked_folder):
 
 
 class Client:
-    """A client with one connection, kept open for as long as the server keeps it."""
+    """A client with one keep-alive connection."""
 
     def __init__(self, server):
         self.server, self.connection = server, http.client.HTTPConnection("localhost", server.port, timeout=120)
 
     def request(self, method, path, body=None):
-        """The status and the JSON of the response to a request to `/v1/models/<name><path>`."""
+        """Sends a request to `/v1/models/<name><path>` and returns the status and JSON of the response."""
         if isinstance(body, dict):
             body = json.dumps(body)
         self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
@@ -125,7 +125,7 @@ def server(rest_server, exported):
 
 @pytest.fixture(scope="session")
 def rest_client():
-    """The class of the server's clients."""
+    """Returns the client class."""
     return Client
 
 
@@ -138,7 +138,7 @@ def client(server):
 
 @pytest.fixture(scope="module")
 def grpc_port(exported):
-    """The port of a server that speaks gRPC."""
+    """Starts a gRPC server and returns its port."""
     pytest.importorskip("grpc", reason="grpcio is not installed")
     server, port = runpy.run_path(str(HERE / "grpc_servicer.py"))["start"](str(exported / "1"), "golden", 1)
     yield port

@@ -1,4 +1,4 @@
-"""A minimal server of TensorFlow Serving's gRPC Predict for one export."""
+"""A minimal gRPC server with TensorFlow Serving's Predict method for one export."""
 
 from concurrent import futures
 
@@ -9,12 +9,12 @@ from keras_vit.export import messages
 
 
 class Servicer:
-    """The method of the service, for one version of one model.
+    """Implements Predict for one version of one model.
 
     Args:
-        folder: the folder of the version.
-        name: the name of the model.
-        version: the number of the version.
+        folder: folder of the version.
+        name: name of the model.
+        version: version number.
     """
 
     def __init__(self, folder, name, version):
@@ -36,7 +36,7 @@ class Servicer:
         return response
 
     def _spec(self, request, context):
-        """The request's model spec, with the version that is served."""
+        """Checks the model spec of a request and returns it with the served version."""
         spec = request.model_spec
         if spec.name != self.name or spec.version.value not in (0, self.version):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
@@ -45,7 +45,7 @@ class Servicer:
 
 
 def start(folder, name, version):
-    """Starts a server on a free port; returns `(server, port)`."""
+    """Starts a server on a free port and returns `(server, port)`."""
     servicer = Servicer(folder, name, version)
     server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.max_receive_message_length", -1)])
     handler = grpc.unary_unary_rpc_method_handler(

@@ -28,11 +28,11 @@ def _predict(port, name="golden", signature="tensor", **inputs):
     return {output: tf.make_ndarray(tensor) for output, tensor in response.outputs.items()}
 
 
-def test_tensors_give_the_probabilities_of_the_jax_reference(grpc_port, served):
+def test_tensors_match_jax_reference(grpc_port, served):
     np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.expected, atol=1e-4)
 
 
-def test_files_give_the_models_probabilities_and_names(grpc_port, served, malformed):
+def test_files_match_model(grpc_port, served, malformed):
     outputs = _predict(grpc_port, signature="", image_bytes=[malformed.PNG, malformed.GIF])
     expected = served.of_files([malformed.PNG, malformed.GIF])
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
@@ -50,7 +50,7 @@ def test_files_give_the_models_probabilities_and_names(grpc_port, served, malfor
     ],
     ids=["name", "signature", "rank", "dtype", "bytes"],
 )
-def test_a_bad_request_gets_the_code_of_tensorflow_serving(changes, code, grpc_port):
+def test_bad_request_gets_grpc_status_code(changes, code, grpc_port):
     inputs = {} if "image_bytes" in changes else {"images": np.zeros((1, 64, 64, 3), "float32")}
     with pytest.raises(grpc.RpcError) as error:
         _predict(grpc_port, **{**inputs, **changes})

@@ -1,4 +1,4 @@
-"""Odd and malformed requests. Each must get an error or the right output, and none may crash the server."""
+"""Unusual and malformed requests. Each must get an error or the right output, and none may crash the server."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 from PIL import Image
 
-SIZE = (64, 64)  # height and width of the served model's images
+SIZE = (64, 64)  # image height and width of the served model
 
 
 def _photo(mode="RGB", size=(50, 37)):
@@ -36,7 +36,7 @@ def _png_of_16_bits():
 
 
 def _jpeg_of_size(width, height):
-    """A JPEG whose header has the wrong size."""
+    """Returns a JPEG with a wrong size in its header."""
     file = JPEG
     start = file.index(b"\xff\xc0") + 5
     return file[:start] + struct.pack(">HH", height, width) + file[start + 4 :]
@@ -46,9 +46,9 @@ JPEG, PNG, GIF, BMP = (_file(_photo(), kind) for kind in ("JPEG", "PNG", "GIF", 
 MOVING = _file(_photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)])
 DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
 
-# Unusual images, which must be decoded as everywhere else.
+# Unusual images. They must be decoded as in evaluation.
 ODD_IMAGES = {
-    "a moving GIF": [MOVING],
+    "an animated GIF": [MOVING],
     "CMYK": [_file(_photo("CMYK"), "JPEG")],
     "16 bits a channel": [_png_of_16_bits()],
     "gray": [_file(_photo("L"), "PNG")],
@@ -60,7 +60,7 @@ ODD_IMAGES = {
     "progressive": [_file(_photo(), "JPEG", progressive=True)],
     "one pixel": [DOT],
     "a line": [_file(_photo(size=(90, 1)), "PNG")],
-    "a GIF whose header has another size than its picture": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
+    "a GIF with a wrong size in its header": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "of several sizes and kinds": [JPEG, PNG, GIF, BMP, DOT],
 }
 
@@ -74,16 +74,16 @@ BAD_IMAGES = {
     "zeros": [bytes(1000)],
     "noise": [np.random.default_rng(2).bytes(1000)],
     "half a PNG": [PNG[: len(PNG) // 2]],
-    "the head of a PNG": [PNG[:33]],
+    "the header of a PNG": [PNG[:33]],
     "the first bytes of a PNG": [PNG[:8]],
     "half a JPEG": [JPEG[: len(JPEG) // 2]],
-    "the head of a JPEG": [JPEG[:100]],
+    "the header of a JPEG": [JPEG[:100]],
     "the first bytes of a JPEG": [JPEG[:3]],
     "half a GIF": [GIF[: len(GIF) // 2]],
     "the first bytes of a GIF": [GIF[:6]],
     "half a BMP": [BMP[: len(BMP) // 2]],
     "the first bytes of a BMP": [BMP[:2]],
-    "a PNG with another byte within": [PNG[:200] + bytes([PNG[200] ^ 1]) + PNG[201:]],
+    "a PNG with a flipped bit": [PNG[:200] + bytes([PNG[200] ^ 1]) + PNG[201:]],
     "a PNG of 300 megapixels": [_png_of_size(20_000, 15_000)],
     "a PNG of the largest size": [_png_of_size(2**31 - 1, 2**31 - 1)],
     "a PNG of a negative size": [_png_of_size(2**32 - 1, 5)],
@@ -93,9 +93,9 @@ BAD_IMAGES = {
     "a BMP of 300 megapixels": [BMP[:18] + struct.pack("<ii", 20_000, 15_000) + BMP[26:]],
     "a BMP of the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
     "a WebP without an image": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
-    "a bad one after a good one": [JPEG, b"no image"],
-    "none at all": [],
-    "10,000 at once": [DOT] * 10_000,
+    "a good image and a bad image": [JPEG, b"no image"],
+    "no images": [],
+    "10,000 images": [DOT] * 10_000,
 }
 
 
@@ -109,9 +109,9 @@ def _with(value):
     return images
 
 
-# Arrays for the signature `tensor`: each is refused or gets the model's output.
+# Arrays for the signature `tensor`. Each must get an error or the model's output.
 ARRAYS = {
-    "a number": np.float32(0.5),
+    "a scalar": np.float32(0.5),
     "of rank 1": _images(3),
     "of rank 2": _images(1, 2),
     "without its batch": _images(*SIZE, 3),
@@ -125,7 +125,7 @@ ARRAYS = {
     "smaller": _images(1, 32, 48, 3),
     "of one channel": _images(1, *SIZE, 1),
     "of four channels": _images(1, *SIZE, 4),
-    "with its channels first": _images(1, 3, *SIZE),
+    "with channels first": _images(1, 3, *SIZE),
     "of one pixel": _images(1, 1, 1, 3),
     "of batch 0": _images(0, *SIZE, 3),
     "without rows": _images(2, 0, 64, 3),
@@ -141,18 +141,18 @@ ARRAYS = {
     "of uint8": np.full((1, *SIZE, 3), 200, "uint8"),
     "of bool": np.ones((1, *SIZE, 3), "bool"),
     "of strings": np.full((1, *SIZE, 3), "0.5"),
-    "10,000 small ones at once": _images(10_000, 2, 2, 3),
+    "10,000 small images": _images(10_000, 2, 2, 3),
 }
 
 TENSOR, BYTES = '"signature_name": "tensor", ', '"signature_name": "serving_default", '
 _ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
 
-# Bodies of requests over REST, all to be refused.
+# REST request bodies. All must get an error.
 BODIES = {
     "an empty body": "",
     "not JSON": "image",
     "half an object": '{"instances": [',
-    "more than an object": '{"instances": []} {}',
+    "two objects": '{"instances": []} {}',
     "a list": "[]",
     "a string": '"instances"',
     "null": "null",
@@ -166,13 +166,13 @@ BODIES = {
     "null within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "null", 1)}]}}',
     "a string within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", chr(34) * 2, 1)}]}}',
     "an object within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "{}", 1)}]}}',
-    "NaN by its name": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
+    "NaN": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
     "a number beyond double": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e999", 1)}]}}',
     "a number beyond float": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e99", 1)}]}}',
     "lists of several lengths": f'{{{TENSOR}"instances": [[1, 2], [3]]}}',
     "lists of several depths": f'{{{TENSOR}"instances": [[1, 2], [3, [4]]]}}',
     "images of several sizes": f'{{{TENSOR}"instances": [{_ROW}, [[[0, 0, 0]]]]}}',
-    "a first row whose shape would need more than any memory": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
+    "a first row and many scalars": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
     "lists in lists": f'{{{TENSOR}"instances": {"[" * 100_000}{"]" * 100_000}}}',
     "objects in objects": '{"a": ' * 100_000 + "1" + "}" * 100_000,
     "a signature that does not exist": f'{{"signature_name": "features", "instances": [{_ROW}]}}',
@@ -183,11 +183,11 @@ BODIES = {
     "an input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
     "no input": f'{{{TENSOR}"inputs": {{}}}}',
     "an input that is not a list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
-    "inputs of some rows only": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
+    "a row without inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
     "rows of several inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
     "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
     "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
-    "base64 that ends early": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
+    "base64 without padding": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
     "base64 of no bytes": f'{{{BYTES}"instances": [{{"b64": ""}}]}}',
     "base64 that is a number": f'{{{BYTES}"instances": [{{"b64": 3}}]}}',
     "base64 that is null": f'{{{BYTES}"instances": [{{"b64": null}}]}}',
@@ -196,7 +196,7 @@ BODIES = {
     "base64 for numbers": f'{{{TENSOR}"instances": [{{"b64": "aGVsbG8="}}]}}',
     "numbers for bytes": f'{{{BYTES}"instances": [1, 2, 3]}}',
     "bytes in lists": f'{{{BYTES}"instances": [[{{"b64": "aGVsbG8="}}]]}}',
-    "half a character": f'{{{BYTES}"instances": ["\\ud800"]}}',
+    "half a surrogate pair": f'{{{BYTES}"instances": ["\\ud800"]}}',
     "a file name": f'{{{BYTES}"instances": ["/etc/passwd"]}}',
     "bytes that are not UTF-8": b'{"instances": ["\xff\xfe"]}',
     "a compressed body": zlib.compress(b"{}"),
@@ -205,7 +205,7 @@ BODIES = {
 
 _HEAD = "POST /v1/models/golden:predict HTTP/1.1\r\nHost: localhost\r\n"
 
-# Bytes sent to the server's port, all to be refused or disconnected.
+# Raw bytes for the server's port. All must get an error or be disconnected.
 RAW_REQUESTS = {
     "no bytes": "",
     "noise": np.random.default_rng(4).bytes(5000),
@@ -213,11 +213,11 @@ RAW_REQUESTS = {
     "one word": "GET\r\n\r\n",
     "another protocol": "GET / SPDY/3\r\n\r\n",
     "no path": "GET HTTP/1.1\r\n\r\n",
-    "headers that do not end": _HEAD + "X: y\r\n" * 10_000,
-    "a header that does not end": _HEAD + "X: " + "y" * 100_000,
+    "endless headers": _HEAD + "X: y\r\n" * 10_000,
+    "an endless header": _HEAD + "X: " + "y" * 100_000,
     "a header without a colon": _HEAD + "Content-Length\r\n\r\n",
     "a blank before a colon": _HEAD + "Content-Length : 2\r\n\r\n{}",
-    "a header that goes on in the next line": _HEAD + "X: y\r\n Content-Length: 2\r\n\r\n",
+    "a folded header": _HEAD + "X: y\r\n Content-Length: 2\r\n\r\n",
     "a header without a name": _HEAD + ": 2\r\n\r\n{}",
     "a body on GET": "GET /v1/models/golden HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
     "half a request": _HEAD + "Content-Le",
@@ -225,14 +225,14 @@ RAW_REQUESTS = {
     "no length": _HEAD + "\r\n{}",
     "two lengths": _HEAD + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
     "a negative length": _HEAD + "Content-Length: -1\r\n\r\n{}",
-    "a length in words": _HEAD + "Content-Length: two\r\n\r\n{}",
-    "an endless length": _HEAD + f"Content-Length: {'9' * 30}\r\n\r\n",
-    "a length beyond the bound": _HEAD + f"Content-Length: {10**12}\r\n\r\n{{}}",
+    "a length that is a word": _HEAD + "Content-Length: two\r\n\r\n{}",
+    "a length of 30 digits": _HEAD + f"Content-Length: {'9' * 30}\r\n\r\n",
+    "a length above the limit": _HEAD + f"Content-Length: {10**12}\r\n\r\n{{}}",
     "a body in chunks": _HEAD + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "another model": _HEAD.replace("golden", "silver") + "Content-Length: 2\r\n\r\n{}",
     "another version": _HEAD.replace("golden", "golden/versions/7") + "Content-Length: 2\r\n\r\n{}",
-    "a version in words": _HEAD.replace("golden", "golden/versions/new") + "Content-Length: 2\r\n\r\n{}",
+    "a version that is a word": _HEAD.replace("golden", "golden/versions/new") + "Content-Length: 2\r\n\r\n{}",
     "another verb": _HEAD.replace("predict", "explain") + "Content-Length: 2\r\n\r\n{}",
     "another method": "DELETE /v1/models/golden HTTP/1.1\r\n\r\n",
-    "a path up the folders": "GET /v1/models/../../etc/passwd HTTP/1.1\r\n\r\n",
+    "path traversal": "GET /v1/models/../../etc/passwd HTTP/1.1\r\n\r\n",
 }

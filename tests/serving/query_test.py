@@ -1,4 +1,4 @@
-"""The command `keras-vit query`, over both protocols."""
+"""The command `keras-vit query` over REST and gRPC."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def _error(done):
 
 @pytest.fixture
 def files(malformed, served, tmp_path):
-    """Two image files and a file of prepared images, as arguments, and the lines printed for the first two."""
+    """Returns two image files, a file of preprocessed images, and the expected output for the image files."""
     (tmp_path / "one.png").write_bytes(malformed.PNG)
     (tmp_path / "two.jpg").write_bytes(malformed.JPEG)
     np.save(tmp_path / "images.npy", served.images)
@@ -39,26 +39,26 @@ def files(malformed, served, tmp_path):
     return names, f"{tmp_path}/images.npy", lines
 
 
-def test_over_rest_it_prints_the_best_classes_of_each_image(server, files):
+def test_query_over_rest_prints_top_classes(server, files):
     done = _query(f"--port={server.port}", "--model=golden", *files[0], "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
-def test_over_grpc_it_prints_the_same(grpc_port, files):
+def test_query_over_grpc_prints_top_classes(grpc_port, files):
     done = _query("--protocol=grpc", f"--port={grpc_port}", "--model=golden", *files[0], "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
-def test_prepared_images_go_to_the_signature_tensor(server, files, served):
+def test_arrays_use_tensor_signature(server, files, served):
     done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1")
     assert done.returncode == 0, done.stderr
     expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
 
 
-def test_an_error_is_one_line(server, files, tmp_path):
+def test_errors_are_one_line(server, files, tmp_path):
     golden = (f"--port={server.port}", "--model=golden")
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
@@ -78,12 +78,12 @@ def test_an_error_is_one_line(server, files, tmp_path):
         assert message in _error(_query(*arguments)), arguments
 
 
-def test_without_a_server_grpc_gives_an_error_of_one_line(grpc_port, files):
+def test_grpc_without_server_is_a_one_line_error(grpc_port, files):
     assert "The server rejected the request" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
 
 
-def test_another_http_server_is_an_error(files):
-    class Page(BaseHTTPRequestHandler):
+def test_rejects_response_of_other_http_server(files):
+    class HtmlHandler(BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
@@ -93,9 +93,9 @@ def test_another_http_server_is_an_error(files):
         def log_message(self, *_):
             pass
 
-    with HTTPServer(("localhost", 0), Page) as page:
-        thread = threading.Thread(target=page.handle_request)
+    with HTTPServer(("localhost", 0), HtmlHandler) as other:
+        thread = threading.Thread(target=other.handle_request)
         thread.start()
-        error = _error(_query(f"--port={page.server_port}", *files[0]))
+        error = _error(_query(f"--port={other.server_port}", *files[0]))
         thread.join()
     assert "The model server did not answer" in error

@@ -1,9 +1,9 @@
-"""Builds and starts the C++ server in `rest_server/`, which speaks TensorFlow Serving's REST protocol.
+"""Builds and starts the C++ server in `rest_server/`, which implements TensorFlow Serving's REST protocol.
 
     python tests/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
 
-It serves the largest version in the folder. g++ and the installed TensorFlow are all it needs; the program is built
-once for each TensorFlow and kept in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`).
+The server serves the highest version in the folder. Building it needs only g++ and the installed TensorFlow. The
+program is built once per TensorFlow version and cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`).
 """
 
 import argparse
@@ -24,16 +24,16 @@ SOURCES = Path(__file__).parent / "rest_server"
 
 
 def build():
-    """The path of the server's program, built if it does not exist yet.
+    """Builds the server if the cache does not have it, and returns the path of the program.
 
     Raises:
-        ValueError: there is no g++, no TensorFlow with C++ headers, or the build fails.
+        ValueError: if g++ or TensorFlow is not installed, or if the build fails.
     """
     compiler, spec = shutil.which("g++"), importlib.util.find_spec("tensorflow")
     if compiler is None:
-        raise ValueError("the server is built with g++, which is not installed (Debian: apt-get install g++)")
+        raise ValueError("building the server needs g++, which is not installed (Debian: apt-get install g++)")
     if spec is None:
-        raise ValueError('the server is built on TensorFlow, which is not installed: pip install "keras_vit[cpu]"')
+        raise ValueError('building the server needs TensorFlow, which is not installed: pip install "keras_vit[cpu]"')
     tensorflow = spec.submodule_search_locations[0]
     sources = sorted(SOURCES.glob("*.h")) + sorted(SOURCES.glob("*.cc"))
     flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(SOURCES / "rest_server.cc")]
@@ -62,22 +62,22 @@ def _tensorflow_version():
 
 
 class RestServer:
-    """A running server, within a `with` statement.
+    """Context manager that runs a server.
 
     Args:
-        model_base_path: the folder of a model's versions.
-        model_name: its name in URLs.
+        model_base_path: folder of the model's versions.
+        model_name: name of the model in URLs.
         **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`,
-            `request_seconds`. Without a port it listens on any free one of localhost.
+            `request_seconds`. The default port is any free port of localhost.
 
     Attributes:
-        port: the port that it listens on.
-        url: the model's URL, without a verb.
-        warm_up_requests: the number of warm-up requests that it ran before it listened.
-        pid: the id of its process.
+        port: port of the server.
+        url: URL of the model, without a verb.
+        warm_up_requests: number of warm-up requests before the server accepted connections.
+        pid: process id of the server.
 
     Raises:
-        ValueError: it cannot be built or did not start; the message has the last line of its output.
+        ValueError: if the server cannot be built or does not start. The message has the last line of its output.
     """
 
     def __init__(self, model_base_path, model_name="model", **flags):
@@ -89,7 +89,7 @@ class RestServer:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
-        # version 1, 3 warm-up requests, port 8501
+        # The first line is like: version 1, 3 warm-up requests, port 8501
         words = self._process.stdout.readline().split()
         if not words:
             self._process.wait()
@@ -109,11 +109,11 @@ class RestServer:
 
     @property
     def is_running(self):
-        """Whether its process has not ended."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def memory(self):
-        """The resident memory of its process now, in bytes."""
+        """Returns the resident memory of the process in bytes."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -121,13 +121,16 @@ class RestServer:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_base_path", required=True, help="folder of the model's versions")
-    parser.add_argument("--model_name", default="model", help="its name in URLs")
+    parser.add_argument("--model_name", default="model", help="name of the model in URLs")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of requests served at once")
+    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of concurrent requests")
     parser.add_argument(
-        "--max_request_megabytes", type=int, default=64, help="largest body; all at once may have four times as much"
+        "--max_request_megabytes",
+        type=int,
+        default=64,
+        help="maximum size of a body; the limit for all concurrent bodies is four times as large",
     )
-    parser.add_argument("--request_seconds", type=int, default=60, help="in which a request must have arrived")
+    parser.add_argument("--request_seconds", type=int, default=60, help="time limit for receiving a request")
     arguments = parser.parse_args()
     try:
         program = build()

@@ -1,4 +1,4 @@
-"""The C++ server returns the model's probabilities, and no request ends its process."""
+"""The C++ server returns the model's probabilities, and no request crashes it."""
 
 import base64
 import contextlib
@@ -24,7 +24,7 @@ def _b64(file):
 
 
 def _assert_golden(client, served, malformed):
-    """The server still gives the right probabilities, for a tensor and for image files."""
+    """Checks the probabilities for a tensor and for image files."""
     code, response = client.predict(signature_name="tensor", instances=served.images.tolist())
     assert code == 200, response
     np.testing.assert_allclose(response["predictions"], served.expected, atol=1e-4)
@@ -35,7 +35,7 @@ def _assert_golden(client, served, malformed):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_tensors_match_the_reference_in_rows_and_columns(path, client, served):
+def test_tensors_match_reference_in_rows_and_columns(path, client, served):
     images = served.images.tolist()
     for body, key in (
         ({"instances": images}, "predictions"),
@@ -49,7 +49,7 @@ def test_tensors_match_the_reference_in_rows_and_columns(path, client, served):
         np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
 
 
-def test_files_match_the_model_in_rows_and_columns(client, served, malformed):
+def test_files_match_model_in_rows_and_columns(client, served, malformed):
     files = [malformed.PNG, malformed.JPEG, malformed.GIF]
     expected = served.of_files(files)
     best = np.argsort(-expected, -1)
@@ -67,7 +67,7 @@ def test_files_match_the_model_in_rows_and_columns(client, served, malformed):
     assert again["outputs"]["top_classes"] == [row["top_classes"] for row in response["predictions"]]
 
 
-def test_classify_gives_names_and_scores(client, served, malformed):
+def test_classify_returns_names_and_scores(client, served, malformed):
     examples = [{"image/encoded": _b64(file)} for file in (malformed.PNG, malformed.BMP)]
     code, response = client.request("POST", ":classify", {"signature_name": "classify", "examples": examples})
     assert code == 200, response
@@ -77,8 +77,8 @@ def test_classify_gives_names_and_scores(client, served, malformed):
         np.testing.assert_allclose([score for _, score in result], probabilities[order], atol=1e-5)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_the_commands_in_the_readme_of_an_export_run(exported, server, served):
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_readme_commands_of_export_run(exported, server, served):
     blocks = re.findall(r"```sh\n(.*?)```", (exported / "1" / "README.md").read_text(), re.DOTALL)
     status, response = (
         subprocess.run(
@@ -110,7 +110,7 @@ def test_every_signature_is_warmed_up_before_serving(server):
     assert server.warm_up_requests >= 3
 
 
-def test_the_largest_number_is_served(rest_server, exported, tmp_path):
+def test_serves_highest_version(rest_server, exported, tmp_path):
     for name in ("2", "10", "partial-11", "latest"):
         (tmp_path / name).symlink_to(exported / "1")
     with rest_server.RestServer(tmp_path) as server:
@@ -118,7 +118,7 @@ def test_the_largest_number_is_served(rest_server, exported, tmp_path):
         assert status["model_version_status"][0]["version"] == "10"
 
 
-def test_a_server_without_a_valid_export_fails(rest_server, exported, tmp_path):
+def test_server_needs_valid_export(rest_server, exported, tmp_path):
     with pytest.raises(ValueError, match="There is no version to serve in"), rest_server.RestServer(tmp_path):
         pass
     (tmp_path / "1").mkdir()
@@ -127,7 +127,7 @@ def test_a_server_without_a_valid_export_fails(rest_server, exported, tmp_path):
         pass
 
 
-def test_without_a_compiler_the_error_names_the_package(rest_server, monkeypatch):
+def test_missing_compiler_error_names_package(rest_server, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValueError, match=r"g\+\+, which is not installed .*apt-get install g\+\+"):
         rest_server.build()
@@ -145,12 +145,12 @@ def test_without_a_compiler_the_error_names_the_package(rest_server, monkeypatch
     ],
     ids=["range", "words", "unknown"],
 )
-def test_a_bad_flag_is_refused(flag, message, rest_server, exported):
+def test_rejects_bad_flags(flag, message, rest_server, exported):
     with pytest.raises(ValueError, match=message), rest_server.RestServer(exported, **flag):
         pass
 
 
-def test_a_port_in_use_is_refused(server, rest_server, exported):
+def test_rejects_port_in_use(server, rest_server, exported):
     with pytest.raises(ValueError, match="already in use"), rest_server.RestServer(exported, rest_api_port=server.port):
         pass
 
@@ -165,7 +165,7 @@ def _read_all(connection):
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def test_a_connection_is_kept_for_many_requests(client):
+def test_keep_alive(client):
     client.request("GET", "")
     first = client.connection.sock.getsockname()
     for _ in range(3):
@@ -173,8 +173,8 @@ def test_a_connection_is_kept_for_many_requests(client):
     assert client.connection.sock.getsockname() == first
 
 
-def test_a_client_that_expects_100_continue_gets_it(server):
-    # As curl expects for every body above a megabyte.
+def test_expect_100_continue(server):
+    # curl expects this for bodies above 1 MB.
     body = b'{"instances": []}'
     with socket.create_connection(("localhost", server.port), timeout=60) as connection:
         head = f"POST /v1/models/golden:predict HTTP/1.1\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
@@ -184,7 +184,7 @@ def test_a_client_that_expects_100_continue_gets_it(server):
         assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_many_clients_at_once_each_get_their_own_response(server, served, rest_client):
+def test_concurrent_clients_get_their_own_responses(server, served, rest_client):
     responses = {}
 
     def send(number):
@@ -193,7 +193,7 @@ def test_many_clients_at_once_each_get_their_own_response(server, served, rest_c
         responses[number] = client.predict(signature_name="tensor", instances=[image.tolist()])
         client.connection.close()
 
-    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]  # more than the server has
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]  # more threads than the server
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -205,7 +205,7 @@ def test_many_clients_at_once_each_get_their_own_response(server, served, rest_c
 
 
 @pytest.mark.parametrize("kind", ["ODD_IMAGES", "BAD_IMAGES", "ARRAYS"])
-def test_a_malformed_tensor_gets_an_error_or_the_right_output(kind, server, client, served, malformed):
+def test_malformed_tensor_gets_error_or_right_output(kind, server, client, served, malformed):
     for name, values in getattr(malformed, kind).items():
         if kind == "ARRAYS":
             code, response = client.predict(signature_name="tensor", inputs={"images": values.tolist()})
@@ -224,19 +224,19 @@ def test_a_malformed_tensor_gets_an_error_or_the_right_output(kind, server, clie
 
 
 def _assert_right(probabilities, kind, values, served, name):
-    """The probabilities are the model's, and only odd images and valid arrays got any."""
+    """Checks that probabilities match the model and that the input was an unusual image or a valid array."""
     assert kind != "BAD_IMAGES", name
     if kind == "ARRAYS":
         assert values.shape[1:] == (64, 64, 3) and len(values), name
         expected = served.probabilities(values.astype("float32"))
     else:
         expected = served.of_files(values)
-    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, no output is right
+    defined = np.isfinite(expected).all(-1)  # skip rows in which the model itself overflows
     assert defined.any(), name
     np.testing.assert_allclose(np.array(probabilities)[defined], expected[defined], atol=1e-5, err_msg=name)
 
 
-def test_a_malformed_body_gets_an_error(server, client, served, malformed):
+def test_malformed_body_gets_error(server, client, served, malformed):
     for name, body in malformed.BODIES.items():
         code, response = client.request("POST", ":predict", body)
         assert code == 400 and response["error"], (name, code, response)
@@ -244,7 +244,7 @@ def test_a_malformed_body_gets_an_error(server, client, served, malformed):
     _assert_golden(client, served, malformed)
 
 
-def test_bytes_that_are_not_http_get_an_error_or_nothing(server, client, served, malformed):
+def test_malformed_http_gets_error_or_no_response(server, client, served, malformed):
     for name, sent in malformed.RAW_REQUESTS.items():
         with socket.create_connection(("localhost", server.port), timeout=60) as connection:
             connection.sendall(sent if isinstance(sent, bytes) else sent.encode())
@@ -255,21 +255,21 @@ def test_bytes_that_are_not_http_get_an_error_or_nothing(server, client, served,
     _assert_golden(client, served, malformed)
 
 
-def test_it_listens_on_this_machine_alone(server):
+def test_listens_on_localhost_only(server):
     listening = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     assert [local for local, _, state in listening if state == "0A" and int(local[-4:], 16) == server.port] == [
         f"0100007F:{server.port:04X}"
     ]
 
 
-def test_idle_connections_hold_no_request_up(rest_server, exported):
+def test_idle_connections_do_not_block_requests(rest_server, exported):
     with rest_server.RestServer(exported, rest_api_num_threads=2) as server, contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(socket.create_connection(("localhost", server.port)))
         kept = [http.client.HTTPConnection("localhost", server.port, timeout=60) for _ in range(4)]
         for connection in kept:
             stack.callback(connection.close)
-        for _ in range(2):  # in turn, on connections that were idle in between
+        for _ in range(2):  # each connection is idle between its requests
             for connection in kept:
                 connection.request("GET", "/v1/models/model")
                 assert connection.getresponse().read()
@@ -287,7 +287,7 @@ def test_slow_clients_and_total_body_bytes_are_limited(rest_server, exported):
         head = f"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: {1 << 20}\r\nExpect: 100-continue\r\n\r\n"
         slow = [begin(head) for _ in range(4)]
         for connection in slow:
-            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # its body is waited for
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the server waits for the body
         assert _read_all(begin(head)).startswith(b"HTTP/1.1 503 ")
         slow += [begin("GET /v1/mod") for _ in range(6)]
         for connection in slow:
@@ -295,13 +295,13 @@ def test_slow_clients_and_total_body_bytes_are_limited(rest_server, exported):
         assert _get(server, "/v1/models/model")["model_version_status"]
 
 
-def test_too_large_a_body_is_refused_with_the_reason(client, served, malformed):
+def test_rejects_oversized_body(client, served, malformed):
     code, response = client.request("POST", ":predict", b"0" * (65 << 20))
     assert code == 413 and "A body may have" in response["error"]
     _assert_golden(client, served, malformed)
 
 
-def test_called_directly_the_signatures_never_abort_the_process(exported, served, malformed, tmp_path):
+def test_signatures_never_abort_the_process(exported, served, malformed, tmp_path):
     command = [sys.executable, str(HERE / "call_signatures.py"), str(exported / "1"), str(tmp_path / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Minutes of good and bad requests from many clients at once; `pytest -m slow` runs it."""
+"""Sends good and bad requests from many clients for minutes (`pytest -m slow`)."""
 
 import base64
 import http.client
@@ -13,7 +13,7 @@ CLIENTS = 16
 
 
 def _bad_bodies(malformed):
-    """Small bad requests: large ones would take most of the time."""
+    """Yields small bad requests, because large ones would take most of the time."""
     for files in malformed.BAD_IMAGES.values():
         if len(files) < 100:
             yield {"instances": [{"b64": base64.b64encode(file).decode()} for file in files]}
@@ -24,7 +24,7 @@ def _bad_bodies(malformed):
 
 
 @pytest.mark.slow
-def test_under_load_responses_are_right_and_memory_stays(server, rest_client, served, malformed, pytestconfig):
+def test_correct_responses_and_stable_memory_under_load(server, rest_client, served, malformed, pytestconfig):
     seconds = pytestconfig.getoption("--soak_seconds")
     images, files = served.images[:1], [malformed.JPEG, malformed.PNG]
     good = [
@@ -67,6 +67,6 @@ def test_under_load_responses_are_right_and_memory_stays(server, rest_client, se
     assert not wrong, str(wrong[0])[:2000]
     assert server.is_running
     assert counts.min() > 0
-    fifths = [np.median(part) for part in np.array_split(memory, 5)]  # of five minutes, a minute each
+    fifths = [np.median(part) for part in np.array_split(memory, 5)]  # one minute each with the default length
     print(f"{counts.sum(0)} good and bad requests; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))
-    assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16  # a kilobyte a request would be more
+    assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16  # a leak of 1 kB per request would exceed this

@@ -41,7 +41,7 @@ def test_script_trains_evaluates_exports_and_predicts(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_bad_input_ends_in_one_line(run, tmp_path):
+def test_bad_input_is_a_one_line_error(run, tmp_path):
     done = run(f"--workdir={tmp_path}/run", *TINY, "--config.shard=parameters")
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
