@@ -1,4 +1,4 @@
-"""A bad file is refused with a clear error, and the model stays as it was."""
+"""Tests of bad checkpoint files: each raises a clear error and leaves the model unchanged."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_backend  # files are read with numpy
 
 @pytest.fixture
 def refused(small, values):
-    """Loads a file that must be refused; the model must be unchanged after it."""
+    """Checks that loading a file raises the message and leaves the model unchanged."""
 
     def load(source, message, **arguments):
         model = small(**arguments)
@@ -46,13 +46,13 @@ def edited(golden_files, arrays, tmp_path):
     return write
 
 
-def test_a_file_that_is_not_an_npz(refused, tmp_path):
+def test_rejects_text_file(refused, tmp_path):
     path = tmp_path / "text.npz"
-    path.write_text("no archive")
+    path.write_text("not an archive")
     refused(path, "complete .npz file")
 
 
-def test_a_damaged_directory_of_the_archive(refused, golden_files, tmp_path):
+def test_damaged_zip_directory_loads_or_raises(refused, golden_files, tmp_path):
     """Damages each of the last bytes in turn; a load succeeds or raises a ValueError."""
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "damaged.npz"
@@ -69,7 +69,7 @@ def test_a_damaged_directory_of_the_archive(refused, golden_files, tmp_path):
             assert str(path) in str(error)
 
 
-def test_a_header_that_takes_long_to_multiply(refused, tmp_path):
+def test_rejects_safetensors_header_with_huge_shape(refused, tmp_path):
     huge = {"a": {"dtype": "F32", "shape": [10**300] * 4000, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "huge.safetensors", huge, 4)
     refused(tmp_path / "huge.safetensors", "header of the .safetensors file is invalid")
@@ -84,18 +84,18 @@ def _write_safetensors(path, header, size):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_a_truncated_file(share, refused, golden_files, tmp_path):
+def test_rejects_truncated_npz(share, refused, golden_files, tmp_path):
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "cut.npz"
     path.write_bytes(whole[: int(share * len(whole))])
     refused(path, "complete .npz file" if share else "The file is empty")
 
 
-def test_a_file_that_does_not_exist(refused, tmp_path):
+def test_rejects_missing_file(refused, tmp_path):
     refused(tmp_path / "missing.npz", "The file does not exist")
 
 
-def test_flipped_bits(refused, golden_files, tmp_path):
+def test_rejects_flipped_bits(refused, golden_files, tmp_path):
     content = bytearray((golden_files / "vit_token.ckpt.npz").read_bytes())
     with zipfile.ZipFile(golden_files / "vit_token.ckpt.npz") as archive:
         offset = archive.getinfo("embedding/kernel.npy").header_offset
@@ -105,16 +105,16 @@ def test_flipped_bits(refused, golden_files, tmp_path):
     refused(path, "'embedding/kernel' cannot be read .*CRC")
 
 
-def test_a_missing_array(refused, edited):
+def test_rejects_missing_array(refused, edited):
     refused(edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
 
 
-def test_an_array_of_another_shape(refused, edited):
+def test_rejects_wrong_shape(refused, edited):
     refused(edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
-def test_an_array_of_another_dtype(dtype, refused, edited):
+def test_rejects_wrong_dtype(dtype, refused, edited):
     refused(
         edited(embedding__bias=np.zeros(64, dtype)),
         "'embedding/bias' in the checkpoint must be one of float32|contain only numbers, but 'embedding/bias.npy'",
@@ -122,19 +122,19 @@ def test_an_array_of_another_dtype(dtype, refused, edited):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_array_that_is_not_finite(value, refused, edited, golden_files, arrays):
-    name = "Transformer/posembed_input/pos_embedding"  # the last in the file's order that a load reads
+def test_rejects_nonfinite_array(value, refused, edited, golden_files, arrays):
+    name = "Transformer/posembed_input/pos_embedding"  # the last array that a load reads
     array = arrays(golden_files / "vit_token.ckpt.npz")[name]
     array[0, -1, -1] = value
     refused(edited(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
 
 
-def test_positions_of_no_grid(refused, edited):
+def test_rejects_positions_without_a_grid(refused, edited):
     positions = np.zeros((1, 19, 64), "float32")
     refused(edited(Transformer__posembed_input__pos_embedding=positions), "source_grid")
 
 
-def test_a_pickled_object(refused, edited, tmp_path):
+def test_rejects_pickled_object(refused, edited, tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
@@ -148,7 +148,7 @@ def npy(header, data=b""):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def test_a_header_that_lies_about_its_size(refused, tmp_path):
+def test_rejects_npy_header_with_wrong_size(refused, tmp_path):
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(path, "w") as archive:
         header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
@@ -156,21 +156,21 @@ def test_a_header_that_lies_about_its_size(refused, tmp_path):
     refused(path, "does not match its shape")
 
 
-def test_a_header_of_many_bytes_is_not_read(refused, tmp_path):
+def test_rejects_oversized_npy_header(refused, tmp_path):
     path = tmp_path / "header.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64)
     refused(path, "'embedding/bias.npy' of the checkpoint is not an array")
 
 
-def test_a_member_that_is_not_an_array(refused, tmp_path):
+def test_rejects_member_without_an_array(refused, tmp_path):
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
     refused(path, "'readme.txt' of the checkpoint is not an array")
 
 
-def test_another_architecture_is_named(refused, golden_files, tmp_path):
+def test_architecture_error_names_both_models(refused, golden_files, tmp_path):
     other = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(other, tmp_path / "ti.npz")
     refused(tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf")
@@ -221,7 +221,7 @@ def edited_header(golden_files, tmp_path):
         lambda h: '{"a": 1, "a": 2}',
     ],
 )
-def test_a_safetensors_header_that_lies(change, refused, edited_header):
+def test_rejects_invalid_safetensors_header(change, refused, edited_header):
     refused(
         edited_header(lambda header: text if isinstance(text := change(header), str) else None),
         "header of the .safetensors file is invalid",
@@ -230,20 +230,20 @@ def test_a_safetensors_header_that_lies(change, refused, edited_header):
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 20, 5000])
-def test_a_safetensors_file_that_is_cut(length, refused, golden_files, tmp_path):
+def test_rejects_truncated_safetensors(length, refused, golden_files, tmp_path):
     path = tmp_path / "cut.safetensors"
     path.write_bytes((golden_files / "timm_token.safetensors").read_bytes()[:length])
     message = "header of the .safetensors file is invalid" if length else "The file is empty"
     refused(path, message, exact_gelu=True)
 
 
-def test_a_safetensors_length_beyond_the_file(refused, tmp_path):
+def test_rejects_safetensors_length_beyond_the_file(refused, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
     refused(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
 
 
-def test_a_file_without_weights_of_a_model(refused, tmp_path):
+def test_rejects_file_without_model_weights(refused, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
     refused(tmp_path / "other.npz", "contains no weights of a known family")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
@@ -257,7 +257,7 @@ def test_a_file_without_weights_of_a_model(refused, tmp_path):
      "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}"],
     ids=range(5),
 )  # fmt: skip
-def test_invalid_headers_are_rejected(header, tmp_path):
+def test_rejects_invalid_npy_headers(header, tmp_path):
     text = header.encode().ljust(118) + b"\n"
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
         archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4))
@@ -271,7 +271,7 @@ def test_invalid_headers_are_rejected(header, tmp_path):
      np.zeros(2, "complex64")],
     ids=lambda array: str(array.dtype),
 )  # fmt: skip
-def test_an_array_that_is_not_of_numbers_is_refused(array, tmp_path):
+def test_rejects_non_numeric_array(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
     with pytest.raises(ValueError, match="must contain only numbers, but 'a.npy' is an array of .*odd.npz"):
         NpzFile(tmp_path / "odd.npz")

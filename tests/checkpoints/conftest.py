@@ -1,4 +1,4 @@
-"""The small models of the golden files."""
+"""Fixtures for the small models of the golden files."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 @pytest.fixture
 def golden_files():
-    """The folder of the golden files."""
+    """Returns the folder of the golden files."""
     return GOLDEN
 
 

@@ -1,4 +1,4 @@
-"""Files of other code give its logits."""
+"""Tests of checkpoints from other libraries: the loaded models reproduce their logits."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def safetensors(path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden_files, small):
+def test_foreign_golden_files_reproduce_their_logits(case, golden_files, small):
     file, arguments = CASES[case]
     model = small(weights=golden_files / file, **arguments)
     with np.load(golden_files / f"{case}.io.npz") as io:
@@ -47,13 +47,13 @@ def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden_files, s
         ("hf_token.safetensors", {"exact_gelu": True}, "with epsilon=1e-12, .* Received: epsilon=1e-06 in"),
     ],
 )
-def test_another_gelu_or_epsilon_is_refused(file, arguments, message, golden_files, small):
+def test_rejects_other_gelu_or_epsilon(file, arguments, message, golden_files, small):
     with pytest.raises(ValueError, match=message):
         small(weights=golden_files / file, **arguments)
 
 
 @pytest.mark.one_backend
-def test_a_saved_file_keeps_its_gelu_and_epsilon(small, tmp_path):
+def test_saved_file_stores_gelu_and_epsilon(small, tmp_path):
     model = small(exact_gelu=True, epsilon=1e-5, input_shape=(16, 48, 3))
     checkpoints.save(model, tmp_path / "model.npz")
     _, arguments = checkpoints.infer_architecture(tmp_path / "model.npz")
@@ -63,7 +63,7 @@ def test_a_saved_file_keeps_its_gelu_and_epsilon(small, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_hugging_face_configs_give_gelu_epsilon_and_heads(golden_files, small, tmp_path):
+def test_hugging_face_config_sets_gelu_epsilon_and_heads(golden_files, small, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes((golden_files / "hf_token.safetensors").read_bytes())
     config = tmp_path / "config.json"
@@ -81,7 +81,7 @@ def test_hugging_face_configs_give_gelu_epsilon_and_heads(golden_files, small, t
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("prefix", ["", "vit."])
-def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, tmp_path, write_safetensors):
+def test_loads_transformers_5_names(prefix, golden_files, small, tmp_path, write_safetensors):
     renames = [
         ("encoder.layer.", "layers."),
         ("attention.attention.query", "attention.q_proj"),
@@ -104,7 +104,7 @@ def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, t
 
 
 @pytest.mark.one_backend
-def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_path, write_safetensors):
+def test_hugging_face_pooler_becomes_pre_logits(golden_files, small, values, tmp_path, write_safetensors):
     tensors = {
         k: v for k, v in safetensors(golden_files / "hf_token.safetensors").items() if not k.startswith("classifier")
     }
@@ -116,7 +116,7 @@ def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_pat
 
 
 @pytest.mark.one_backend
-def test_a_part_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_path, write_safetensors):
+def test_error_names_timm_layer_scale_missing_in_model(golden_files, small, tmp_path, write_safetensors):
     tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
     with pytest.raises(ValueError, match="it is .* layer_scale=.*, and vision_transformer is"):
@@ -125,9 +125,7 @@ def test_a_part_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_halves_are_read_exactly_from_both_formats(
-    kind, golden_files, small, values, arrays, tmp_path, write_safetensors
-):
+def test_half_precision_files_load_exactly(kind, golden_files, small, values, arrays, tmp_path, write_safetensors):
     rounded, halves = {}, {}
     for name, array in arrays(golden_files / "vit_token.ckpt.npz").items():
         if kind == "float16":
@@ -173,7 +171,7 @@ def test_prefixed_weights_load_without_optimizer_state(prefix, golden_files, sma
 
 
 @pytest.mark.one_backend
-def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
+def test_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
     original = arrays(golden_files / "vit_token.ckpt.npz")
     both = {f"params/img/{name}": array for name, array in original.items()}
     both |= {name: array + 1 for name, array in original.items()}
@@ -184,7 +182,7 @@ def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
+def test_old_big_vision_file_matches_logits(golden_files, small, arrays, tmp_path):
     old = {}
     for name, array in arrays(golden_files / "bigvision_map.ckpt.npz").items():
         name = name.removeprefix("params/").removeprefix("MAPHead_0/")
@@ -197,7 +195,7 @@ def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, array
 
 
 @pytest.mark.one_backend
-def test_a_scanned_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
+def test_scanned_big_vision_file_matches_logits(golden_files, small, arrays, tmp_path):
     scanned, original = {}, arrays(golden_files / "bigvision_gap.ckpt.npz")
     for name, array in original.items():
         if "encoderblock_0/" in name:
@@ -211,7 +209,7 @@ def test_a_scanned_big_vision_file_gives_the_same_logits(golden_files, small, ar
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_group_norms_of_both_shapes_are_the_same(golden_files, small, arrays, values, tmp_path):
+def test_group_norms_of_both_shapes_load_equally(golden_files, small, arrays, values, tmp_path):
     original = arrays(golden_files / "hybrid_2stage.ckpt.npz")
     assert original["gn_root/scale"].shape == (1, 1, 1, 64)
     flat = {k: v.reshape(v.shape[-1]) if v.shape[:3] == (1, 1, 1) and v.ndim == 4 else v for k, v in original.items()}

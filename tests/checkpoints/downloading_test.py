@@ -1,4 +1,4 @@
-"""A download is complete or absent; a mirror and the cache come first."""
+"""Tests of downloads: they are atomic, and mirror and cache take precedence."""
 
 import http.server
 import os
@@ -24,7 +24,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """A server on this machine: `requests` counts requests, `truncate` cuts responses in half."""
+    """Runs a local HTTP server; `requests` lists the requested paths, `truncate` cuts responses in half."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -54,7 +54,7 @@ def files_below(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_is_downloaded_once(server, home):
+def test_file_is_downloaded_once(server, home):
     url = f"{server.url}/vit_models/sam/ViT-B_16.npz"
     path = downloading.fetch(url)
     assert Path(path).read_bytes() == CONTENT
@@ -63,12 +63,12 @@ def test_a_file_is_downloaded_once(server, home):
     assert files_below(home) == ["ViT-B_16.npz"]
 
 
-def test_two_folders_with_a_file_of_one_name_are_two_files(server):
+def test_same_name_in_two_folders_is_cached_separately(server):
     paths = {downloading.fetch(f"{server.url}/{folder}/ViT-B_16.npz") for folder in ("sam", "imagenet21k")}
     assert len(paths) == 2
 
 
-def test_an_interrupted_download_leaves_nothing(server, home):
+def test_interrupted_download_leaves_no_file(server, home):
     server.truncate = True
     with pytest.raises(ConnectionError, match="could not be downloaded"):
         downloading.fetch(f"{server.url}/x.npz")
@@ -90,7 +90,7 @@ def test_leftovers_of_a_killed_download_are_ignored(server, home):
     assert new.exists() and not old.exists()  # another process may be writing the new one
 
 
-def test_offline_message_names_the_url_and_the_folder(server, monkeypatch, tmp_path):
+def test_offline_error_names_url_and_folder(server, monkeypatch, tmp_path):
     url = f"{server.url}/missing/ViT-B_16.npz"
     with pytest.raises(ConnectionError) as refused:
         downloading.fetch(url)
@@ -101,7 +101,7 @@ def test_offline_message_names_the_url_and_the_folder(server, monkeypatch, tmp_p
         downloading.fetch(url)
 
 
-def test_a_file_put_into_the_cache_by_hand_is_taken(server):
+def test_manually_cached_file_is_used(server):
     url = f"{server.url}/missing/x.npz"
     target = downloading.cache_path(url)
     target.parent.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_a_file_put_into_the_cache_by_hand_is_taken(server):
     assert downloading.fetch(url) == str(target)
 
 
-def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
+def test_mirror_uses_the_folders_of_the_bucket(monkeypatch, tmp_path, home):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
     for path in ("imagenet21k/R50+ViT-B_16.npz", "bit_models/BiT-M-R50x1.npz"):
         file = tmp_path / "mirror" / path
@@ -119,16 +119,16 @@ def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
     assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
     path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
     assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
-    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # nothing is written there
+    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # the mirror is never written
 
 
-def test_a_bucket_address_is_an_https_one():
+def test_gs_url_maps_to_https():
     url = downloading.https("gs://vit_models/imagenet21k/R50+ViT-B_16.npz")
     assert url == "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz"
     assert downloading.https("https://x/y.npz") == "https://x/y.npz"
 
 
-def test_no_address_leads_out_of_the_mirror(monkeypatch, tmp_path):
+def test_mirror_paths_stay_inside_the_mirror(monkeypatch, tmp_path):
     (tmp_path / "mirror").mkdir()
     (tmp_path / "secret.npz").write_bytes(CONTENT)
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))

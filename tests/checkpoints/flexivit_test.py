@@ -1,4 +1,4 @@
-"""Models at other patch sizes than their file's, against timm and big_vision's formula."""
+"""Tests of loading weights at a different patch size, against timm and big_vision's formula."""
 
 import json
 
@@ -19,7 +19,7 @@ KERNEL, POSITIONS = "embedding/kernel", "Transformer/posembed_input/pos_embeddin
 
 @pytest.fixture
 def timm_file(golden_files, tmp_path):
-    """A folder as timm publishes it."""
+    """Writes the weights and config as timm publishes them, and returns the folder."""
     (tmp_path / "model.safetensors").write_bytes((golden_files / "families/timm_flexivit.safetensors").read_bytes())
     arguments = {"num_heads": 3, "act_layer": "gelu", "no_embed_class": True}
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_base", "model_args": arguments}))
@@ -27,7 +27,7 @@ def timm_file(golden_files, tmp_path):
 
 
 @pytest.mark.parametrize("patch_size", SIZES)
-def test_a_patch_size_of_choice_equals_timm(timm_file, golden_files, patch_size):
+def test_resized_patches_match_timm(timm_file, golden_files, patch_size):
     model = keras_vit.from_pretrained(timm_file, patch_size=patch_size, input_shape=(48, 48, 3))
     expected = np.load(golden_files / "families/timm_flexivit.io.npz")
     weights = _weights(model)
@@ -45,7 +45,7 @@ def _weights(model):
 
 
 def _bigvision_kernel(kernel, new):
-    """The formula of the paper, on images of one patch."""
+    """Resizes a patch kernel by the formula of the FlexiViT paper."""
     old = kernel.shape[0]
     images = np.eye(old * old).reshape(-1, old, old, 1)
     matrix = tf.image.resize(images, (new, new), method="bilinear").numpy().reshape(old * old, -1).T  # (new², old²)
@@ -55,7 +55,7 @@ def _bigvision_kernel(kernel, new):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("patch_size", "side"), [(2, 24), (4, 24), (7, 35), (12, 24), (16, 16)])
-def test_files_of_big_vision_follow_its_formula(golden, golden_files, patch_size, side):
+def test_big_vision_patches_match_its_formula(golden, golden_files, patch_size, side):
     file, source = golden("bigvision_gap.ckpt"), golden_files / "bigvision_gap.ckpt.npz"
     model = keras_vit.from_pretrained(source, patch_size=patch_size, input_shape=(side, side, 3))
     weights = _weights(model)
@@ -68,7 +68,7 @@ def test_files_of_big_vision_follow_its_formula(golden, golden_files, patch_size
 
 
 @pytest.mark.one_backend
-def test_enlarged_patches_keep_their_inner_products():
+def test_enlarged_patches_preserve_inner_products():
     rng = np.random.default_rng(0)
     patch, kernel = rng.normal(size=(1, 8, 8, 3)).astype("float32"), rng.normal(size=(8, 8, 3, 5)).astype("float32")
     large = tf.image.resize(patch, (20, 20), method="bilinear").numpy()
@@ -77,7 +77,7 @@ def test_enlarged_patches_keep_their_inner_products():
 
 
 @pytest.mark.one_backend
-def test_the_constructor_loads_files_of_any_patch_size(small, tmp_path):
+def test_constructor_resizes_patches_of_the_file(small, tmp_path):
     source = small(patch_size=16, class_token_position=False, include_top=False)
     checkpoints.save(source, tmp_path / "flexivit.npz")
     sizes = {"num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "include_top": False}
@@ -87,7 +87,7 @@ def test_the_constructor_loads_files_of_any_patch_size(small, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_another_patch_size_is_refused_unless_asked_for(golden_files, small):
+def test_other_patch_size_requires_resize_patches(golden_files, small):
     model, source = small(patch_size=4), golden_files / "vit_token.ckpt.npz"
     with pytest.raises(ValueError, match="must have the model's architecture.*patch_size=8.*patch_size=4"):
         checkpoints.load(model, source)
@@ -98,7 +98,7 @@ def test_another_patch_size_is_refused_unless_asked_for(golden_files, small):
 
 
 @pytest.mark.one_backend
-def test_channels_and_patches_change_together(golden_files):
+def test_channels_and_patch_size_can_change_together(golden_files):
     options = {"patch_size": 4, "input_shape": (32, 32, 1), "channels": "sum"}
     gray = keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", **options)
     color = keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", patch_size=4)
@@ -108,6 +108,6 @@ def test_channels_and_patches_change_together(golden_files):
 
 
 @pytest.mark.one_backend
-def test_patches_larger_than_the_image_are_refused(golden_files):
+def test_rejects_patches_larger_than_the_image(golden_files):
     with pytest.raises(ValueError, match="patch_size.*64"):
         keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", patch_size=64)

@@ -1,4 +1,4 @@
-"""Names on the Hugging Face hub resolve to files, and failures are one-line errors."""
+"""Tests of Hugging Face hub repositories: name resolution and one-line errors."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A fake huggingface_hub whose repositories are folders; raises `hub.error` if it is set."""
+    """Replaces huggingface_hub with a fake that reads local folders and raises `hub.error` if set."""
     module = types.ModuleType("huggingface_hub")
     module.errors = types.ModuleType("huggingface_hub.errors")
     for error in (HfHubHTTPError, RepositoryNotFoundError, GatedRepoError, EntryNotFoundError, LocalEntryNotFoundError):
@@ -69,7 +69,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(hub):
-    """Makes a repository of a golden file."""
+    """Creates a repository from a golden file."""
 
     def make(name, case, folder=hub.folder, **configs):
         path = folder / name
@@ -84,7 +84,7 @@ def repository(hub):
     return make
 
 
-def test_a_repository_of_hugging_face_is_loaded(hub, repository):
+def test_loads_hugging_face_repository(hub, repository):
     processor = {
         "do_center_crop": True,
         "crop_size": {"height": 224, "width": 224},
@@ -104,7 +104,7 @@ def test_a_repository_of_hugging_face_is_loaded(hub, repository):
     assert checkpoints.find_preprocessing("someone/dinov2") == preprocessing
 
 
-def test_a_timm_repository_gives_its_preprocessing(hub, repository):
+def test_timm_repository_sets_preprocessing(hub, repository):
     cfg = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "crop_pct": 0.9, "crop_mode": "squash"}
     config = {"architecture": "vit_giant_patch14_dinov2", "pretrained_cfg": cfg}
     repository("timm/vit_giant_patch14_dinov2.lvd142m", "timm_dinov2_swiglu", config=config)
@@ -115,7 +115,7 @@ def test_a_timm_repository_gives_its_preprocessing(hub, repository):
     assert preprocessing.interpolation == "bilinear"
 
 
-def test_weights_in_several_files_are_one_model(hub, repository):
+def test_loads_sharded_weights(hub, repository):
     path = repository("someone/large", "dinov3")
     arrays = load_file(path / "model.safetensors")
     (path / "model.safetensors").unlink()
@@ -132,7 +132,7 @@ def test_weights_in_several_files_are_one_model(hub, repository):
         keras_vit.from_pretrained("someone/large")
 
 
-def test_a_collection_names_a_repository(hub, repository, monkeypatch):
+def test_collection_name_resolves_to_a_repository(hub, repository, monkeypatch):
     repository("facebook/tiny", "dinov2", folder=hub.folder)
     size = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "num_heads": 3, "layer_scale": 1e-5}
     size |= {"exact_gelu": True, "input_shape": (42, 42, 3)}
@@ -154,7 +154,7 @@ def test_a_collection_names_a_repository(hub, repository, monkeypatch):
     assert model.output_shape == (None, 5)
 
 
-def test_the_mirror_goes_first(hub, repository, tmp_path, monkeypatch):
+def test_mirror_takes_precedence_over_the_hub(hub, repository, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
     repository("facebook/tiny", "dinov2", folder=tmp_path / "mirror" / "huggingface.co")
     assert keras_vit.from_pretrained("facebook/tiny").input_shape == (None, 42, 42, 3)
@@ -176,14 +176,14 @@ def test_the_mirror_goes_first(hub, repository, tmp_path, monkeypatch):
         (TimeoutError(), ConnectionError, r"downloaded \(TimeoutError\)"),
     ],
 )
-def test_failures_are_one_line_errors(error, kind, message, hub):
+def test_hub_failures_are_one_line_errors(error, kind, message, hub):
     hub.error = error
     with pytest.raises(kind, match=message) as raised:
         keras_vit.from_pretrained("a/b")
     assert str(raised.value).endswith("Received: a/b") and "\n" not in str(raised.value)
 
 
-def test_the_cache_is_used_without_a_network(hub, repository):
+def test_cache_works_without_a_network(hub, repository):
     repository("a/b", "dinov2")
     hub.error = RuntimeError("Name or service not known")
     assert keras_vit.from_pretrained("a/b").input_shape == (None, 42, 42, 3)
@@ -191,13 +191,13 @@ def test_the_cache_is_used_without_a_network(hub, repository):
         keras_vit.from_pretrained("a/c")
 
 
-def test_without_the_package_its_installation_is_named(monkeypatch):
+def test_missing_hub_package_error_names_the_installation(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r'pip install "keras_vit\[hub\]"'):
         keras_vit.from_pretrained("facebook/dinov2-base")
 
 
-def test_no_configuration_is_needed_without_a_network(hub, repository):
+def test_preprocessor_config_is_optional_offline(hub, repository):
     repository("a/b", "dinov2")
     download = hub.hf_hub_download
 

@@ -1,4 +1,4 @@
-"""Weights for RGB load into models of other channels, by a named rule."""
+"""Tests of loading RGB weights into models with other numbers of channels."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def random(*shape):
 
 
 def adapt_input_conv(channels, kernel):
-    """timm's function of this name, for kernels `(out, in, height, width)` of RGB."""
+    """Reimplements timm's function of this name for RGB kernels `(out, in, height, width)`."""
     if channels == 1:
         return kernel.sum(1, keepdims=True)
     repeats = -(-channels // 3)
@@ -32,7 +32,7 @@ def adapt_input_conv(channels, kernel):
 
 
 @pytest.mark.parametrize("channels, rule", [(1, "sum"), (2, "tile"), (4, "tile"), (6, "tile"), (13, "tile")])
-def test_rules_match_timm(channels, rule):
+def test_channel_rules_match_timm(channels, rule):
     kernel = random(5, 7, 3, 11)
     expected = adapt_input_conv(channels, kernel.transpose(3, 2, 0, 1)).transpose(2, 3, 1, 0)
     result = adapt_input_channels(kernel, channels, rule)
@@ -44,7 +44,7 @@ def test_rules_match_timm(channels, rule):
 @pytest.mark.parametrize(
     "file, arguments", [("vit_token.ckpt.npz", {}), ("timm_token.safetensors", {"exact_gelu": True})]
 )
-def test_sum_keeps_the_logits_of_gray_images(channels, file, arguments, golden_files, small):
+def test_sum_preserves_logits_of_gray_images(channels, file, arguments, golden_files, small):
     rgb = small(weights=golden_files / file, **arguments)
     model = small(input_shape=(32, 32, channels), **arguments)
     checkpoints.load(model, golden_files / file, channels="sum")
@@ -57,7 +57,7 @@ def test_sum_keeps_the_logits_of_gray_images(channels, file, arguments, golden_f
     ("vit_token.ckpt.npz", {"input_shape": (32, 32)}, 1e-5),
     ("hybrid_2stage.ckpt.npz", {"input_shape": (64, 64), **HYBRID}, 2e-3),
 ])  # fmt: skip
-def test_tile_keeps_the_logits_of_images_that_repeat_rgb(file, arguments, atol, golden_files, small):
+def test_tile_preserves_logits_of_repeated_rgb(file, arguments, atol, golden_files, small):
     arguments = dict(arguments)
     sides = arguments.pop("input_shape")
     rgb = small(input_shape=(*sides, 3), weights=golden_files / file, **arguments)
@@ -69,7 +69,7 @@ def test_tile_keeps_the_logits_of_images_that_repeat_rgb(file, arguments, atol, 
     np.testing.assert_allclose(logits(model, np.tile(images, (1, 1, 1, 2))), expected, atol=atol)
 
 
-def test_one_channel_becomes_rgb_again(golden_files, small, values, arrays, tmp_path):
+def test_one_channel_weights_load_into_rgb(golden_files, small, values, arrays, tmp_path):
     gray = small(input_shape=(32, 32, 1))
     checkpoints.load(gray, golden_files / "vit_token.ckpt.npz", channels="sum")
     checkpoints.save(gray, tmp_path / "gray.npz")
@@ -79,13 +79,13 @@ def test_one_channel_becomes_rgb_again(golden_files, small, values, arrays, tmp_
         np.testing.assert_array_equal(values(again)[name], value)
     assert checkpoints.infer_architecture(tmp_path / "gray.npz")[1]["input_shape"] == (32, 32, 1)
     images = random(2, 32, 32, 1)
-    for rule in ("sum", "tile"):  # for one channel they are the same
+    for rule in ("sum", "tile"):  # both rules agree for one channel
         rgb = small()
         checkpoints.load(rgb, tmp_path / "gray.npz", channels=rule)
         np.testing.assert_allclose(logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5)
 
 
-def test_only_the_first_kernel_is_adapted_and_reported(golden_files, small, values):
+def test_only_the_first_kernel_is_adapted(golden_files, small, values):
     source = golden_files / "vit_token.ckpt.npz"
     rgb, model = small(weights=source), small(input_shape=(32, 32, 4))
     report = checkpoints.load(model, source, channels="tile")
@@ -101,7 +101,7 @@ def test_only_the_first_kernel_is_adapted_and_reported(golden_files, small, valu
             np.testing.assert_array_equal(value, expected[name])
 
 
-def test_a_rule_changes_nothing_for_equal_channels(golden_files, small, values):
+def test_equal_channels_are_not_adapted(golden_files, small, values):
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", channels="sum")
     assert not report.adapted and len(report.loaded) == 40
@@ -110,7 +110,7 @@ def test_a_rule_changes_nothing_for_equal_channels(golden_files, small, values):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_standardized_root_keeps_its_gray_response(version, tmp_path):
+def test_standardized_root_preserves_gray_response(version, tmp_path):
     def build(channels):
         return keras_vit.BiTResNet(depth=26, version=version, input_shape=(32, 32, channels), classes=3)
 
@@ -135,7 +135,7 @@ def test_a_standardized_root_keeps_its_gray_response(version, tmp_path):
     ("vit_token.ckpt.npz", 1, {}), ("vit_token.ckpt.npz", 12, {}),
     ("hybrid_2stage.ckpt.npz", 4, {"input_shape": (64, 64), **HYBRID}),
 ])  # fmt: skip
-def test_other_channels_need_a_rule(file, channels, arguments, golden_files, small, values):
+def test_other_channels_require_a_rule(file, channels, arguments, golden_files, small, values):
     sides = arguments.get("input_shape", (32, 32))
     model = small(**{**arguments, "input_shape": (*sides, channels)})
     before = values(model)
@@ -149,7 +149,7 @@ def test_other_channels_need_a_rule(file, channels, arguments, golden_files, sma
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, tmp_path):
+def test_rejects_inapplicable_channel_rules(golden_files, small, arrays, tmp_path):
     with pytest.raises(ValueError, match='`channels` must be "sum", "tile" or None. Received: channels=\'mean\''):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", channels="mean")
     several_axes = arrays(golden_files / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}
@@ -158,7 +158,7 @@ def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, t
         checkpoints.load(small(), tmp_path / "several.npz", channels="sum")
 
 
-def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeypatch):
+def test_published_weights_adapt_to_channels(tmp_path, monkeypatch):
     row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))

@@ -19,7 +19,7 @@ def arrays(golden):
 
 
 def _expect_refusal(path, message, model=None):
-    """Checks that a load raises the message and leaves the model unchanged."""
+    """Checks that loading raises the message and leaves the model unchanged."""
     model = model or _small()
     before = model.get_weights()
     with pytest.raises(ValueError, match=message):
@@ -29,7 +29,7 @@ def _expect_refusal(path, message, model=None):
 
 
 @pytest.mark.parametrize("shape", [(48, 48), (16, 16), (32, 64), (24, 40)])
-def test_only_positions_change_with_the_grid(shape, golden, arrays):
+def test_only_positions_depend_on_the_grid(shape, golden, arrays):
     model = _small(input_shape=(*shape, 3), weights=golden.path("vit_token.ckpt"))
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     old = arrays["Transformer/posembed_input/pos_embedding"]
@@ -40,13 +40,13 @@ def test_only_positions_change_with_the_grid(shape, golden, arrays):
 
 
 @pytest.mark.one_backend
-def test_a_grid_of_as_many_patches_in_another_shape_is_resampled(golden, arrays):
+def test_resamples_equal_size_grid_of_other_shape(golden, arrays):
     model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))  # 2x8 from 4x4
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     assert np.abs(positions - arrays["Transformer/posembed_input/pos_embedding"]).max() > 0.1
 
 
-def test_a_checkpoint_loads_into_mixed_precision(golden):
+def test_loads_into_mixed_precision(golden):
     images = golden("vit_token.io")["inputs"]
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = _small(weights=golden.path("vit_token.ckpt"))
@@ -55,7 +55,7 @@ def test_a_checkpoint_loads_into_mixed_precision(golden):
 
 
 @pytest.mark.one_backend
-def test_another_number_of_classes_is_refused_and_named(golden):
+def test_class_mismatch_error_names_the_number_of_classes(golden):
     with pytest.raises(
         ValueError, match=r"trained for 10 classes; build the model with classes=10, or .*Received: shape"
     ):
@@ -66,17 +66,17 @@ def test_another_number_of_classes_is_refused_and_named(golden):
 @pytest.mark.parametrize(
     "arguments", [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}], ids=str
 )
-def test_another_architecture_is_refused_and_both_are_named(arguments, golden):
+def test_architecture_mismatch_error_names_both_models(arguments, golden):
     message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
     _expect_refusal(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
 
 @pytest.mark.one_backend
-def test_a_class_token_that_the_model_does_not_have_is_refused(golden):
+def test_rejects_class_token_missing_in_the_model(golden):
     _expect_refusal(golden.path("vit_token.ckpt"), "cls", _small(classifier="gap"))
 
 
-def test_a_model_inside_another_loads(golden):
+def test_loads_nested_model(golden):
     inner = _small()
     images = keras.Input((32, 32, 3))
     outer = keras.Model(images, inner(images))
@@ -88,7 +88,7 @@ def test_a_model_inside_another_loads(golden):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("name", ["model.pth", "model.pt", "pytorch_model.bin"])
-def test_a_pytorch_file_is_refused_in_one_line(name, tmp_path):
+def test_rejects_pytorch_file(name, tmp_path):
     (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(ValueError, match="PyTorch files are not supported.* safetensors.*Received: "):
         keras_vit.checkpoints.load(keras_vit.ViT_Ti16(), tmp_path / name)

@@ -1,4 +1,4 @@
-"""Every variable has the name of the JAX reference; both of its numberings are read."""
+"""Tests of variable names, which match the JAX reference with either of its MLP numberings."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from keras_vit.checkpoints.names import canonical_name, canonical_variables, to_
 pytestmark = pytest.mark.one_backend
 
 
-def test_both_numberings_are_read(golden_files, arrays, tmp_path):
+def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
     joint = arrays(golden_files / "vit_token.ckpt.npz")
     assert "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel" in joint
     with open_checkpoint(golden_files / "vit_token.ckpt.npz") as checkpoint:
@@ -23,7 +23,7 @@ def test_both_numberings_are_read(golden_files, arrays, tmp_path):
         assert set(checkpoint.arrays) == names
 
 
-def test_a_model_has_the_names_of_the_references_files(golden_files):
+def test_model_names_match_the_reference_files(golden_files):
     tiny = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
@@ -35,7 +35,7 @@ def test_a_model_has_the_names_of_the_references_files(golden_files):
         assert {name: np.prod(variable.shape) for name, variable in variables.items()} == sizes
 
 
-def test_canonical_names_stay_as_they_are():
+def test_canonical_name_is_idempotent():
     model = keras_vit.VisionTransformer(
         patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classifier="map", input_shape=(16, 16, 3)
     )

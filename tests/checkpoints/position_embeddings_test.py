@@ -1,4 +1,4 @@
-"""Positions are resampled between any two grids, with and without a class token's row."""
+"""Tests of resampling position embeddings between grids, with and without a row for the class token."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def random_positions():
     return np.random.RandomState(1).standard_normal((1, 197, 4)).astype("float32")
 
 
-def test_the_resampled_positions_of_the_reference_are_met(random_positions):
+def test_resampling_matches_reference_values(random_positions):
     result = position_embeddings.resample(random_positions, (14, 14), (24, 24))
     np.testing.assert_allclose(result[0, 25], [-0.050135, -0.292526, 1.048531, -0.499447], atol=1e-6)
     np.testing.assert_allclose(result[0, 576], [1.217941, -1.940681, -0.806178, 0.049062], atol=1e-6)
@@ -25,7 +25,7 @@ def test_the_resampled_positions_of_the_reference_are_met(random_positions):
 
 
 @pytest.mark.parametrize("old, new", [(28, 48), (24, 42), (16, 30), (32, 16), (14, 24), (7, 12), (3, 1), (1, 5)])
-def test_values_are_scipys_but_for_its_border_of_zeros(old, new):
+def test_resampling_matches_scipy_except_at_its_zero_border(old, new):
     grid = np.random.RandomState(0).standard_normal((old, old, 3)).astype("float32")
     expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
     result = position_embeddings.resample(grid.reshape(1, -1, 3), (old, old), (new, new)).reshape(new, new, 3)
@@ -37,7 +37,7 @@ def test_values_are_scipys_but_for_its_border_of_zeros(old, new):
             np.testing.assert_allclose(result[i, j], grid[i, j], atol=1e-5)
 
 
-def test_one_axis_does_not_see_the_other():
+def test_resampling_is_separable():
     rows, columns = np.mgrid[:3, :5].astype("float32")
     grid = np.stack([rows, columns], axis=-1).reshape(1, 15, 2)
     result = position_embeddings.resample(grid, (3, 5), (5, 9)).reshape(5, 9, 2)
@@ -54,20 +54,20 @@ def test_one_axis_does_not_see_the_other():
         (25, True, (4, 6), None, ((4, 6), True)),
         (24, False, (4, 6), None, ((4, 6), False)),
         (24, True, (4, 6), None, ((4, 6), False)),
-        (17, True, (2, 8), None, ((4, 4), True)),  # a square, unless a grid is given
+        (17, True, (2, 8), None, ((4, 4), True)),  # square unless a grid is given
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (16, False, (4, 4), (2, 8), ((2, 8), False)),
         (24, False, (5, 5), None, None),
         (17, True, (4, 4), (3, 5), None),
     ],
 )
-def test_the_grid_of_a_file(rows, token, target, known, expected):
+def test_source_grid_is_inferred(rows, token, target, known, expected):
     assert position_embeddings.source_grid(rows, token, target, known) == expected
 
 
 @pytest.mark.parametrize("class_token", [0, 1])
 @pytest.mark.parametrize(("old", "new"), GRIDS)
-def test_square_grids_are_resampled_as_the_reference_does(old, new, class_token, golden):
+def test_square_grid_resampling_matches_the_reference(old, new, class_token, golden):
     arrays = golden("posemb_resize")
     key = f"{old}_{new}_tok{class_token}"
     result = position_embeddings.resample(arrays[f"in_{key}"], (old, old), (new, new))
@@ -77,20 +77,20 @@ def test_square_grids_are_resampled_as_the_reference_does(old, new, class_token,
 
 @pytest.mark.parametrize("grid", [(3, 4), (5, 9), (8, 7)])
 @pytest.mark.parametrize("rule", [rule for rule in position_embeddings.RULES if rule != "zoom"])
-def test_other_rules_are_pytorchs(rule, grid, golden):
+def test_other_rules_match_pytorch(rule, grid, golden):
     arrays = golden("families/resampling")
     result = position_embeddings.resample(arrays["positions"], (5, 7), grid, rule)
     np.testing.assert_allclose(result[0, 1:].reshape(*grid, -1), arrays[f"{rule}_{grid[0]}x{grid[1]}"], atol=5e-6)
     np.testing.assert_array_equal(result[:, 0], arrays["positions"][:, 0])
 
 
-def test_every_golden_grid_is_tested(golden):
+def test_all_golden_grids_are_tested(golden):
     keys = {key for key in golden("posemb_resize") if key.startswith("in_")}
     assert keys == {f"in_{old}_{new}_tok{token}" for old, new in GRIDS for token in (0, 1)}
 
 
-def test_each_axis_is_resampled_on_its_own():
-    # A linear ramp stays the same ramp on any grid.
+def test_resampling_preserves_linear_ramps():
+    # Resampling a linear ramp returns the same ramp on the new grid.
     def plane(rows, columns):
         y, x = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
         return np.stack([y, x, 2 * y - 3 * x + 1], axis=-1).reshape(1, rows * columns, 3)
@@ -98,24 +98,24 @@ def test_each_axis_is_resampled_on_its_own():
     for old, new in [((3, 5), (7, 2)), ((2, 8), (4, 4)), ((6, 6), (6, 1)), ((1, 4), (3, 4))]:
         result = position_embeddings.resample(plane(*old), old, new)
         expected = plane(*new)
-        if 1 in old or 1 in new:  # one row has no slope: it is the first
+        if 1 in old or 1 in new:  # a single row or column has no slope, so skip that axis
             axis = 0 if 1 in (old[0], new[0]) else 1
             expected = expected[..., 1 - axis]
             result = result[..., 1 - axis]
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
-def test_the_border_keeps_its_value_unlike_in_scipy():
+def test_resampling_preserves_the_border():
     ones = np.ones((1, 28 * 28, 2), "float32")
     np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1, atol=1e-6)
 
 
-def test_the_same_grid_changes_nothing():
+def test_resampling_to_the_same_grid_is_identity():
     positions = np.random.default_rng(0).normal(size=(1, 13, 4)).astype("float32")
     np.testing.assert_array_equal(position_embeddings.resample(positions, (3, 4), (3, 4)), positions)
 
 
-def test_a_load_resamples_to_a_grid_that_is_not_square(golden_files, small, values, arrays):
+def test_load_resamples_to_a_rectangular_grid(golden_files, small, values, arrays):
     model = small(input_shape=(48, 80, 3))
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz")
     original = arrays(golden_files / "vit_token.ckpt.npz")[POSITIONS]
@@ -123,7 +123,7 @@ def test_a_load_resamples_to_a_grid_that_is_not_square(golden_files, small, valu
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
 
-def test_a_saved_file_holds_a_grid_that_is_not_square(small, values, tmp_path):
+def test_saved_file_stores_a_rectangular_grid(small, values, tmp_path):
     wide = small(input_shape=(16, 64, 3))  # 2x8, as many tokens as 4x4
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
     checkpoints.save(wide, tmp_path / "wide.npz")
@@ -137,7 +137,7 @@ def test_a_saved_file_holds_a_grid_that_is_not_square(small, values, tmp_path):
     np.testing.assert_array_equal(values(square)[POSITIONS], expected)
 
 
-def test_the_grid_can_be_given(golden_files, small, values, arrays):
+def test_source_grid_can_be_specified(golden_files, small, values, arrays):
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))
@@ -147,7 +147,7 @@ def test_the_grid_can_be_given(golden_files, small, values, arrays):
         checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
 
 
-def test_a_class_tokens_position_is_added_to_the_token(golden_files, small, values, arrays):
+def test_class_token_position_is_added_to_the_token(golden_files, small, values, arrays):
     source = golden_files / "vit_token.ckpt.npz"
     with_row = small(weights=source)
     without = small(weights=source, class_token_position=False)
@@ -159,9 +159,9 @@ def test_a_class_tokens_position_is_added_to_the_token(golden_files, small, valu
         )
 
 
-def test_a_class_token_without_a_position_gets_a_row_of_zeros(golden_files, small, values, tmp_path, arrays):
+def test_class_token_without_position_gets_zero_row(golden_files, small, values, tmp_path, arrays):
     file = arrays(golden_files / "vit_token.ckpt.npz")
-    file[POSITIONS] = file[POSITIONS][:, 1:]  # as big_vision has it
+    file[POSITIONS] = file[POSITIONS][:, 1:]  # as in big_vision
     np.savez(tmp_path / "tok.npz", **file)
     model = small(weights=tmp_path / "tok.npz")
     assert not values(model)[POSITIONS][:, 0].any()

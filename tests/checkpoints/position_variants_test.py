@@ -1,4 +1,4 @@
-"""2D, per-layer and relative positions are saved and loaded; relative ones are not resampled."""
+"""Tests of saving, loading and resampling 2D, per-layer and relative position embeddings."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def build(input_shape=(8, 12, 3), seed=0, **arguments):
 
 
 @pytest.mark.parametrize("arguments", VARIANTS, ids=str)
-def test_a_file_restores_every_number_and_its_kind_is_known(arguments, tmp_path):
+def test_save_and_load_preserve_position_variants(arguments, tmp_path):
     model, other = build(**arguments), build(seed=1, **arguments)
     checkpoints.save(model, tmp_path / "model.npz")
     report = checkpoints.load(other, tmp_path / "model.npz")
@@ -39,7 +39,7 @@ def test_a_file_restores_every_number_and_its_kind_is_known(arguments, tmp_path)
 
 
 @pytest.mark.parametrize("arguments", VARIANTS[1:4], ids=str)
-def test_a_file_shows_which_model_it_needs(arguments, tmp_path):
+def test_architecture_is_inferred_from_position_variant(arguments, tmp_path):
     model = build(**arguments)
     checkpoints.save(model, tmp_path / "model.npz")
     name, inferred = checkpoints.infer_architecture(str(tmp_path / "model.npz"))
@@ -49,8 +49,8 @@ def test_a_file_shows_which_model_it_needs(arguments, tmp_path):
     np.testing.assert_array_equal(again(images), model(images))
 
 
-def test_positions_of_another_grid_are_resampled(tmp_path):
-    """From 2x3 patches to 3x4."""
+def test_position_variants_are_resampled(tmp_path):
+    """Resamples from 2x3 to 3x4 patches."""
     larger = (12, 16, 3)
     for arguments in (VARIANTS[1], *VARIANTS[3:5]):
         model, other = build(**arguments), build(larger, **arguments)
@@ -67,13 +67,13 @@ def test_positions_of_another_grid_are_resampled(tmp_path):
                 np.testing.assert_array_equal(new[name], old[name])
 
 
-def test_an_axis_keeps_its_ends_and_lines_stay_straight():
+def test_resample_axis_keeps_ends_and_lines():
     line = np.array([[[0.0, 3.0], [1.0, 1.0], [2.0, -1.0]]])
     np.testing.assert_allclose(resample_axis(line, 5)[0, :, 0], [0, 0.5, 1, 1.5, 2])
     np.testing.assert_allclose(resample_axis(line, 2)[0, :, 1], [3, -1])
 
 
-def test_positions_that_cannot_be_resampled_are_refused(tmp_path):
+def test_rejects_incompatible_positions(tmp_path):
     path = tmp_path / "model.npz"
     checkpoints.save(build(position_embedding="relative"), path)
     with pytest.raises(ValueError, match="build the model with .*`position_embedding='relative'`"):

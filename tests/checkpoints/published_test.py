@@ -1,4 +1,4 @@
-"""The table of published weights: names, addresses, and rules for files that are not in it."""
+"""Tests of the table of published weights, and of the rules for files not in the table."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.one_backend  # does not use Keras
 PUBLISHED = published.rows()
 
 
-def test_every_row_is_complete():
+def test_published_rows_are_complete():
     assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
     for row in PUBLISHED:
         assert row.model in families.sizes()
@@ -29,7 +29,7 @@ def test_every_row_is_complete():
             assert not families.is_bit(row.model) and row.resolution in (224, 384)
 
 
-def test_the_collections_have_all_published_files():
+def test_collections_have_all_published_files():
     count = {name: sum(row.collection == name for row in PUBLISHED) for name in {r.collection for r in PUBLISHED}}
     assert count == {
         "imagenet21k": 9,
@@ -83,11 +83,11 @@ def test_the_collections_have_all_published_files():
         ("bit:BiT-S-R101x3-ILSVRC2012", "BiT-R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
     ],
 )
-def test_a_name_means_a_file(source, model, url):
+def test_published_name_resolves_to_a_file(source, model, url):
     assert published.find(source, model).url == "https://storage.googleapis.com/" + url
 
 
-def test_the_resolution_chooses_between_two_files():
+def test_resolution_selects_between_two_files():
     collection = "imagenet21k+imagenet2012"
     assert published.find(collection, "ViT-B/16", 224).name == "ViT-B_16-224"
     assert published.find(collection, "ViT-B/16", 384).name == "ViT-B_16"
@@ -95,7 +95,7 @@ def test_the_resolution_chooses_between_two_files():
     assert published.find(collection + ":ViT-B_16-224", "ViT-B/16", 384).name == "ViT-B_16-224"
 
 
-def test_an_augreg_name_describes_the_file():
+def test_augreg_name_describes_the_file():
     name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
     assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti/16", 100, 384, 0)
@@ -119,35 +119,35 @@ def test_an_augreg_name_describes_the_file():
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_known_ones(source, model, message):
+def test_unknown_weights_error_lists_known_names(source, model, message):
     with pytest.raises(ValueError, match=message):
         published.find(source, model)
 
 
-def test_an_unknown_name_lists_those_of_the_model():
+def test_unknown_weights_error_lists_names_for_the_model():
     model = keras_vit.ViT_Ti16(classes=3)
     with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; you can"):
         checkpoints.load(model, "imagenet22k")
 
 
-def test_a_folder_does_not_hide_published_weights(tmp_path, monkeypatch):
+def test_folder_does_not_shadow_published_weights(tmp_path, monkeypatch):
     (tmp_path / "sam").mkdir()
     monkeypatch.chdir(tmp_path)
     numbers = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
     assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
 
 
-def test_every_size_is_named_from_its_numbers():
+def test_find_size_identifies_every_size():
     for name, size in families.sizes().items():
         assert name in find_sizes(size)
-        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))  # those are ViTs of the paper
-        if "resnet_blocks" in size:  # a config's tuples may be lists
+        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))  # same sizes as the paper's ViTs
+        if "resnet_blocks" in size:  # configs may contain lists instead of tuples
             assert families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
     assert families.find_size({"depth": None, "width_factor": 1}) is None
     assert families.find_size({"patch_size": 8, "num_layers": 2, "hidden_size": 64}) is None
 
 
-def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
+def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
     row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32, 24)
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))

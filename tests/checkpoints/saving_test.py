@@ -1,4 +1,4 @@
-"""A saved file has the layout of `vit_jax`, and loads bit for bit."""
+"""Tests of saved files: they have the layout of `vit_jax` and load bit for bit."""
 
 import json
 import zipfile
@@ -32,7 +32,7 @@ def randomize(model):
         ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
     ],
 )
-def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, small, tmp_path, arrays):
+def test_resaving_reproduces_the_golden_file(case, arguments, golden_files, small, tmp_path, arrays):
     model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
     checkpoints.save(model, tmp_path / "saved.npz")
     assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
@@ -55,7 +55,7 @@ def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, sm
     ],
     ids=str,
 )
-def test_load_after_save_is_bit_equal(arguments, small, values, tmp_path):
+def test_save_and_load_is_bit_exact(arguments, small, values, tmp_path):
     model = randomize(small(**arguments))
     checkpoints.save(model, tmp_path / "saved.npz")
     again = small(weights=tmp_path / "saved.npz", **arguments)
@@ -65,7 +65,7 @@ def test_load_after_save_is_bit_equal(arguments, small, values, tmp_path):
         assert before[name].tobytes() == after[name].tobytes(), name
 
 
-def test_a_model_of_bfloat16_variables_is_saved_as_float32(small, values, tmp_path):
+def test_bfloat16_variables_are_saved_as_float32(small, values, tmp_path):
     keras.config.set_dtype_policy("bfloat16")
     try:
         model = randomize(small())
@@ -78,23 +78,23 @@ def test_a_model_of_bfloat16_variables_is_saved_as_float32(small, values, tmp_pa
         np.testing.assert_array_equal(np.asarray(value, "float32"), np.asarray(values(again)[name], "float32"))
 
 
-def test_the_grid_is_in_the_file(small, tmp_path, arrays):
+def test_saved_file_stores_the_grid(small, tmp_path, arrays):
     checkpoints.save(small(), tmp_path / "square.npz")
     checkpoints.save(randomize(small(input_shape=(32, 48, 3))), tmp_path / "wide.npz")
     comments = [zipfile.ZipFile(tmp_path / f"{name}.npz").comment for name in ("square", "wide")]
     facts = [json.loads(comment.removeprefix(b"keras_vit ")) for comment in comments]
     assert [fact["grid"] for fact in facts] == [[4, 4], [4, 6]]
     assert facts[0]["constructor"] == "VisionTransformer" and facts[0]["arguments"]["epsilon"] == 1e-6
-    # A strict reader, such as the reference's, finds the same arrays in both.
+    # The grid adds no array, because the reference's loader is strict.
     assert set(arrays(tmp_path / "wide.npz")) == set(arrays(tmp_path / "square.npz"))
-    narrow = small(input_shape=(24, 64, 3))  # the same number of patches, so only the stored grid tells the two apart
+    narrow = small(input_shape=(24, 64, 3))  # the same number of patches, so only the stored grid differs
     checkpoints.load(narrow, tmp_path / "wide.npz")
     positions = np.asarray(narrow.get_layer("position_embedding").pos_embedding)
     stored = arrays(tmp_path / "wide.npz")["Transformer/posembed_input/pos_embedding"]
-    assert positions.shape == stored.shape and not np.allclose(positions, stored)  # resampled, from 4x6 to 3x8
+    assert positions.shape == stored.shape and not np.allclose(positions, stored)  # resampled from 4x6 to 3x8
 
 
-def test_a_failed_write_leaves_no_file(small, tmp_path):
+def test_failed_write_leaves_no_file(small, tmp_path):
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(ValueError, match="cannot be written"):
         checkpoints.save(small(), tmp_path / "folder.npz")
@@ -107,13 +107,13 @@ def test_a_failed_write_leaves_no_file(small, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder.npz"]
 
 
-def test_a_model_of_other_layers_is_refused(tmp_path):
+def test_save_rejects_foreign_models(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
     with pytest.raises(ValueError, match="Only keras_vit models"):
         checkpoints.save(model, tmp_path / "x.npz")
 
 
-def test_a_saved_file_keeps_the_preprocessing(small, tmp_path):
+def test_saved_file_stores_the_preprocessing(small, tmp_path):
     unusual = keras_vit.Preprocessing(mean=(20, 30, 40), std=(50, 60, 70))
     checkpoints.save(randomize(small(preprocessing=unusual, input_shape=(32, 48, 3))), tmp_path / "model.npz")
     model = small(input_shape=(32, 48, 3))
@@ -124,10 +124,10 @@ def test_a_saved_file_keeps_the_preprocessing(small, tmp_path):
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
-    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the file has none for one channel
+    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the default, as the file's values are for RGB
 
 
-def test_a_saved_file_keeps_the_activation_of_the_logits(small, tmp_path):
+def test_saved_file_stores_the_logits_activation(small, tmp_path):
     model = small()
     set_logits_activation(model, "sigmoid")
     checkpoints.save(randomize(model), tmp_path / "model.npz")

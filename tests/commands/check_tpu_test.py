@@ -1,4 +1,4 @@
-"""The command `keras-vit check-tpu`."""
+"""Tests of `keras-vit check-tpu`."""
 
 import importlib.util
 import json
@@ -50,7 +50,7 @@ def test_bad_input_ends_in_one_line(arguments, message, scripts):
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x2"])
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
+def test_small_run_compiles_and_fits(backend, topology, tmp_path):
     ended = _run(f"--topology={topology}", *SMALL, f"--output={tmp_path}/check.json", "--price=2", backend=backend)
     assert ended.returncode == 0, ended.stderr
     assert "compiles and fits" in ended.stdout
@@ -64,7 +64,7 @@ def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_run_that_does_not_fit_ends_with_another_exit_code():
+def test_oversized_run_exits_with_code_1():
     steps = ["--config.total_epochs=0", "--config.total_steps=20", "--config.schedule.warmup_steps=0"]
     ended = _run("--topology=v2:2x2", "--config.batch_size=8388608", "--config.model.num_layers=1", *steps)
     assert ended.returncode == 1, ended.stderr

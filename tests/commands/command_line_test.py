@@ -1,4 +1,4 @@
-"""Commands end with one line and an exit code for user errors, and with a traceback for bugs."""
+"""Tests of exits: user errors print one line and set an exit code, bugs print a traceback."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def _run(*command):
             "error: the disk is full: [Errno 28] No space left on device: 'export/1",
         ),
         (
-            "raise RuntimeError('export/1; No space left on device')",  # as TensorFlow's errors are
+            "raise RuntimeError('export/1; No space left on device')",  # like TensorFlow's errors
             2,
             "error: the disk is full: export/1; No space left on device",
         ),
@@ -55,12 +55,12 @@ def test_exits_print_one_line_or_a_traceback(statement, code, line):
         assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
 
 
-def test_a_closed_pipe_ends_without_a_traceback():
+def test_closed_pipe_exits_without_a_traceback():
     ended = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
     assert ended.returncode == 141 and "Traceback" not in ended.stderr
 
 
-def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
+def test_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     keras_vit_cli.main([])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
@@ -71,7 +71,7 @@ def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("error: the commands are train, ")
 
 
-def test_config_may_be_two_words(monkeypatch):
+def test_config_flag_accepts_a_separate_value(monkeypatch):
     from keras_vit.commands import command_line
 
     given = []
@@ -81,7 +81,7 @@ def test_config_may_be_two_words(monkeypatch):
 
 
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
-def test_every_command_describes_its_flags(name, scripts):
+def test_each_command_describes_its_flags(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1

@@ -1,4 +1,4 @@
-"""Every config file builds a model and runs two steps."""
+"""Tests of the config files: each builds a model and runs two steps."""
 
 import dataclasses
 import importlib.util
@@ -10,7 +10,7 @@ from ml_collections import config_flags
 
 from keras_vit import data, families, recipes, training
 
-CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # which are those of the package
+CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # the same files as keras_vit/configs
 # Arguments of each config file, after the colon of `--config`.
 REQUESTS = {
     "digits": ("",),
@@ -29,7 +29,7 @@ REQUESTS = {
     ),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
-# Replaces large models and missing data by small ones.
+# Replace large models and missing data with small ones.
 TINY_MODEL = {
     "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
 }  # fmt: skip
@@ -42,56 +42,56 @@ TINY_DATA = {
     "test_split": "test",
 }
 
-pages = pytest.mark.parametrize(
-    ("page", "request_"), [(page, request) for page, requests in REQUESTS.items() for request in requests]
+config_files = pytest.mark.parametrize(
+    ("file", "request_"), [(file, request) for file, requests in REQUESTS.items() for request in requests]
 )
 
 
-def _module(page):
-    spec = importlib.util.spec_from_file_location(page, CONFIGS / f"{page}.py")
+def _module(file):
+    spec = importlib.util.spec_from_file_location(file, CONFIGS / f"{file}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def _config(page, request):
-    get_config = _module(page).get_config
+def _config(file, request):
+    get_config = _module(file).get_config
     return get_config(request) if request else get_config()
 
 
-def test_every_config_file_is_tested():
-    assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
+def test_all_config_files_are_tested():
+    assert {file.stem for file in CONFIGS.glob("*.py")} == set(REQUESTS)
 
 
-@pytest.mark.parametrize("page", REQUESTS)
-def test_a_config_file_opens_with_its_command(page):
-    assert f"keras-vit train --config={page}" in _module(page).__doc__
+@pytest.mark.parametrize("file", REQUESTS)
+def test_config_docstring_contains_its_command(file):
+    assert f"keras-vit train --config={file}" in _module(file).__doc__
 
 
-@pages
-def test_a_config_file_has_exactly_the_fields_of_a_config(page, request_):
-    config, fields = _config(page, request_), recipes.defaults()
+@config_files
+def test_config_file_has_all_config_fields(file, request_):
+    config, fields = _config(file, request_), recipes.defaults()
     assert set(config) == set(fields)
     for group in ("optimizer", "schedule"):
         assert set(config[group]) == set(fields[group])
     assert (config["total_steps"] > 0) != (config["total_epochs"] > 0)
 
 
-@pages
-def test_the_input_of_a_config_file_is_possible(page, request_):
-    group = _config(page, request_)["data"]
+@config_files
+def test_config_file_data_options_are_valid(file, request_):
+    group = _config(file, request_)["data"]
     data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
-    # The images decide the shape of the model.
-    assert _config(page, request_)["model"]["input_shape"] == ()
+    # The image size determines the model's input shape.
+    assert _config(file, request_)["model"]["input_shape"] == ()
 
 
 @pytest.mark.parametrize(
-    ("page", "request_"), [*((page, requests[0]) for page, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")]
+    ("file", "request_"), [*((file, requests[0]) for file, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")]
 )
-def test_a_config_file_runs_two_steps(page, request_, tmp_path):
-    config = _config(page, request_)
+def test_config_file_runs_two_steps(file, request_, tmp_path):
+    config = _config(file, request_)
     config.total_epochs, config.total_steps, config.schedule.warmup_steps = 0.0, 2, 1
-    if page != "digits":
+    if file != "digits":
         config.batch_size, config.weights = 8, ""
         config.architecture = families.find_family(config.architecture).constructor.__name__
         if config.architecture == "BiTResNet":
@@ -109,10 +109,10 @@ def test_a_config_file_runs_two_steps(page, request_, tmp_path):
     assert metrics["train/seconds"] > 0
 
 
-@pages
-def test_every_config_field_can_be_overridden(page, request_):
+@config_files
+def test_every_config_field_can_be_overridden(file, request_):
     values = flags.FlagValues()
-    name = f"{CONFIGS / page}.py" + (f":{request_}" if request_ else "")
+    name = f"{CONFIGS / file}.py" + (f":{request_}" if request_ else "")
     config_flags.DEFINE_config_file("config", name, flag_values=values)
     values(["test"])
     fields = [(name, value) for name, value in _leaves(values.config.to_dict())]
@@ -135,14 +135,14 @@ def _leaves(config, prefix=""):
             yield prefix + name, value
 
 
-def test_a_dataset_that_forbids_a_crop_is_fine_tuned_without_it():
+def test_finetune_respects_the_crop_of_the_dataset():
     config = _module("finetune").get_config("ViT-B/16,vtab/clevr_count")
     assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize" and config.data.train_crop == "auto"
     assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 
 def test_fine_tuning_starts_from_published_weights():
-    page = _module("finetune")
-    assert page.get_config("ViT-B/16,pets").weights == "imagenet21k"
-    assert page.get_config("ViT-S/16,pets").weights == "augreg"
-    assert page.get_config("ViT-S/16,pets").model.representation_size == 0
+    file = _module("finetune")
+    assert file.get_config("ViT-B/16,pets").weights == "imagenet21k"
+    assert file.get_config("ViT-S/16,pets").weights == "augreg"
+    assert file.get_config("ViT-S/16,pets").model.representation_size == 0

@@ -1,4 +1,4 @@
-"""The converter as users run it: one process, any dialect in, any format out, checked against logits."""
+"""Tests of `keras-vit convert`, from any supported checkpoint to any format, verified by logits."""
 
 import json
 import types
@@ -19,7 +19,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture
 def convert(scripts):
-    """Runs the command; returns its exit code and its standard output, or standard error if it failed."""
+    """Runs the command; returns its exit code and its output, or its last error line if it failed."""
 
     def run(source, target, *arguments):
         done = scripts.run("-m", "keras_vit", "convert", source, target, *arguments, cwd=ROOT)
@@ -39,7 +39,7 @@ def convert(scripts):
         ("hybrid_2stage.ckpt.npz", "hybrid_2stage", ["--tolerance=2e-4"], "model.npz"),
     ],
 )
-def test_a_file_of_any_dialect_is_converted_and_verified(source, case, flags, target, convert, tmp_path):
+def test_converts_and_verifies_any_dialect(source, case, flags, target, convert, tmp_path):
     code, printed = convert(GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags)
     assert code == 0, printed
     assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
@@ -150,7 +150,7 @@ def test_bad_input_prints_one_line_and_exits_with_a_code(arguments, message, con
     assert list(tmp_path.iterdir()) == []
 
 
-def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_path):
+def test_differing_logits_fail_and_write_nothing(convert, tmp_path):
     with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
     code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")

@@ -1,4 +1,4 @@
-"""The commands `verify-data` and `show-batch`, run as a user runs them."""
+"""Tests of the commands `verify-data` and `show-batch`."""
 
 import json
 import shutil
@@ -39,37 +39,36 @@ def test_verify_data_exits_with_1_for_a_broken_folder(photos, run, tmp_path):
     (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
     (photos / "b" / "2.jpg").write_text("no image")
     (photos / "c").mkdir()
-    code, said, _ = run("verify-data", f"--data={photos}", f"--output={tmp_path}/report.json")
+    code, printed, _ = run("verify-data", f"--data={photos}", f"--output={tmp_path}/report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     bad = str(photos / "b" / "2.jpg")
     assert (
         code == 1 and report["bad"] == [bad] and list(report["reasons"]) == [bad] and report["empty_classes"] == ["c"]
     )
     assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
-    assert f"bad: {bad}: " in said and "no examples: c" in said and "duplicates: " in said
+    assert f"bad: {bad}: " in printed and "no examples: c" in printed and "duplicates: " in printed
 
 
-def test_all_splits_of_a_folder_are_read(photos, run, tmp_path):
+def test_verify_data_reads_all_splits_of_a_folder(photos, run, tmp_path):
     (tmp_path / "both").mkdir()
     shutil.copytree(photos, tmp_path / "both" / "train")
     shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
-    code, said, _ = run("verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json")
+    code, printed, _ = run("verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 1 and report["examples"] == 6 and report["bad"] == []
-    assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in said
+    assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in printed
     assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
 
 
-def test_data_is_named_as_in_training(photos, run):
-    page = "small_data:ViT-Ti/16,folder"
-    config = [f"--config={page}", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
-    code, said, errors = run("verify-data", *config)
-    assert code == 0 and "4 examples: 0 bad" in said, errors
-    code, said, errors = run("verify-data", *config, "--config.data.max_megapixels=0.0001")
-    assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
+def test_verify_data_accepts_a_training_config(photos, run):
+    config = ["--config=small_data:ViT-Ti/16,folder", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
+    code, printed, errors = run("verify-data", *config)
+    assert code == 0 and "4 examples: 0 bad" in printed, errors
+    code, printed, errors = run("verify-data", *config, "--config.data.max_megapixels=0.0001")
+    assert code == 1 and "4 examples: 4 bad" in printed and "bad: train: " in printed, errors
 
 
-def test_test_list_labels_match_training_list(photos, tmp_path):
+def test_list_labels_must_match_the_training_list(photos, tmp_path):
     (tmp_path / "train.csv").write_text("a/0.jpg,a\na/1.jpg,a\nb/0.jpg,b\n")
     (tmp_path / "test.csv").write_text("b/1.jpg,bb\n")
     lists = {"train_split": f"{tmp_path}/train.csv", "test_split": f"{tmp_path}/test.csv"}
@@ -77,18 +76,18 @@ def test_test_list_labels_match_training_list(photos, tmp_path):
         data.load_splits({"name": "list", "path": str(photos), **lists})
 
 
-def test_a_missing_source_is_a_one_line_error(run, tmp_path):
+def test_missing_source_is_a_one_line_error(run, tmp_path):
     code, _, errors = run("verify-data", f"--data={tmp_path}/nowhere")
     assert code == 2 and len(errors) == 1 and "--data must be a folder" in errors[0]
 
 
-def test_a_picture_of_both_batches_is_written(photos, run, tmp_path):
+def test_show_batch_writes_a_figure(photos, run, tmp_path):
     pytest.importorskip("matplotlib")
     fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
-    code, said, errors = run(
+    code, printed, errors = run(
         "show-batch", *(f"--config.data.{f}" for f in fields), "--batch_size=2", f"--output={tmp_path}/out.png"
     )
-    assert code == 0 and "out.png" in said, errors
+    assert code == 0 and "out.png" in printed, errors
     picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
     assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
     code, _, errors = run("show-batch", "--config.data.imagesize=16", f"--output={tmp_path}/not.png")

@@ -1,4 +1,4 @@
-"""The predictions, attention maps and pictures of `keras-vit demo`, without a browser."""
+"""Tests of the predictions, attention maps and pictures of `keras-vit demo` without a browser."""
 
 import keras
 import numpy as np
@@ -39,25 +39,25 @@ def _png(*shape, dtype=np.uint8, seed=0):
 )
 def test_predictions_and_attention_match_the_model(changes, facts):
     model = _vit(**changes)
-    page = demo.DemoModel(model, {}, "mine")
-    assert facts in page.facts
+    demo_model = demo.DemoModel(model, {}, "mine")
+    assert facts in demo_model.facts
     inputs = np.random.default_rng(0).uniform(-1, 1, (1, *model.input_shape[1:])).astype("float32")
-    np.testing.assert_allclose(_values(page, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6)
-    rollout, attention = page.attention(inputs[0], patch=(1, 1), layer=1, head=2)
+    np.testing.assert_allclose(_values(demo_model, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6)
+    rollout, attention = demo_model.attention(inputs[0], patch=(1, 1), layer=1, head=2)
     scores = inspection.attention_scores(model, inputs)
-    prefix = scores.shape[-1] - page.grid[0] * page.grid[1]
-    row = prefix + page.grid[1] + 1
+    prefix = scores.shape[-1] - demo_model.grid[0] * demo_model.grid[1]
+    row = prefix + demo_model.grid[1] + 1
     np.testing.assert_allclose(attention.ravel(), scores[0, 0, 1, row, prefix:], atol=1e-6)
     np.testing.assert_allclose(rollout.ravel(), inspection.attention_rollout(scores)[0, row, prefix:], atol=1e-6)
 
 
-def _values(page, image):
-    probabilities = page.probabilities(image)
-    assert list(probabilities) == list(page.class_names)
+def _values(demo_model, image):
+    probabilities = demo_model.probabilities(image)
+    assert list(probabilities) == list(demo_model.class_names)
     return list(probabilities.values())
 
 
-def test_shown_images_are_those_that_the_model_gets():
+def test_shown_images_match_the_model_inputs():
     preprocessing = Preprocessing(mean=(10, 20, 30), std=(40, 50, 60), resize="shorter_side")
     reader = image_files.ImageFileReader(Decoder((16, 24, 3), preprocessing))
     content = _png(16, 24, 3)
@@ -70,21 +70,21 @@ def test_shown_images_are_those_that_the_model_gets():
             reader.read("a.png", content)
 
 
-def test_probabilities_are_those_that_the_model_was_trained_for():
+def test_probabilities_use_the_trained_activation():
     model, image = _vit(), np.ones((16, 24, 3), "float32")
     logits = model(image[None])[0]
     sigmoid = demo.DemoModel(model, {"activation": "sigmoid"}, "")
     np.testing.assert_allclose(_values(sigmoid, image), keras.activations.sigmoid(logits), atol=1e-6)
     ends_in_softmax = _vit(classifier_activation="softmax")
     probabilities = _values(demo.DemoModel(ends_in_softmax, {}, ""), image)
-    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # and not twice
+    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # one softmax
 
 
-def test_a_model_without_attention_is_refused():
+def test_demo_of_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
-    page = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
-    assert not page.layers and "no self-attention to show" in page.facts
-    np.testing.assert_allclose(sum(_values(page, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
+    demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
+    assert not demo_model.layers and "no self-attention to show" in demo_model.facts
+    np.testing.assert_allclose(sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
     with pytest.raises(ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
     with pytest.raises(ValueError, match="logits or probabilities"):
@@ -107,7 +107,7 @@ def _load(path, class_names=""):
     return demo.DemoModel(*shared_flags.load_model(str(path)), "title", class_names)
 
 
-def test_a_keras_file_and_an_export_are_read_whole(exported):
+def test_demo_loads_keras_files_and_exports(exported):
     model, folder = exported
     ours = _load(folder / "v" / "1")
     assert list(ours.class_names) == NAMES and ours.layers == 1
@@ -119,15 +119,15 @@ def test_a_keras_file_and_an_export_are_read_whole(exported):
         _load(folder / "model.keras", "nowhere")
 
 
-def test_pictures_show_which_patch_is_meant():
+def test_attention_picture_marks_the_patch():
     pixels = np.full((16, 24, 3), 255, np.uint8)
     attention = np.array([[0.1, 0.2, 0.0], [0.0, 0.4, 0.0]])
     picture = demo.attention_picture(pixels, attention, patch=(1, 2), opacity=1.0)
     factor = round(448 / 24)
     assert picture.shape == (16 * factor, 24 * factor, 3)
     center = lambda row, column: picture[(8 * row + 4) * factor, (8 * column + 4) * factor]  # noqa: E731
-    np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)  # viridis' last color, of the largest
-    np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # and its first one, of 0
+    np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)  # the last viridis color, for the maximum
+    np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # the first viridis color, for 0
     assert np.all(picture[8 * factor, 16 * factor :] == 255) and np.all(picture[8 * factor :, 16 * factor] == 255)
     np.testing.assert_array_equal(demo.attention_picture(pixels, attention, opacity=0.0), 255)
     size = picture.shape[:2]

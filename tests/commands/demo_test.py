@@ -1,4 +1,4 @@
-"""The page of `keras-vit demo` in a browser, and errors of the command."""
+"""Tests of the `keras-vit demo` page in a browser, and of the command's errors."""
 
 import json
 import os
@@ -21,7 +21,7 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1400",
 )  # fmt: skip
-# Runs the command, and reports any attempt to reach another machine.
+# Runs the command and reports any attempt to reach another machine.
 WATCHED = """
 import runpy, sys
 
@@ -56,7 +56,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
-    """The address of the page of a small model; checks at the end that the server stops cleanly."""
+    """Serves a small model and returns the page's URL; checks at the end that the server stops cleanly."""
     pytest.importorskip("gradio")
     port, errors = _free_port(), tmp_path_factory.mktemp("server") / "errors.txt"
     command = _command(f"--model={model}", f"--port={port}")
@@ -71,7 +71,7 @@ def server(model, tmp_path_factory):
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
     assert process.returncode == 0 and rest == "stopped\n"
-    # TensorFlow warns about every image that it cannot decode.
+    # Other lines are allowed: TensorFlow warns about every image that it cannot decode.
     assert not [line for line in errors.read_text().splitlines() if line.startswith(("outside", "Traceback"))]
 
 
@@ -79,7 +79,7 @@ def server(model, tmp_path_factory):
 def browser(server, tmp_path_factory):
     webdriver = pytest.importorskip("selenium.webdriver")
     if not CHROMIUM or not DRIVER:
-        pytest.skip("there is no chromium with its chromedriver (apt-get install chromium chromium-driver)")
+        pytest.skip("chromium or chromedriver is not installed (apt-get install chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
@@ -103,17 +103,17 @@ def photos(tmp_path_factory):
 
 
 def _wait(browser, css, condition=lambda element: True):
-    """Waits for the element of a selector to fulfill a condition, and returns it."""
+    """Waits until an element of the selector fulfills the condition, and returns the element."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for element in browser.find_elements("css selector", css):
             try:
                 if condition(element):
                     return element
-            except Exception as error:  # it was replaced meanwhile
+            except Exception as error:  # the element was replaced in the meantime
                 if type(error).__name__ != "StaleElementReferenceException":
                     raise
-    raise AssertionError(f"{css} did not come: {browser.find_element('css selector', 'body').text}")
+    raise AssertionError(f"{css} did not appear: {browser.find_element('css selector', 'body').text}")
 
 
 def _upload(browser, photos, name):
@@ -128,7 +128,7 @@ def _sources(browser):
 
 
 def _click(browser, css, x, y):
-    """Clicks at a place of an element, as shares of its width and height."""
+    """Clicks an element at `(x, y)`, fractions of its width and height."""
     from selenium.webdriver import ActionChains
 
     element = _wait(browser, css)
@@ -137,32 +137,32 @@ def _click(browser, css, x, y):
     ActionChains(browser).move_to_element_with_offset(element, *offset).click().perform()
 
 
-def test_the_demo_shows_classes_and_patch_attention(browser, server, photos):
+def test_demo_shows_classes_and_patch_attention(browser, server, photos):
     browser.get(server)
     _upload(browser, photos, "one.png")
     image = _wait(browser, "#rollout img")
     assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (24 * 19, 16 * 19)
     assert "rollout" in _wait(browser, "#rollout").text
-    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # as it was uploaded
+    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # the uploaded size
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
     _wait(browser, "#query", lambda element: "Attention of the patch in row 2, column 3" in element.text)
     _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
     of_patch = _sources(browser)
     field = _wait(browser, "#layer input[type=number]")
-    field.send_keys("\ue009a\ue000" + "1\n")  # Control and A, and what replaces it
+    field.send_keys("\ue009a\ue000" + "1\n")  # Control-A, then the new value
     _wait(browser, "#attention img", lambda image: image.get_attribute("src") != of_patch[1])
     _wait(browser, "#output").click()
     _wait(browser, "#query", lambda element: "Attention of the output" in element.text)
 
 
-def test_a_file_that_cannot_be_read_is_named(browser, server, photos):
+def test_unreadable_file_error_names_the_file(browser, server, photos):
     browser.get(server)
     _wait(browser, "#upload input[type=file]").send_keys(str(photos / "broken.png"))
     _wait(browser, "body", lambda element: "broken.png cannot be read: it is damaged." in element.text)
 
 
-def test_two_tabs_know_nothing_of_each_other(browser, server, photos):
+def test_browser_tabs_are_independent(browser, server, photos):
     browser.get(server)
     first = browser.current_window_handle
     _upload(browser, photos, "one.png")
@@ -177,7 +177,7 @@ def test_two_tabs_know_nothing_of_each_other(browser, server, photos):
     assert "Attention of the output" in _wait(browser, "#query").text
 
 
-def test_the_browser_asks_no_other_machine(browser, server):
+def test_page_contacts_no_other_host(browser, server):
     browser.get(server)
     _wait(browser, "#upload input[type=file]")
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
@@ -186,7 +186,7 @@ def test_the_browser_asks_no_other_machine(browser, server):
     assert not [url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))]
 
 
-def test_only_this_machine_and_only_the_page_can_be_read(server):
+def test_server_serves_only_the_page_to_localhost(server):
     import http.client
 
     def status(path, host=None):
@@ -218,7 +218,7 @@ def _error(*arguments):
     return done.stderr.splitlines()[-1]
 
 
-def test_models_that_cannot_be_shown_are_one_line_errors(model):
+def test_unusable_port_or_model_is_a_one_line_error(model):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The commands `evaluate` and `inspect`: their outputs and errors."""
+"""Tests of the commands `evaluate` and `inspect`: outputs and errors."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def model(tmp_path_factory):
     return path
 
 
-def test_one_image_is_inspected(model, run, tmp_path):
+def test_inspect_writes_a_report_of_one_image(model, run, tmp_path):
     pytest.importorskip("matplotlib")
     tf = pytest.importorskip("tensorflow")
     (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
@@ -38,7 +38,7 @@ def test_one_image_is_inspected(model, run, tmp_path):
     assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
 
 
-def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
+def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
     evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
     done = run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The command `keras-vit export`."""
+"""Tests of `keras-vit export`."""
 
 import importlib.util
 import re
@@ -24,7 +24,7 @@ def run(scripts):
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """The workdir of a finished run, small: a folder with an export in it."""
+    """Returns the workdir of a small finished run, with an export in it."""
     folder = tmp_path_factory.mktemp("run")
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=3
@@ -40,7 +40,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
-def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_path):
+def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path):
     done = run(f"--model={workdir}", f"--output={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
@@ -51,14 +51,14 @@ def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_pa
     assert signature.structured_outputs["scores"].shape.as_list() == [None, 2]
 
 
-def test_a_keras_file_becomes_another_format_with_its_report(workdir, run, tmp_path):
+def test_export_converts_keras_file_and_prints_a_report(workdir, run, tmp_path):
     done = run(f"--model={workdir}/model.keras", "--format=litert", f"--output={tmp_path}/model.tflite")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/model.tflite: ") and "same class for 100 %" in done.stdout
     assert (tmp_path / "model.tflite").exists()
 
 
-def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
+def test_text_embeddings_export_a_zero_shot_classifier(run, tmp_path):
     golden = ROOT / "tests/golden/families"
     shutil.copy(golden / "siglip.safetensors", tmp_path / "model.safetensors")
     shutil.copy(golden / "siglip.config.json", tmp_path / "config.json")
@@ -76,7 +76,7 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """A folder with six images in a subfolder, and a file that is not an image."""
+    """Returns a folder with six images in a subfolder, a broken image and a text file."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "cats").mkdir()
     random = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def photos(tmp_path_factory):
     return folder
 
 
-def test_the_report_of_an_export_is_about_the_images_given(workdir, photos, run, tmp_path):
+def test_export_report_uses_the_given_images(workdir, photos, run, tmp_path):
     flags = [f"--model={workdir}", f"--calibrate={photos}"]
     for output, file_format in (("served", "saved_model"), ("a.tflite", "litert_int8"), ("a.onnx", "onnx_int8")):
         if file_format == "onnx_int8" and not importlib.util.find_spec("tf2onnx"):
@@ -141,7 +141,7 @@ def test_bad_input_ends_in_one_line(arguments, message, workdir, photos, run, tm
     assert re.search(message, done.stderr.strip().splitlines()[-1]), done.stderr
 
 
-def test_a_model_of_masked_patches_is_no_classifier(tmp_path):
+def test_masked_patch_model_is_not_a_classifier(tmp_path):
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
     model = keras_vit.VisionTransformer(
         **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", masking_rate=0.5, name="masked"

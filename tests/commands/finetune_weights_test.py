@@ -1,4 +1,4 @@
-"""Weights of other libraries are fine-tuned from the command line alone."""
+"""Tests of fine-tuning weights of other libraries from the command line."""
 
 from pathlib import Path
 
@@ -31,18 +31,18 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("file", COMMANDS)
-def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
-    # A tuple given twice is concatenated, not replaced.
+def test_fine_tunes_weights_of_other_libraries(file, tmp_path):
+    # Each flag may be passed only once, because repeated tuples are concatenated.
     fields = dict(field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}"))
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     values = flags.FlagValues()
-    page = f"{ROOT}/experiments/configs/finetune.py:ViT-B/16,cifar10"
-    config_flags.DEFINE_config_file("config", page, flag_values=values, sys_argv=["run_tpu.py", *overrides])
+    config_file = f"{ROOT}/experiments/configs/finetune.py:ViT-B/16,cifar10"
+    config_flags.DEFINE_config_file("config", config_file, flag_values=values, sys_argv=["run_tpu.py", *overrides])
     values(["run_tpu.py", *overrides])
     config, lines = values.config, []
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
     model = result.model
-    # Every weight but the new head comes from the file.
+    # The file provides every weight except the new head.
     report = next(line for line in lines if "arrays loaded" in line)
     assert f"{len(model.weights) - 2} arrays loaded" in report, report
     assert any(line.startswith("step 2/2") for line in lines)

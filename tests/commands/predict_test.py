@@ -1,4 +1,4 @@
-"""The outputs of `keras-vit predict`; a run, its export and its .keras file agree."""
+"""Tests of `keras-vit predict`: outputs, and equal results for a run, its export and its .keras file."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from ..training import small_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The workdir of a run without an export, a copy of its model as `model.keras`, and an export of it."""
+    """Returns a folder with a run without an export, its model as `model.keras`, and an export of the model."""
     folder = tmp_path_factory.mktemp("predict")
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(folder / "run", config.to_dict()), lambda line: None)
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """A folder of photos with files of every kind."""
+    """Returns a folder of photos that also contains other kinds of files."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "class" / "deeper").mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4)).astype(np.uint8)
@@ -52,7 +52,7 @@ def _predict(source, paths, batch_size=3):
     return {path.name: row for path, row in rows}
 
 
-def test_a_run_its_export_and_its_file_agree(run, photos, capsys):
+def test_run_export_and_keras_file_agree(run, photos, capsys):
     paths = image_files.find_images([photos])
     found = [str(path.relative_to(photos)) for path in paths]
     assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
@@ -67,17 +67,17 @@ def test_a_run_its_export_and_its_file_agree(run, photos, capsys):
         np.testing.assert_allclose(served, of_run[path.name], atol=1e-6)
 
 
-def test_images_match_evaluation(run, photos):
+def test_predict_preprocessing_matches_evaluation(run, photos):
     model, details = shared_flags.load_model(str(run / "export"))
     inputs = evaluation.load_inputs(model, "folder", str(photos), splits=("",))
-    assert inputs.test.num_examples == 2  # `deeper` is no class
+    assert inputs.test.num_examples == 2  # `deeper` is not a class
     images = next(iter(inputs.eval_batches()))[0].numpy()
     reader = image_files.Classifier(model, details).reader
     np.testing.assert_allclose(reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7)
 
 
 @pytest.mark.parametrize("how", ["json", "csv", ""])
-def test_written_files_can_be_read(how, run, photos, scripts, tmp_path):
+def test_output_files_are_readable(how, run, photos, scripts, tmp_path):
     output = tmp_path / "predictions"
     flags = [f"--{how}"] if how else []
     done = scripts.run(
@@ -123,10 +123,10 @@ def test_bad_input_prints_one_line(arguments, message, run, photos, scripts):
     assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
 
 
-def test_the_picture_of_a_run_shows_its_worst_mistakes():
+def test_pick_selects_the_worst_mistakes():
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.9, 0.1]])
     labels = np.array([0, 1, 1, 1, 1])
     rows = train.pick(probabilities, labels, 4)
-    assert len({*rows}) == 4 and {4, 2} <= {*rows}  # 4 and 2 are wrong
+    assert len({*rows}) == 4 and {4, 2} <= {*rows}  # images 4 and 2 are misclassified
     assert sorted(train.pick(probabilities, labels, 9)) == [0, 1, 2, 3, 4]
     assert sorted(train.pick(probabilities[:2], labels[:2], 4)) == [0, 1]

@@ -1,4 +1,4 @@
-"""The training script as a user runs it: its command, workdir and messages."""
+"""Tests of the training script: command line, workdir and messages."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = Path(__file__).parent.parent.parent
-# A run that takes seconds.
+# Flags of a run that takes seconds.
 TINY = [
     "--config.total_epochs=0",
     "--config.total_steps=60",
@@ -35,7 +35,7 @@ def run(scripts):
 
 
 def _error(done):
-    """The one line of a refused command."""
+    """Returns the error line of a failed command, its only output on standard error."""
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
@@ -44,7 +44,7 @@ def _error(done):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run: its folder and what it printed."""
+    """Returns the workdir and the output of a finished run."""
     workdir = tmp_path_factory.mktemp("run") / "digits"
     command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -52,7 +52,7 @@ def finished(tmp_path_factory):
     return workdir, done.stdout
 
 
-def test_it_trains_evaluates_exports_and_asks(finished):
+def test_run_trains_evaluates_exports_and_predicts(finished):
     workdir, output = finished
     for text in (
         "training began after ",
@@ -72,7 +72,7 @@ def test_it_trains_evaluates_exports_and_asks(finished):
     assert (workdir / "export" / "1" / "saved_model.pb").exists()
 
 
-def test_the_answers_of_the_export_are_as_good_as_the_model(finished):
+def test_export_accuracy_matches_the_results(finished):
     import tensorflow as tf
 
     from keras_vit import data
@@ -86,7 +86,7 @@ def test_the_answers_of_the_export_are_as_good_as_the_model(finished):
     assert accuracy == pytest.approx(json.loads((workdir / "results.json").read_text())["test/accuracy"], abs=1e-6)
 
 
-def test_the_picture_needs_matplotlib(finished):
+def test_figures_require_matplotlib(finished):
     workdir, output = finished
     try:
         import matplotlib  # noqa: F401
@@ -98,7 +98,7 @@ def test_the_picture_needs_matplotlib(finished):
             assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_finished_run_is_reported_as_done(finished, run):
+def test_finished_run_is_reported_as_done(finished, run):
     workdir, _ = finished
     before = {file: file.stat().st_mtime_ns for file in workdir.rglob("*") if file.name != "config.json"}
     done = run(f"--workdir={workdir}", *TINY)
@@ -107,7 +107,7 @@ def test_a_finished_run_is_reported_as_done(finished, run):
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
+def test_run_without_results_keeps_its_export(finished, run, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(finished[0], workdir)
     (workdir / "results.json").unlink()
@@ -122,15 +122,15 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
-def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
-    """The run died after its export and resumes for more steps, even if a picture cannot be drawn."""
+def test_extended_run_exports_its_new_model(finished, run, tmp_path):
+    """A run that died after its export resumes for more steps, even if a figure cannot be drawn."""
     from keras_vit import export
     from keras_vit.models.any_model import weights_digest
 
     workdir = tmp_path / "extended"
     shutil.copytree(finished[0], workdir)
     (workdir / "results.json").unlink()
-    shutil.rmtree(workdir / "export" / "1" / "variables")  # of a version that must not be touched again
+    shutil.rmtree(workdir / "export" / "1" / "variables")  # the weights of this version are not needed again
     (workdir / "predictions.png").unlink(missing_ok=True)
     (workdir / "predictions.png").mkdir()
     done = run(f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
@@ -143,7 +143,7 @@ def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
     assert card["weights_sha256"] == weights_digest(export.load(workdir / "export" / "2")) != before["weights_sha256"]
 
 
-def test_a_diverged_run_writes_results_but_no_export(run, tmp_path):
+def test_diverged_run_writes_results_but_no_export(run, tmp_path):
     diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
     done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_diverged_run_writes_results_but_no_export(run, tmp_path):
 
 
 @pytest.mark.parametrize("channels", [2, 6])
-def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
+def test_runs_with_any_number_of_channels(channels, run, tmp_path):
     random = np.random.default_rng(0)
     for split, count in (("train", 128), ("test", 70)):
         with tf.io.TFRecordWriter(f"{tmp_path}/{split}.tfrecord") as file:
@@ -188,9 +188,9 @@ def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_p
     assert "step" not in done.stdout and not (tmp_path / "run" / "metrics.csv").exists()
 
 
-def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
+def test_stopped_run_saves_and_resumes(scripts, tmp_path):
     workdir = tmp_path / "stopped"
-    # So many steps that the signal comes before the last one.
+    # Enough steps that the signal arrives before the last one.
     steps = "--config.total_steps=500"
     command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY, steps]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -207,7 +207,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
     done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "resuming from step " in done.stdout
-    # No step is missing or there twice; tests/training checks that the numbers are exact.
+    # No step is missing or repeated; tests/training checks that the numbers are exact.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
     assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()
@@ -258,7 +258,7 @@ def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_an_unusable_workdir_is_refused(finished, run, tmp_path):
+def test_rejects_unusable_workdir(finished, run, tmp_path):
     assert "seed was 0 and is 1. Choose another workdir" in _error(
         run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
     )
@@ -266,13 +266,13 @@ def test_an_unusable_workdir_is_refused(finished, run, tmp_path):
     assert "must be a writable folder" in _error(run(f"--workdir={tmp_path}/file/run"))
 
 
-def test_the_help_names_both_flags(run):
+def test_help_lists_both_flags(run):
     done = run("--help")
     assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a model" in done.stdout
 
 
 @pytest.mark.slow
-def test_two_workers_finish_without_a_crash_report(tmp_path):
+def test_two_workers_finish_cleanly(tmp_path):
     ports = []
     for _ in range(2):
         with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""`--model` accepts files, exports and workdirs on a remote file system."""
+"""Tests of `--model`, which accepts files, exports and workdirs, also on a remote file system."""
 
 import shutil
 import sys
@@ -14,12 +14,12 @@ from keras_vit.models.any_model import logits_activation_of
 
 from ..training import small_run
 
-ROOT = "ram://shared_flags"  # TensorFlow's file system in memory stands for gs://
+ROOT = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for gs://
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model that is also at ROOT: as `model.keras`, and as exports 9 and 10 of a run."""
+    """Returns a model that is also stored in ROOT as `model.keras` and as exports 9 and 10 of a run."""
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
     model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
     folder = tmp_path_factory.mktemp("model")
@@ -39,7 +39,7 @@ def model(tmp_path_factory):
     ("source", "metrics"),
     [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9}), ("run/export", {})],
 )
-def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
+def test_remote_model_loads_unchanged(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
     for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
@@ -59,7 +59,7 @@ def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
         ("empty_card", "The card of an export must have model, class_names"),
     ],
 )
-def test_other_files_are_refused_in_one_line(source, message, model):
+def test_rejects_other_files(source, message, model):
     files.make_dirs(f"{ROOT}/unfinished")
     files.write_json(f"{ROOT}/unfinished/config.json", {})
     files.write_json(f"{ROOT}/empty/notes.json", {})
@@ -114,8 +114,8 @@ def test_a_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
-def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
-    """The last checkpoint if training ended, otherwise the best if it was evaluated, otherwise the newest."""
+def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
+    """Loads the last checkpoint of a finished run, else the best evaluated checkpoint, else the newest."""
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
     if stopped:  # before the last evaluation
@@ -137,8 +137,8 @@ def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, 
             np.testing.assert_array_equal(weight, expected)
 
 
-def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
-    """The checkpoint of a run that was continued with --change and stopped is preferred to its old export."""
+def test_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
+    """If a run was continued with --change and then stopped, its checkpoint is preferred to its old export."""
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     names = result.inputs.test.class_names
@@ -155,7 +155,7 @@ def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
         assert ("its export may be older: using the newest checkpoint" in printed) != done
 
 
-def test_remote_file_error_takes_one_line(monkeypatch):
+def test_remote_file_error_is_one_line(monkeypatch):
     def fail(path):
         raise OSError("HTTP 503\nmore")
 

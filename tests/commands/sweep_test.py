@@ -1,4 +1,4 @@
-"""The learning-rate sweep: its runs, its choice, and the command."""
+"""Tests of the learning-rate sweep: its runs, the selected rate, and the command."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def _rows(accuracies, losses=(1.0, 1.0, 1.0)):
-    """The rows of a sweep over three rates and two seeds, and the runs that it made."""
+    """Returns the rows and the runs of a sweep over three rates and two seeds."""
     runs = []
 
     def train(name, changes):
@@ -33,7 +33,7 @@ def _rows(accuracies, losses=(1.0, 1.0, 1.0)):
     return sweep.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), runs
 
 
-def test_a_sweep_chooses_the_rate_on_held_out_data():
+def test_sweep_selects_the_rate_on_held_out_data():
     rows, runs = _rows([0.5, 0.7, 0.6])
     for _, changes in runs[:3]:
         assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
@@ -46,17 +46,17 @@ def test_a_sweep_chooses_the_rate_on_held_out_data():
     assert len({row["name"] for row in rows}) == 5
 
 
-def test_of_equal_accuracies_the_lower_loss_is_the_better():
+def test_equal_accuracies_are_ranked_by_loss():
     rows, _ = _rows([0.5, 0.7, 0.7], losses=(0.1, 0.4, 0.3))
     assert rows[-1]["rate"] == 0.3
 
 
-def test_the_lowest_loss_is_the_best():
+def test_best_rate_minimizes_the_loss():
     rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
     assert sweep.best_rate(rows, "loss") == 0.2
 
 
-def test_a_rate_that_diverges_cannot_win(tmp_path, capsys):
+def test_diverged_rate_is_never_selected(tmp_path, capsys):
     def train(name, changes):
         if changes["schedule.base"] == 10:
             return None
@@ -73,14 +73,14 @@ def test_a_rate_that_diverges_cannot_win(tmp_path, capsys):
         sweep.make_rows(train, rates=(10,), **options)
 
 
-def test_rates_equal_to_six_digits_have_folders_of_their_own():
+def test_nearly_equal_rates_have_separate_folders():
     names = []
     train = lambda name, changes: names.append(name) or {"test/accuracy": 0.5, "test/loss": 1}  # noqa: E731
     sweep.make_rows(train, rates=(0.1234567, 0.1234568, 0.1), seeds=(0,), tune_seed=0, held_out={})
     assert names[:3] == ["rate=0.1234567", "rate=0.1234568", "rate=0.1"]
 
 
-def test_the_table_ends_with_mean_and_deviation(tmp_path):
+def test_summary_ends_with_mean_and_deviation(tmp_path):
     rows, _ = _rows([0.5, 0.7, 0.6])
     assert sweep.summary(rows)[-1] == "final accuracy 81.25 %, standard deviation 0.088 over 2 seeds"
     assert "deviation" not in sweep.summary(rows[:-1])[-1]
@@ -104,7 +104,7 @@ def run_sweep(scripts):
     return lambda *arguments: scripts.run("-m", "keras_vit", "sweep", *arguments, cwd=ROOT)
 
 
-def test_the_command_makes_missing_runs_and_one_table(run_sweep, tmp_path):
+def test_sweep_trains_missing_runs_and_writes_the_table(run_sweep, tmp_path):
     config = digits.get_config()
     config.update_from_flattened_dict(TINY)
     for rate, accuracy in ((0.001, 0.25), (0.01, 0.5)):
@@ -125,8 +125,8 @@ def test_the_command_makes_missing_runs_and_one_table(run_sweep, tmp_path):
 
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
-def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
-    """SIGINT to the sweep alone, or to all of its processes, as a terminal sends it."""
+def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
+    """Sends SIGINT only to the sweep, or to all of its processes like a terminal."""
     changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
     overrides = [f"--config.{name}={value}" for name, value in changes.items()]
     command = [
@@ -145,15 +145,15 @@ def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
                 if line.startswith("step "):
                     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
                     break
-            rest = process.stdout.read()  # to the end of the last process that can write
+            rest = process.stdout.read()  # until the last process closes the pipe
         errors.seek(0)
         assert "Traceback" not in errors.read()
     assert process.returncode == training.EXIT_CODE
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
     assert lines[place].startswith("stopped by SIG") and "saved; run the same command to resume" in lines[place]
-    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # nothing started after it
-    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one did not start
+    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # no other run started
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next run did not start
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
         pass
@@ -177,7 +177,7 @@ signal.sigwait([signal.SIGTERM])
         ("sys.exit(2)", "SIGINT", 2, ""),  # the run printed the reason
     ],
 )
-def test_a_signal_ends_the_sweep_however_its_run_ends(action, number, code, line, fake_train, capsys):
+def test_signal_ends_the_sweep_for_any_exit_of_its_run(action, number, code, line, fake_train, capsys):
     fake_train(FAKE_RUN.format(action=action, number=number))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
@@ -198,10 +198,10 @@ def test_signals_ignored_by_nohup_stay_ignored(fake_train):
 
 @pytest.fixture
 def fake_train(tmp_path, monkeypatch):
-    """Lets a sweep run a script, by its source, instead of a training."""
+    """Replaces the training command of a sweep with a script, given its source."""
     monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
     monkeypatch.setattr(sweep, "FLAGS", {"config": None})
-    of_config = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "page.py"}
+    of_config = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "config.py"}
     monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**of_config))
     monkeypatch.setattr(sweep, "_TRAIN", (sys.executable, str(tmp_path / "train.py")))
     return (tmp_path / "train.py").write_text
@@ -224,7 +224,7 @@ def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_a_run_that_diverges_does_not_end_the_sweep(run_sweep, tmp_path):
+def test_diverged_run_does_not_end_the_sweep(run_sweep, tmp_path):
     overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
     done = run_sweep(f"--workdir={tmp_path}", "--rates=1e30,0.001", *overrides, "--config.schedule.decay=constant")
     assert done.returncode == 0, done.stderr
