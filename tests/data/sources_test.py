@@ -287,7 +287,7 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
 
 def test_warns_of_batch_larger_than_the_data(photos, caplog):
     data.from_config({"name": "folder", "path": str(photos), "image_size": 8}, batch_size=32, seed=0)
-    assert "a smaller --config.batch_size" in caplog.text and "batch_size=32" in caplog.text
+    assert "set a smaller value" in caplog.text and "batch_size=32" in caplog.text
 
 
 @pytest.mark.parametrize(
