@@ -18,11 +18,11 @@ PARTS = (
     ("optimizers", "training/update_test.py", "losses_test.py", "tasks/classification_test.py"),
     ("training/patch_sizes_test.py",),
     (
-        "inspection/attention_test.py::test_layers_are_counted_from_one_and_heads_are_averaged",
-        "inspection/attention_test.py::test_relevance_has_the_gradients_of_finite_differences[wrapped]",
-        "inspection/embeddings_test.py::test_positions_are_compared_without_the_class_token",
-        "evaluation/evaluators_test.py::test_accuracies_count_every_example_once_and_any_right_label",
-        "evaluation/evaluators_test.py::test_fewshot_computes_features_of_drawn_examples_once",
+        "inspection/attention_test.py::test_attention_scores_select_layers_and_average_heads",
+        "inspection/attention_test.py::test_relevance_matches_finite_differences[wrapped]",
+        "inspection/embeddings_test.py::test_position_similarity_excludes_the_class_token",
+        "evaluation/evaluators_test.py::test_top1_counts_every_example_once",
+        "evaluation/evaluators_test.py::test_fewshot_computes_features_once",
     ),
     ("training/jax",),
 )

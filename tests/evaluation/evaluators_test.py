@@ -1,4 +1,4 @@
-"""Evaluators of a model with known outputs, alone and in a run."""
+"""Tests of evaluators on models with known outputs."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ CLASSES = 3
 
 
 def inputs_of(train=60, test=11, classes=CLASSES, seed=0):
-    """Images of one color per class, which a random model can distinguish."""
+    """Returns inputs with one color per class, which a random model can distinguish."""
     random = np.random.default_rng(seed)
     colors = np.array([[200, 30, 30], [30, 200, 30], [30, 30, 200]])
     names = [f"class {i}" for i in range(classes)]
@@ -42,14 +42,14 @@ def model():
     )
 
 
-def mean_color(wrong=()):
-    """A model whose largest logit is that of the largest color; the class of `wrong` examples is another one."""
+def mean_color():
+    """Returns a model whose logits are the mean colors of an image."""
     images = keras.Input((8, 8, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
     return keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x))
 
 
-def test_accuracies_count_every_example_once_and_any_right_label():
+def test_top1_counts_every_example_once():
     inputs = inputs_of(test=11)
     metrics = evaluation.evaluate(mean_color(), ["top1"], inputs)
     assert metrics == {"top1/accuracy": 1.0, "top1/top5_accuracy": 1.0}
@@ -59,10 +59,10 @@ def test_accuracies_count_every_example_once_and_any_right_label():
     assert evaluation.evaluate(wrong, ["top1"], inputs)["top1/accuracy"] == pytest.approx((labels == 2).mean())
 
 
-def test_the_mean_average_precision_is_that_of_its_definition():
+def test_mean_average_precision_matches_its_definition():
     random = np.random.default_rng(0)
     scores, right = random.normal(size=(50, 4)), random.random((50, 4)) < 0.2
-    right[:, 3] = False  # a class without an example has no precision
+    right[:, 3] = False  # a class without examples is excluded from the mean
     expected = []
     for number in range(3):
         hits = right[np.argsort(-scores[:, number]), number]
@@ -74,11 +74,11 @@ def test_the_mean_average_precision_is_that_of_its_definition():
 
 
 def _moved(shape, dtype=None):
-    """Classes 0 and 1 trade places."""
+    """Returns a kernel that swaps classes 0 and 1."""
     return keras.ops.convert_to_tensor([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
 
 
-def test_frozen_features_tell_colors_apart(model, caplog):
+def test_frozen_features_distinguish_colors(model, caplog):
     inputs = inputs_of(train=60)
     with caplog.at_level(logging.WARNING, "keras_vit"):
         metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
@@ -88,7 +88,7 @@ def test_frozen_features_tell_colors_apart(model, caplog):
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
-def test_fewshot_computes_features_of_drawn_examples_once(model, monkeypatch):
+def test_fewshot_computes_features_once(model, monkeypatch):
     sizes = []
     real = frozen.representations
 
@@ -104,26 +104,26 @@ def test_fewshot_computes_features_of_drawn_examples_once(model, monkeypatch):
     assert set(few) == {"1shot", "2shot"}
 
 
-def test_neighbors_vote_by_their_similarity():
+def test_neighbor_votes_are_weighted_by_similarity():
     x, y = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1, 1])
     test = np.array([[2.0, 0.1]])
-    assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of the five are of class 1, but far
+    assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of five are of class 1, but are far away
     assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
-    # Among equally near training examples, the first ones vote.
+    # Of equally near training examples, the first vote.
     x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):
         assert frozen.nearest_classes(x, y, np.array([test]), 2).tolist() == [int(y[:20].mean() > 0.5)]
 
 
-def test_probabilities_are_known_by_their_numbers():
+def test_probability_outputs_are_detected():
     """The metrics do not depend on where the softmax is computed."""
     model, inputs = mean_color(), inputs_of()
     softmax, logits = keras.layers.Softmax(), model.output
     expected = evaluation.evaluate(model, ["calibration"], inputs)
     for outputs in (keras.ops.softmax(logits), keras.layers.Average()([softmax(logits), softmax(logits)])):
         metrics = evaluation.evaluate(keras.Model(model.input, outputs), ["calibration"], inputs)
-        assert metrics == pytest.approx(expected, abs=1e-6)  # twice the softmax is far from it
+        assert metrics == pytest.approx(expected, abs=1e-6)  # a second softmax would change the metrics
     for outputs, is_given in ((keras.ops.sigmoid(logits), True), (keras.ops.tanh(logits), False), (logits, False)):
         outer = keras.Sequential([keras.Input((8, 8, 3)), keras.Model(model.input, outputs)])
         assert gives_probabilities(outer) == is_given
@@ -146,19 +146,19 @@ def test_evaluators_share_compiled_functions(model, monkeypatch):
         model.head.bias.assign(bias)
 
 
-def test_the_log_loss_of_logits_has_no_bound():
+def test_log_loss_of_logits_is_unbounded():
     model, inputs = mean_color(), inputs_of()
     far = keras.Model(model.input, -1000.0 * model.output)
     arrays = collect(far, outputs_of, inputs)
     logits, labels = arrays["outputs"].astype("float64"), arrays["labels"].argmax(1)
-    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()  # the softmax is that of one class
+    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()  # the softmax saturates at one class
     assert expected > 100
     metrics = evaluation.evaluate(far, ["calibration"], inputs)
     assert metrics["calibration/log_loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_calibration_of_sigmoids_takes_sigmoids():
-    """The activation is that of the loss, and a .keras file keeps it."""
+def test_calibration_uses_the_sigmoid_activation():
+    """The metrics use the logits activation stored in the model."""
     images = keras.Input((8, 8, 3))
     x = keras_vit.layers.InputPreprocessing()(images)
     x = keras.layers.Dense(3, kernel_initializer="identity")(keras.layers.GlobalAveragePooling2D()(x))
@@ -175,7 +175,7 @@ def test_calibration_of_sigmoids_takes_sigmoids():
     assert metrics["calibration/expected_calibration_error"] == pytest.approx(error)
 
 
-def test_calibration_is_that_of_the_definition():
+def test_calibration_error_matches_its_definition():
     probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
     labels = np.array([0, 1, 1, 0])
     expected = (2 * abs(0.95 - 0.5) + abs(0.7 - 1) + abs(0.55 - 0)) / 4
@@ -188,7 +188,7 @@ def test_calibration_is_that_of_the_definition():
     assert 0 < metrics["calibration/log_loss"] < 0.1
 
 
-def test_sampled_examples_spread_over_sorted_classes():
+def test_samples_spread_over_sorted_classes():
     labels = np.repeat(np.arange(3), 15)
     pixels = np.full((45, 8, 8, 3), 9, np.uint8) * labels[:, None, None, None].astype("uint8")
     source = data.arrays(pixels, labels, "abc")
@@ -200,18 +200,18 @@ def test_sampled_examples_spread_over_sorted_classes():
 
 
 @pytest.mark.parametrize("kind", ["by index", "in order"])
-def test_chosen_examples_are_read_in_their_order(kind):
+def test_selected_examples_keep_their_order(kind):
     inputs = unreadable(inputs_of(test=20), "test", [3], kind)
     expected = inputs_of(test=20).test.labels[[7, 15, 0]].tolist()
-    images, labels, _ = read_test_examples(inputs, [7, 3, 15, 0])  # one of them cannot be read
+    images, labels, _ = read_test_examples(inputs, [7, 3, 15, 0])  # example 3 cannot be read
     assert labels.argmax(1).tolist() == images.mean((1, 2)).argmax(1).tolist() == expected
     assert sorted(sample_indices(inputs, 4)) == ([0, 6, 12, 19] if kind == "by index" else [0, 1, 2, 3])
 
 
-def test_real_counts_any_label_and_skips_images_without_one(tmp_path):
+def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
     inputs = inputs_of(test=4)
     answers = inputs.test.labels.tolist()
-    order = [3, 0, 2, 1]  # the number of each image, from 1, is not its index
+    order = [3, 0, 2, 1]  # file numbers minus 1, which differ from the indices
     labels = [None] * 4
     for index, number in enumerate(order):
         labels[number] = [[answers[index], (answers[index] + 2) % 3], [], [(answers[index] + 1) % 3], [answers[index]]][
@@ -234,7 +234,7 @@ def test_unreadable_files_are_skipped_and_counted(caplog):
     read = inputs.test.read
     none = read(0)["label"][None][:0]
     test = type(inputs.test)(
-        **{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None}  # no label at all
+        **{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None}  # unlabeled examples
     )
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     with caplog.at_level(logging.WARNING, "keras_vit"), pytest.raises(ValueError, match="Received: 5 examples"):
@@ -243,7 +243,7 @@ def test_unreadable_files_are_skipped_and_counted(caplog):
 
 
 def unreadable(inputs, split, broken, kind="known"):
-    """The same inputs as files, some of which cannot be decoded, with or without known labels."""
+    """Returns the inputs as image files, with or without known labels; the `broken` files cannot be decoded."""
     sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
     if kind != "known":
         sources[split] = dataclasses.replace(sources[split], labels=None)
@@ -263,7 +263,7 @@ def encoded(source, broken):
 
 
 def in_order(source, missing=0):
-    """The same source in two shards without access by index; the second has fewer records than it declares."""
+    """Returns the source as two shards without access by index; the second has `missing` records too few."""
     first, n = source.num_examples // 3, source.num_examples
 
     def open_shard(shard, skip):
@@ -279,7 +279,7 @@ def in_order(source, missing=0):
 
 
 @pytest.mark.full
-def test_an_unreadable_image_changes_no_other_draw(model, monkeypatch):
+def test_unreadable_image_changes_no_other_draw(model, monkeypatch):
     drawn = []
 
     def note(x, y, x_test, num_classes):
@@ -292,7 +292,7 @@ def test_an_unreadable_image_changes_no_other_draw(model, monkeypatch):
     first = frozen.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
     drawn.clear()
     frozen.fewshot(model, unreadable(inputs_of(train=90), "train", [int(first)]))
-    assert len(drawn[0]) == len(whole[0]) - 1  # it is left out of one shot
+    assert len(drawn[0]) == len(whole[0]) - 1  # the unreadable image is left out of the first draw
     np.testing.assert_array_equal(drawn[0], whole[0][1:])
     for before, after in zip(whole, drawn):
         assert {*map(bytes, after)} <= {*map(bytes, before)} and len(before) - len(after) in (0, 1)
@@ -308,7 +308,7 @@ def test_fewshot_replaces_unreadable_examples(model, caplog):
 
 
 @pytest.mark.full
-def test_evaluators_report_unreadable_images_up_to_a_share(caplog):
+def test_evaluators_log_unreadable_images_up_to_max_share(caplog):
     broken = unreadable(inputs_of(test=20), "test", [3, 7])
     with caplog.at_level(logging.WARNING, "keras_vit"):
         assert evaluation.evaluate(mean_color(), ["top1"], broken)["top1/accuracy"] == 1
@@ -319,7 +319,7 @@ def test_evaluators_report_unreadable_images_up_to_a_share(caplog):
     assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].max_bad_share == 0.3
 
 
-def test_calibration_refuses_several_right_labels():
+def test_calibration_rejects_multiple_labels():
     inputs = inputs_of(test=8)
     read = inputs.test.read
     several = dataclasses.replace(
@@ -331,7 +331,7 @@ def test_calibration_refuses_several_right_labels():
 
 @pytest.mark.full
 def test_real_reads_a_flat_folder_of_images(tmp_path):
-    tmp_path /= "a+b"  # a plus separates datasets, and may be part of a path
+    tmp_path /= "a+b"  # a plus separates datasets but may also be part of a path
     folder = tmp_path / "images" / "val"
     folder.mkdir(parents=True)
     for number, color in enumerate(([200, 30, 30], [30, 200, 30]), start=1):
@@ -353,7 +353,7 @@ def test_real_reads_a_flat_folder_of_images(tmp_path):
         evaluation.evaluate(mean_color(), [name])
 
 
-def test_digits_load_with_the_models_preprocessing():
+def test_load_inputs_uses_the_preprocessing_of_the_model():
     model = keras_vit.VisionTransformer(
         input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
         preprocessing={"mean": [0, 0, 0], "std": [255, 255, 255], "resize": "stretch", "crop_fraction": 1.0},
@@ -380,7 +380,7 @@ def test_crop_fraction_applies_at_any_size():
         np.testing.assert_allclose(np.asarray(next(iter(inputs.eval_batches()))[0]), middle, atol=1e-6)
 
 
-def test_sequential_models_work_and_subclasses_are_refused():
+def test_accepts_sequential_models_and_rejects_subclasses():
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10
     )
@@ -401,8 +401,8 @@ def test_sequential_models_work_and_subclasses_are_refused():
         evaluation.evaluate(Mine(), ["top1"], inputs_of())
 
 
-def test_a_custom_head_is_left_out():
-    """The features are the input of the last dense layer if the pooling is not known."""
+def test_representation_excludes_a_custom_head():
+    """If the pooling is unknown, the features are the inputs of the last dense layer."""
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,
         classifier="unpooled",
@@ -414,24 +414,24 @@ def test_a_custom_head_is_left_out():
     np.testing.assert_array_equal(representation_model(model)(images), expected)
 
 
-def test_a_single_mean_and_std_are_the_models():
+def test_load_inputs_applies_mean_and_std():
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
         preprocessing={"mean": [51] * 3, "std": [51] * 3, "resize": "stretch", "crop_fraction": 1.0},
     )  # fmt: skip
     inputs = evaluation.load_inputs(model, "digits", splits=("test",))
     images = np.asarray(next(iter(inputs.eval_batches()))[0])
-    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)  # 0 and 255 less 51, by 51
+    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)  # (0 - 51) / 51 and (255 - 51) / 51
 
 
-def test_other_models_are_represented_before_their_last_layer():
+def test_representation_precedes_the_last_layer():
     model = mean_color()
     assert representation_model(model).output_shape == (None, 3)
     with pytest.raises(ValueError, match="no Vision Transformer"):
         representation_model(keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()]))
 
 
-def test_bad_requests_are_refused(model):
+def test_rejects_bad_requests(model):
     four = inputs_of(classes=4)
     for match, call in (
         ("evaluator must be one of top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
@@ -455,7 +455,7 @@ def test_bad_requests_are_refused(model):
             call()
 
 
-def test_a_linear_probe_needs_two_examples_of_each_class():
+def test_linear_probe_requires_two_examples_per_class():
     x = np.zeros((3, 2), "float32")
     for y in ([0, 0, 0], [0, 0, 1]):
         with pytest.raises(ValueError, match="at least two classes and at least two training examples"):
@@ -463,7 +463,7 @@ def test_a_linear_probe_needs_two_examples_of_each_class():
 
 
 @pytest.mark.parametrize("name", ["knn", "fewshot", "linear_probe"])
-def test_several_right_labels_are_not_taken_for_one(model, name):
+def test_frozen_evaluators_reject_multiple_labels(model, name):
     inputs = inputs_of(train=60)
     several = dataclasses.replace(
         inputs.test, labels=None, read=lambda index: inputs.test.read(index) | {"label": tf.range(2)}
@@ -473,7 +473,7 @@ def test_several_right_labels_are_not_taken_for_one(model, name):
 
 
 @pytest.mark.parametrize("name", ["top1", "knn", "calibration", "average_precision"])
-def test_a_model_of_nan_has_no_score(name):
+def test_rejects_nan_outputs(name):
     broken = keras.models.clone_model(mean_color())
     broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
     deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))  # knn uses the input of the last layer

@@ -1,4 +1,4 @@
-"""The few-shot classifier agrees with the reference."""
+"""Tests of the few-shot classifier against the reference."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_accuracies_match_reference(case, golden):
 
 @pytest.mark.parametrize(("count", "expected"), [(10, [0.665, 0.760, 0.850]), (50, [0.920, 0.925, 0.955])])
 def test_accuracies_and_scores_match_the_specification(count, expected):
-    # Fewer and more examples than features.
+    # Test with fewer and with more examples than features.
     random = np.random.RandomState(7)
     centers = random.standard_normal((5, 16))
 
@@ -36,7 +36,7 @@ def test_accuracies_and_scores_match_the_specification(count, expected):
         np.testing.assert_allclose(first, [0.28627, -1.10814, -0.92300, -0.21955, -1.03557], atol=1e-5)
 
 
-def test_shots_are_the_draws_of_the_reference_and_grow():
+def test_shots_match_the_reference_and_are_nested():
     labels = np.random.default_rng(5).integers(0, 4, 80)
     for seed in range(3):
         random = np.random.default_rng(seed)
@@ -46,12 +46,12 @@ def test_shots_are_the_draws_of_the_reference_and_grow():
         assert set(draws[1]) < set(draws[5]) < set(draws[100]) == set(range(80))
 
 
-def test_every_example_is_drawn_equally_often():
+def test_examples_are_drawn_uniformly():
     labels = np.repeat(np.arange(3), 10)
     counts = np.zeros(30)
     for seed in range(2000):
         counts[draw_shots(labels, 2, 3, seed)] += 1
-    # 400 on average, with a deviation of 18.
+    # Each example is drawn 400 times on average, with a standard deviation of 18.
     assert abs(counts - 400).max() < 90
     # Draws in different classes are independent.
     picks = np.array([draw_shots(labels, 1, 3, seed) - [0, 10, 20] for seed in range(500)])

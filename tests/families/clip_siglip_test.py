@@ -1,4 +1,4 @@
-"""SigLIP, CLIP, DeiT and EVA-02 give the outputs of the libraries that publish their weights."""
+"""Tests of SigLIP, CLIP, DeiT and EVA-02 against the outputs of timm, transformers and big_vision."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from keras_vit.checkpoints import names, position_embeddings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 TOLERANCE = 2e-5
-# For each golden file: further arguments, and the model's output for each output of the reference.
+# For each golden file: extra arguments, and the reference outputs with their names in the model.
 _TIMM = {"tokens": "encoded", "output": "output"}
 CASES = {
     "clip": ({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
@@ -38,7 +38,7 @@ CONFIGS = {"timm_eva02": {"model_args": {"ref_feat_shape": [4, 4]}}}
 
 
 def folder_of(case, path, arrays=None, config=None):
-    """A folder of a golden file, or of arrays, with the configuration that belongs to the file; or an .npz file."""
+    """Writes a folder with the arrays and config of a golden file; returns its path, or that of a golden .npz file."""
     if (GOLDEN / f"{case}.npz").exists():
         return GOLDEN / f"{case}.npz"
     arrays = load_file(GOLDEN / f"{case}.safetensors") if arrays is None else arrays
@@ -64,7 +64,7 @@ def assert_close(result, expected):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_output_is_that_of_the_reference(case, tmp_path):
+def test_outputs_match_the_reference(case, tmp_path):
     arguments, parts = CASES[case]
     expected = outputs(case)
     model = keras_vit.from_pretrained(folder_of(case, tmp_path), **arguments)
@@ -82,7 +82,7 @@ def test_every_output_is_that_of_the_reference(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["timm_eva02_separate", "timm_eva02_clip"])
-def test_another_size_is_resampled_as_by_the_reference(case, tmp_path):
+def test_other_image_size_matches_the_reference(case, tmp_path):
     expected = outputs(case)
     images = expected["images_resized"]
     model = keras_vit.from_pretrained(folder_of(case, tmp_path), num_heads=3, input_shape=images.shape[1:])
@@ -101,7 +101,7 @@ def renamed(case, *renames, leave_out="$^"):
 
 
 def joined(arrays, old, new):
-    """The arrays with several of each module stacked into one; names are `(prefix)(old part)(ending)`."""
+    """Concatenates the `old` parts of each module into one `new` part; names are `(prefix)(part)(ending)`."""
     pattern = re.compile(rf"(.*){re.escape(old[0])}(weight|bias)")
     for match in [match for name in arrays if (match := pattern.fullmatch(name))]:
         parts = [arrays.pop(f"{match[1]}{part}{match[2]}") for part in old]
@@ -188,7 +188,7 @@ DIALECTS = {
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_other_names_give_the_same_model(dialect, tmp_path):
+def test_other_names_load_the_same_model(dialect, tmp_path):
     case, arrays, config = DIALECTS[dialect]
     (tmp_path / "other").mkdir()
     folder = folder_of(case, tmp_path / "other", arrays(), config)
@@ -204,7 +204,7 @@ def test_other_names_give_the_same_model(dialect, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_folded_deit3_of_big_vision_gives_the_same_logits(tmp_path):
+def test_folded_deit3_of_big_vision_matches_logits(tmp_path):
     arrays = load_file(GOLDEN / "timm_deit3.safetensors")
     for i in range(3):
         for number, module in ((1, "attn.proj"), (2, "mlp.fc2")):
@@ -219,7 +219,7 @@ def test_folded_deit3_of_big_vision_gives_the_same_logits(tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip", "siglip"])
-def test_arrays_of_the_text_are_reported_as_unused(case, tmp_path):
+def test_text_arrays_are_reported_as_unused(case, tmp_path):
     model = keras_vit.from_pretrained(folder_of(case, tmp_path))
     report = checkpoints.load(model, folder_of(case, tmp_path))
     text = [name for name in load_file(GOLDEN / f"{case}.safetensors") if re.match("text|logit", name)]
@@ -228,7 +228,7 @@ def test_arrays_of_the_text_are_reported_as_unused(case, tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"])
-def test_a_file_is_fine_tuned_at_another_size(case, tmp_path):
+def test_fine_tuning_at_another_size(case, tmp_path):
     arguments = {"num_heads": 3, "input_shape": (48, 24, 3)}
     folder = folder_of(case, tmp_path)
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=7, **arguments)
@@ -270,7 +270,7 @@ def test_preprocessing_follows_the_weights(tmp_path):
         ),
     ],
 )
-def test_a_preprocessor_config_is_followed(changes, expected, tmp_path):
+def test_preprocessor_config_sets_preprocessing(changes, expected, tmp_path):
     preprocessing = preprocessing_from({"resample": 3, **changes}, tmp_path)
     assert preprocessing.interpolation == "bicubic"
     for name, value in expected.items():
@@ -295,7 +295,7 @@ def test_unsupported_preprocessor_configs_are_reported(tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip", "siglip"])
-def test_positions_of_transformers_are_resampled_as_there(case, tmp_path):
+def test_position_resampling_matches_transformers(case, tmp_path):
     small = keras_vit.from_pretrained(folder_of(case, tmp_path))
     rows, columns = (side + 2 for side in small.grid)
     patch = small.arguments["patch_size"]
@@ -306,7 +306,7 @@ def test_positions_of_transformers_are_resampled_as_there(case, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_clip_whose_gelu_nothing_tells_asks_for_it(tmp_path):
+def test_clip_without_known_gelu_requires_mlp(tmp_path):
     with pytest.raises(ValueError, match='`mlp` is required, .*: "quick_gelu" for OpenAI and DFN'):
         keras_vit.from_pretrained(folder_of("timm_clip", tmp_path), num_heads=3)
     (tmp_path / "config.json").write_text('{"architecture": "vit_base_patch32_clip_224.laion2b"}')
@@ -316,7 +316,7 @@ def test_a_clip_whose_gelu_nothing_tells_asks_for_it(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_published_files_have_the_arguments_of_their_publisher(monkeypatch):
+def test_published_clip_weights_set_the_activation(monkeypatch):
     rows = {(row.collection, row.model): row for row in families.clip.FAMILY.published}
     assert rows["openai", "CLIP-B/32"].arguments == {"mlp": "quick_gelu"}
     assert rows["laion2b", "CLIP-B/32"].arguments == {"mlp": "gelu"}

@@ -1,4 +1,4 @@
-"""The config.json next to a file gives what no array shows: pooling, heads, activations."""
+"""Tests of the config.json next to the weights, which determines the pooling, heads and activations."""
 
 import json
 import re
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Makes a folder of a golden file, with changes of its config.json and its arrays."""
+    """Writes a folder from a golden file with changes to its arrays and its config.json."""
 
     def make(case, change=lambda arrays: arrays, **fields):
         save_file(change(load_file(GOLDEN / f"{case}.safetensors")), tmp_path / "model.safetensors")
@@ -43,7 +43,7 @@ def fc_norm(arrays):
 
 
 def logits_of(model, pool):
-    """The images, and the logits that a head on the class token or on the mean of the patches gives."""
+    """Returns images and the logits of a head on the class token or on the mean of the patches."""
     images = np.random.default_rng(1).normal(size=(2, *model.image_shape)).astype("float32")
     names = {"token": "class", "avg": "patch"}
     tokens = np.asarray(keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens=names[pool])))
@@ -62,19 +62,19 @@ def logits_of(model, pool):
         ("timm_dinov3", {}, "avg"),  # timm's default
     ],
 )
-def test_timms_pooling_is_read(case, fields, pool, folder):
+def test_timm_pooling_is_read(case, fields, pool, folder):
     path = folder(case, with_head, **fields)
     model = keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3))
     images, expected = logits_of(model, pool)
     np.testing.assert_allclose(model.predict(images, verbose=0), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_norm_after_the_pooling_is_read(folder):
+def test_norm_after_pooling_is_read(folder):
     model = keras_vit.from_pretrained(folder("timm_deit3", fc_norm, global_pool="avg"), num_heads=3)
     assert (model.classifier, model.pool_norm is not None) == ("token_gap", True)
 
 
-def test_a_head_of_another_pooling_is_refused(folder):
+def test_rejects_head_of_other_pooling(folder):
     path = folder("timm_deit3", with_head, global_pool="avg")
     with pytest.raises(ValueError, match="classifier='token_gap'.*Received: classifier='token' in"):
         keras_vit.from_pretrained(path, num_heads=3, classifier="token")
@@ -82,7 +82,7 @@ def test_a_head_of_another_pooling_is_refused(folder):
     assert model.output_shape == (None, 2)
 
 
-def test_timms_heads_are_read(folder):
+def test_timm_num_heads_is_read(folder):
     path = folder("timm_deit3", model_args={"num_heads": 6})
     assert keras_vit.from_pretrained(path).num_heads == 6
     assert vit.read_timm_config({"architecture": "vit_base_patch16_gap_224"})["num_heads"] == 16
@@ -102,7 +102,7 @@ def test_timms_heads_are_read(folder):
         ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'"),
     ],
 )
-def test_config_of_another_model_is_rejected(case, fields, message, folder):
+def test_rejects_config_of_another_model(case, fields, message, folder):
     with pytest.raises(ValueError, match=message) as raised:
         keras_vit.from_pretrained(folder(case, **fields))
     assert "\n" not in str(raised.value) and "Received: " in str(raised.value)
@@ -124,22 +124,22 @@ ARCHITECTURE = {"architecture": "vit_base_patch16_224"}
         ("dinov3", {"image_size": [48, 32]}, {"input_shape": (48, 32, 3)}),
     ],
 )
-def test_a_config_json_is_followed(case, fields, expected, folder):
+def test_config_json_sets_arguments(case, fields, expected, folder):
     _, arguments = checkpoints.infer_architecture(folder(case, **fields), num_heads=3)
     assert {name: arguments.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("case", ["timm_dinov3", "timm_eva02"])
-def test_the_temperature_of_rotary_positions_is_read(case, folder):
+def test_rope_temperature_is_read(case, folder):
     path = folder(case, model_args={"rope_temperature": 30})
     assert checkpoints.infer_architecture(path, num_heads=3)[1]["rotary"]["theta"] == 30.0
 
 
-# Nine positions are those of a class token and 2x4 patches, or of 3x3 patches without one.
+# Nine positions fit a class token with 2x4 patches, or 3x3 patches without a class token.
 @pytest.mark.parametrize(
     "fields", [{"model_args": {"img_size": [2, 4]}}, {"pretrained_cfg": {"input_size": [3, 2, 4]}}]
 )
-def test_the_size_of_images_decides_the_grid(fields, folder):
+def test_image_size_determines_the_grid(fields, folder):
     side = load_file(GOLDEN / "timm_deit3.safetensors")["patch_embed.proj.weight"].shape[-1]
     fields = json.loads(json.dumps(fields).replace("2, 4", f"{2 * side}, {4 * side}"))
     path = folder(
@@ -150,14 +150,14 @@ def test_the_size_of_images_decides_the_grid(fields, folder):
 
 
 def with_registers(arrays):
-    """Two registers, which have positions as in timm: after that of the class token."""
+    """Adds two registers; as in timm, their positions follow the class token's position."""
     positions = arrays["pos_embed"]
     row = np.arange(positions.shape[2], dtype="float32")
     rows = [np.stack([row, 2 * row, 3 * row])[None], positions[:, -16:]]
     return {**arrays, "reg_token": np.ones((1, 2, len(row)), "float32"), "pos_embed": np.concatenate(rows, axis=1)}
 
 
-def test_positions_of_registers_are_added_to_them(folder):
+def test_register_positions_are_added_to_the_registers(folder):
     model = keras_vit.from_pretrained(folder("timm_deit3", with_registers), num_heads=3)
     row = np.arange(model.hidden_size)
     weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in model.weights}
@@ -169,14 +169,14 @@ def test_positions_of_registers_are_added_to_them(folder):
     assert positions.shape[1] == 17
 
 
-def test_an_attention_pooling_without_all_tokens_is_refused(folder):
+def test_rejects_attention_pooling_with_a_class_token(folder):
     path = folder("timm_siglip", lambda arrays: {**arrays, "cls_token": arrays["pos_embed"][:, :1]})
     with pytest.raises(ValueError, match="`global_pool` must not be map .*Received: global_pool='map'"):
         keras_vit.from_pretrained(path, num_heads=3)
 
 
 @pytest.mark.parametrize("case, prefix", [("dino", ""), ("ijepa", ""), ("deit_distilled", "deit.")])
-def test_arrays_of_pre_training_are_not_used(case, prefix, folder):
+def test_pretraining_arrays_are_ignored(case, prefix, folder):
     def change(arrays):
         width = len(arrays[f"{prefix}layernorm.bias"])
         extra = {"embeddings.mask_token": np.ones((1, 1, width), "float32")}
@@ -190,7 +190,7 @@ def test_arrays_of_pre_training_are_not_used(case, prefix, folder):
     keras_vit.from_pretrained(folder(case, change))
 
 
-def test_no_registers_may_be_an_empty_array(folder):
+def test_empty_register_array_means_no_registers(folder):
     def change(arrays):
         name = "embeddings.register_tokens"
         return {**arrays, name: arrays[name][:, :0]}
@@ -199,7 +199,7 @@ def test_no_registers_may_be_an_empty_array(folder):
     assert model.num_prefix_tokens == 1
 
 
-def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
+def test_qk_norms_have_timm_names(tmp_path):
     sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
     sizes |= {"include_top": False}
     checkpoints.save(keras_vit.VisionTransformer(**sizes, qk_norm=True), tmp_path, format="timm")
@@ -219,11 +219,11 @@ def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
         ("timm_deit3", {"model_args": [1]}, "config.json next to the weights is invalid"),
     ],
 )
-def test_value_of_another_type_is_rejected(case, fields, message, folder):
-    test_config_of_another_model_is_rejected(case, fields, message, folder)
+def test_rejects_config_value_of_wrong_type(case, fields, message, folder):
+    test_rejects_config_of_another_model(case, fields, message, folder)
 
 
-def test_an_embedding_of_no_square_patches_is_refused(folder):
+def test_rejects_embedding_of_non_square_patches(folder):
     def change(arrays):
         name = next(name for name in arrays if name.endswith("vision_model.embeddings.patch_embedding.weight"))
         return {**arrays, name: arrays[name].reshape(len(arrays[name]), -1)[:, 1:]}
@@ -233,7 +233,7 @@ def test_an_embedding_of_no_square_patches_is_refused(folder):
 
 
 @pytest.mark.parametrize("case", ["clip", "siglip"])
-def test_a_tower_without_heads_has_the_librarys_12(case, folder):
+def test_num_heads_defaults_to_12_as_in_transformers(case, folder):
     config = json.loads((GOLDEN / f"{case}.config.json").read_text())
     del config["vision_config"]["num_attention_heads"]
     path = folder(case, vision_config=config["vision_config"])
@@ -248,7 +248,7 @@ def test_a_tower_without_heads_has_the_librarys_12(case, folder):
         ("deit_distilled", 1, "reads the class token of a model with a distillation token"),
     ],
 )
-def test_a_head_that_no_model_has_can_be_left_out(case, features, message, folder):
+def test_unsupported_head_can_be_dropped(case, features, message, folder):
     def change(arrays):
         arrays = {name: array for name, array in arrays.items() if not re.search("classifier|visual_projection", name)}
         width = next(len(array) for name, array in arrays.items() if name.endswith("norm.bias"))
@@ -260,7 +260,7 @@ def test_a_head_that_no_model_has_can_be_left_out(case, features, message, folde
     keras_vit.from_pretrained(path, include_top=False)
 
 
-def test_a_classifier_of_siglip_reads_the_mean(folder):
+def test_siglip_classifier_reads_the_mean(folder):
     def change(arrays):
         kernel = np.random.default_rng(0).normal(size=(5, 24)).astype("float32")
         return {**arrays, "classifier.weight": kernel, "classifier.bias": np.ones(5, "float32")}
@@ -270,7 +270,7 @@ def test_a_classifier_of_siglip_reads_the_mean(folder):
     np.testing.assert_allclose(model.predict(images, verbose=0), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_positions_without_a_row_for_the_token_are_refused(folder):
+def test_rejects_positions_without_a_class_token_row(folder):
     def change(arrays):
         name = "embeddings.position_embeddings"
         return {**arrays, name: arrays[name][:, 1:]}

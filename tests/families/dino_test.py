@@ -1,4 +1,4 @@
-"""DINOv2, DINOv3, MAE, I-JEPA and DINO give the outputs of the libraries that publish their weights."""
+"""Tests of DINOv2, DINOv3, MAE, I-JEPA and DINO against the outputs of transformers and timm."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ TOLERANCE = 2e-5
 
 @pytest.fixture
 def folder(tmp_path):
-    """Makes a Hugging Face folder from a golden file."""
+    """Writes a Hugging Face folder from a golden file."""
 
     def make(case):
         shutil.copy(GOLDEN / f"{case}.safetensors", tmp_path / "model.safetensors")
@@ -45,7 +45,7 @@ def assert_close(result, expected):
 
 
 @pytest.mark.parametrize("case", HUGGING_FACE + TIMM)
-def test_every_token_is_that_of_the_reference(case, folder):
+def test_tokens_match_the_reference(case, folder):
     expected = outputs(case)
     options = {"num_heads": 3, "input_shape": expected["images"].shape[1:]} if case in TIMM else {}
     model = keras_vit.from_pretrained(folder(case), **options)
@@ -54,7 +54,7 @@ def test_every_token_is_that_of_the_reference(case, folder):
 
 
 @pytest.mark.parametrize("case", [*HUGGING_FACE, "timm_dinov2_registers"])
-def test_another_size_is_resampled_as_by_the_reference(case, folder):
+def test_other_image_size_matches_the_reference(case, folder):
     expected = outputs(case)
     images = expected["images_resized"]
     model = keras_vit.from_pretrained(folder(case), input_shape=images.shape[1:], num_heads=3)
@@ -62,7 +62,7 @@ def test_another_size_is_resampled_as_by_the_reference(case, folder):
     assert_close(keras_vit.features(model, images, tokens="all"), expected[name])
 
 
-# From Hugging Face's names to those of the authors' files.
+# Maps Hugging Face's names to the names in the authors' files.
 NAMES = (
     (r"embeddings\.(cls_token|mask_token|register_tokens)", r"\1"),
     (r"embeddings\.position_embeddings", "pos_embed"),
@@ -82,7 +82,7 @@ NAMES = (
 
 
 def original(case, packed=True):
-    """The arrays of a golden file as the authors name them; queries, keys and values in one matrix if `packed`."""
+    """Returns a golden file's arrays with the authors' names, and with joint query-key-value matrices if `packed`."""
     arrays = {}
     for name, array in load_file(GOLDEN / f"{case}.safetensors").items():
         for pattern, replacement in NAMES:
@@ -164,7 +164,7 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_other_names_give_the_same_model(dialect, tmp_path):
+def test_other_names_load_the_same_model(dialect, tmp_path):
     case, arrays, rule = DIALECTS[dialect]
     save_file({name: np.ascontiguousarray(array) for name, array in arrays().items()}, tmp_path / "model.safetensors")
     expected = outputs(case)
@@ -174,7 +174,7 @@ def test_other_names_give_the_same_model(dialect, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_features_are_class_registers_patches_and_pooled(folder):
+def test_features_match_the_reference_tokens(folder):
     expected = outputs("dinov2_registers")
     model = keras_vit.from_pretrained(folder("dinov2_registers"))
     images, tokens = expected["images"], expected["last_hidden_state"]
@@ -187,7 +187,7 @@ def test_features_are_class_registers_patches_and_pooled(folder):
 
 
 @pytest.mark.one_backend
-def test_classes_need_a_head_or_a_new_one(folder):
+def test_classes_require_a_head(folder):
     model = keras_vit.from_pretrained(folder("dinov2"), classes=5, head="new")
     assert model.output_shape == (None, 5)
     assert keras_vit.from_pretrained(folder("dinov2"), include_top=False, classes=5).output_shape == (None, 24)
@@ -196,7 +196,7 @@ def test_classes_need_a_head_or_a_new_one(folder):
             keras_vit.from_pretrained(folder("dinov2"), **options)
 
 
-def test_a_head_for_any_classes_starts_with_zeros(folder):
+def test_new_head_is_zero(folder):
     model = keras_vit.from_pretrained(folder("dinov2_registers"), include_top=True, classes=5, head="new")
     images = outputs("dinov2_registers")["images"]
     np.testing.assert_array_equal(model(images), np.zeros((2, 5)))
@@ -220,7 +220,7 @@ SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "nu
     ],
 )
 @pytest.mark.parametrize("head", ["keep", "new"])
-def test_a_model_of_other_parts_is_refused(case, arguments, message, head, folder):
+def test_rejects_model_with_other_parts(case, arguments, message, head, folder):
     size = {**SMALL, "layer_scale": 1e-5, "exact_gelu": True, "include_top": False, **arguments}
     model = keras_vit.VisionTransformer(**size)
     with pytest.raises(ValueError, match=message) as raised:
@@ -229,7 +229,7 @@ def test_a_model_of_other_parts_is_refused(case, arguments, message, head, folde
 
 
 @pytest.mark.one_backend
-def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
+def test_mismatches_are_one_line_errors(folder, tmp_path):
     path = folder("dinov2_registers")
     with pytest.raises(ValueError, match="nearest valid sizes are 35 and 42. Received: height=40"):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
@@ -243,7 +243,7 @@ def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_files_give_the_preprocessing(folder):
+def test_preprocessing_comes_from_the_file(folder):
     model = keras_vit.from_pretrained(folder("dinov2"))
     preprocessing = keras_vit.preprocessing_of(model)
     np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))
@@ -253,7 +253,7 @@ def test_files_give_the_preprocessing(folder):
 
 
 @pytest.mark.one_backend
-def test_a_saved_model_keeps_its_parts(folder, tmp_path):
+def test_saved_model_keeps_its_parts(folder, tmp_path):
     images = outputs("dinov3_gated")["images"]
     model = keras_vit.from_pretrained(folder("dinov3_gated"))
     checkpoints.save(model, tmp_path / "model.npz")
@@ -265,7 +265,7 @@ def test_a_saved_model_keeps_its_parts(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_head_of_other_features_can_be_left_out(tmp_path):
+def test_head_of_other_features_can_be_dropped(tmp_path):
     arrays = {f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()}
     arrays |= {"classifier.weight": np.ones((5, 48), "float32"), "classifier.bias": np.ones(5, "float32")}
     save_file(arrays, tmp_path / "model.safetensors")
@@ -279,7 +279,7 @@ def test_a_head_of_other_features_can_be_left_out(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_config_has_rotary_positions():
+def test_config_has_rotary_positions():
     fields = families.model_config("DINOv3-S+/16", num_layers=1)
     assert fields["architecture"] == "VisionTransformer"
     model = recipes.defaults(**fields)["model"]

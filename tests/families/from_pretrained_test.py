@@ -1,4 +1,4 @@
-"""`from_pretrained` builds the model of a file alone, with the right logits."""
+"""Tests of `from_pretrained`, which builds the model from the file and reproduces its logits."""
 
 import json
 import shutil
@@ -30,14 +30,14 @@ FILES = {
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_gives_its_logits(file):
+def test_from_pretrained_matches_logits(file):
     model = keras_vit.from_pretrained(GOLDEN / file, **FILES[file])
     with np.load(GOLDEN / f"{file.partition('.')[0]}.io.npz") as io:
         np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
 
 
 @pytest.mark.one_backend
-def test_a_folder_of_hugging_face_gives_its_logits(tmp_path):
+def test_hugging_face_folder_matches_logits(tmp_path):
     shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
     config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -50,7 +50,7 @@ def test_a_folder_of_hugging_face_gives_its_logits(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_constructor_has_no_head_for_a_file_without_one(tmp_path):
+def test_constructor_omits_the_head_if_the_file_has_none(tmp_path):
     shutil.copy(GOLDEN / "families/dinov2.safetensors", tmp_path / "model.safetensors")
     shutil.copy(GOLDEN / "families/dinov2.config.json", tmp_path / "config.json")
     _, arguments = checkpoints.infer_architecture(tmp_path)
@@ -61,7 +61,7 @@ def test_a_constructor_has_no_head_for_a_file_without_one(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_overrides_replace_the_files_arguments():
+def test_overrides_replace_arguments_of_the_file():
     source = GOLDEN / "vit_token.ckpt.npz"
     model = keras_vit.from_pretrained(
         source, head="new", classes=3, input_shape=(48, 32, 1), channels="sum", dropout=0.1
@@ -75,7 +75,7 @@ def test_overrides_replace_the_files_arguments():
 
 
 @pytest.mark.one_backend
-def test_a_saved_model_comes_back(tmp_path):
+def test_saved_models_are_restored(tmp_path):
     sizes = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
     for model in (
         keras_vit.VisionTransformer(patch_size=4, input_shape=(8, 12, 2), exact_gelu=True, epsilon=1e-5, **sizes),
@@ -95,7 +95,7 @@ def test_a_saved_model_comes_back(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
+def test_collection_name_alone_is_ambiguous(tmp_path, monkeypatch):
     row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
@@ -120,18 +120,21 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
         ("bigvision_tok_sincos.ckpt.npz", "`input_shape` is required"),
     ],
 )
-def test_facts_missing_from_a_file_are_asked_for(file, message):
+def test_undetermined_arguments_are_required(file, message):
     heads = {} if "token.s" in file else {"num_heads": 4}
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(GOLDEN / file, **heads)
 
 
 @pytest.mark.one_backend
-def test_a_file_of_an_unknown_family_is_named(tmp_path):
+def test_unknown_family_error_names_the_model_type(tmp_path):
     arrays = load_file(GOLDEN / "hf_token.safetensors")
     config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):  # unused; of no size
+    for name in (
+        "embeddings.detection_tokens",
+        "vit.embeddings.position_embeddings",
+    ):  # an unused array; positions of no valid grid
         save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
         for head in ("keep", "new"):
             with pytest.raises(ValueError, match=r"known family \(its config.json names 'yolos'\); .*DINOv2"):
@@ -139,7 +142,7 @@ def test_a_file_of_an_unknown_family_is_named(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_file_in_place_of_weights_is_named(tmp_path):
+def test_non_weight_file_error_names_its_kind(tmp_path):
     path = tmp_path / "model.safetensors"
     for content, message in (
         (b"", "The file is empty"),

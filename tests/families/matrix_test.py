@@ -1,4 +1,4 @@
-"""Everything works on tiny models of every family, from their golden files."""
+"""Tests of all features of the library on tiny models of every family, loaded from golden files."""
 
 import importlib.util
 import shutil
@@ -22,7 +22,7 @@ tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", re
 
 @pytest.fixture(params=CASES)
 def folder(request, tmp_path):
-    """The folder of a golden file."""
+    """Returns a folder with a golden file and its config."""
     (tmp_path / "from").mkdir()
     shutil.copy(GOLDEN / f"{request.param}.safetensors", tmp_path / "from" / "model.safetensors")
     if (GOLDEN / f"{request.param}.config.json").exists():
@@ -32,7 +32,7 @@ def folder(request, tmp_path):
 
 @pytest.fixture
 def model(folder):
-    """A model to be fine-tuned, with a head of 10 classes."""
+    """Returns a model with a new head of 10 classes."""
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=10, num_heads=3)
     random = np.random.default_rng(0)
     for weight in model.head.weights:
@@ -64,7 +64,7 @@ def test_features_attention_and_flops(model, images):
         assert of_layers.shape == of_layer.shape == (2, *model.grid)
     patches, prefix = np.prod(model.grid), model.num_prefix_tokens
     assert scores.shape == (2, 3, patches + prefix, patches + prefix)
-    block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the projections
+    block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the projections' operations
     assert keras_vit.flops(model) > 2 * block
 
 
@@ -81,7 +81,7 @@ def test_backbone_freezing_and_layerwise_rates(model, images):
 
 
 @pytest.mark.full
-def test_lora_and_remat_train(folder, model, images):
+def test_lora_and_remat_training(folder, model, images):
     labels = np.eye(10)[[1, 2]]
     again = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=10, num_heads=3, remat=True)
     again.set_weights(model.get_weights())
@@ -99,7 +99,7 @@ def test_lora_and_remat_train(folder, model, images):
 
 
 @pytest.mark.full
-def test_a_run_starts_from_its_weights_and_is_evaluated(folder, tmp_path):
+def test_run_starts_from_weights_and_is_evaluated(folder, tmp_path):
     config = ConfigDict(
         recipes.defaults(
             **families.model_config(
@@ -130,7 +130,7 @@ def test_a_run_starts_from_its_weights_and_is_evaluated(folder, tmp_path):
 
 @tensorflow_only
 @pytest.mark.full
-def test_exports_give_the_same_numbers(model, tmp_path):
+def test_exports_match_the_model(model, tmp_path):
     from keras_vit import export
 
     model.preprocessing = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
@@ -145,7 +145,7 @@ def test_exports_give_the_same_numbers(model, tmp_path):
 @tensorflow_only
 @pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
-def test_the_tpu_check_compiles_a_step(model):
+def test_tpu_check_compiles_a_step(model):
     from keras_vit import tpu
 
     fields = families.model_fields("VisionTransformer")

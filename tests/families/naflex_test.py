@@ -1,4 +1,4 @@
-"""SigLIP 2 NaFlex: batches and outputs match transformers, and the model works with the rest of the library."""
+"""Tests of SigLIP 2 NaFlex: batches and outputs match transformers, and all features of the library work."""
 
 import importlib.util
 import itertools
@@ -30,7 +30,7 @@ def picture(number, height, width):
 
 @pytest.fixture(scope="module")
 def images():
-    """`Siglip2ImageProcessor` outputs for pictures of 20 sizes."""
+    """Returns the outputs of `Siglip2ImageProcessor` for pictures of 20 sizes."""
     with np.load(GOLDEN / "naflex_images.npz") as file:
         return dict(file)
 
@@ -131,7 +131,7 @@ def test_larger_max_patches_gives_the_same_outputs(folder, reference):
 
 
 @pytest.mark.parametrize("long", [1024, 4])
-def test_padding_is_left_out_and_stays_zero(long, monkeypatch):
+def test_padding_is_masked_and_stays_zero(long, monkeypatch):
     monkeypatch.setattr(attention, "LONG_SEQUENCE", long)  # above it, JAX computes in chunks
     tokens = np.random.default_rng(0).normal(size=(2, 7, 8)).astype("float32")
     padded = np.pad(tokens, ((0, 0), (0, 3), (0, 0)))
@@ -143,7 +143,7 @@ def test_padding_is_left_out_and_stays_zero(long, monkeypatch):
     assert_close(pooling(padded), keras.ops.convert_to_numpy(pooling(tokens)))
 
 
-def test_a_model_comes_back_from_its_files(model, batch, tmp_path):
+def test_naflex_model_is_restored_from_files(model, batch, tmp_path):
     model.save(tmp_path / "model.keras")
     checkpoints.save(model, tmp_path / "model.npz")
     expected = keras.ops.convert_to_numpy(model(batch))
@@ -158,7 +158,7 @@ def test_a_model_comes_back_from_its_files(model, batch, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_files_of_big_vision_load(folder, model, batch, tmp_path):
+def test_loads_big_vision_files(folder, model, batch, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as file:
         arrays = {f"params/img/{name}": array for name, array in file.items()}
@@ -189,7 +189,7 @@ def test_fixed_size_model_loads_naflex_weights(folder):
     assert_close(model(batch), expected)
 
 
-def test_mismatched_input_is_rejected(model, folder, batch):
+def test_rejects_mismatched_input(model, folder, batch):
     images = np.zeros((2, 32, 32, 3), "float32")
     fixed = keras_vit.from_pretrained(folder, max_patches=0)
     for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
@@ -282,7 +282,7 @@ def test_naflex_data_options(tmp_path):
 
 
 @pytest.mark.full
-def test_a_classifier_is_trained_evaluated_and_exported(folder, tmp_path):
+def test_classifier_trains_and_evaluates(folder, tmp_path):
     photos(tmp_path / "photos")
     config = config_of(tmp_path / "photos", folder)
     result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), write=lambda line: None)
@@ -297,7 +297,7 @@ def test_a_classifier_is_trained_evaluated_and_exported(folder, tmp_path):
 
 @tensorflow_only
 @pytest.mark.full
-def test_an_export_takes_files_of_any_aspect_ratio(folder, pictures, tmp_path):
+def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     import tensorflow as tf
 
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=4)
@@ -319,7 +319,7 @@ def test_an_export_takes_files_of_any_aspect_ratio(folder, pictures, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
-def test_the_tpu_check_compiles_a_step(folder, tmp_path):
+def test_tpu_check_compiles_a_step(folder, tmp_path):
     from keras_vit import tpu
 
     photos(tmp_path)

@@ -1,4 +1,4 @@
-"""The registry: constructors, published weights, configs and recipes agree about the sizes."""
+"""Tests of the registry: constructors, published weights, configs and recipes use the same sizes."""
 
 import inspect
 
@@ -12,7 +12,7 @@ NAMES = [*families.sizes()]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_size_has_a_constructor(name, monkeypatch):
+def test_each_size_has_a_constructor(name, monkeypatch):
     family, function = families.find_family(name), getattr(keras_vit, families.constructor_name(name))
     assert function is getattr(keras_vit.models, function.__name__) is getattr(families, function.__name__)
     assert function.__name__ in keras_vit.__all__ and function.__name__ in families.CONSTRUCTORS
@@ -35,7 +35,7 @@ def test_constructors_and_sizes_match():
         ("frobnicate", "its arguments are patch_size"),
     ],
 )
-def test_an_unknown_argument_is_answered_with_the_nearest(argument, hint):
+def test_unknown_argument_error_suggests_the_nearest(argument, hint):
     with pytest.raises(TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"):
         keras_vit.ViT_Ti16(**{argument: 3})
     with pytest.raises(TypeError, match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3"):
@@ -52,15 +52,15 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
-def test_a_constructor_takes_its_own_collections_only(weights):
+def test_constructor_rejects_other_collections(weights):
     with pytest.raises(ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; you can"):
         keras_vit.SigLIP_B16(weights=weights)
 
 
-def test_every_published_file_has_a_size():
+def test_published_files_have_sizes():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
-    ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # `from_pretrained` takes their repositories
+    ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # loaded with `from_pretrained` from their repositories
     assert set(NAMES) - models - ijepa == {
         "DINOv3-L+/16",
         "R50+ViT-B/32",
@@ -71,7 +71,7 @@ def test_every_published_file_has_a_size():
     }
 
 
-def test_every_model_of_table_3_is_a_size():
+def test_table_3_models_are_sizes():
     for row in recipes.TABLE_3:
         for name in row.models:
             assert name in NAMES or "*" in name
@@ -79,14 +79,14 @@ def test_every_model_of_table_3_is_a_size():
     assert bit == {"BiT-R50x1", "BiT-R50x2", "BiT-R101x1", "BiT-R152x1", "BiT-R152x2"}
 
 
-def test_a_resnet_is_called_by_both_of_its_names():
+def test_resnet_has_two_names():
     assert families.canonical_name("R152x4") == families.canonical_name("BiT-R152x4") == "BiT-R152x4"
     assert families.canonical_name("ViT-B/16") == "ViT-B/16" and families.canonical_name("R9x9") == "R9x9"
     assert families.is_bit("R50x1") and not families.is_bit("R50+ViT-B/16")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_of_a_size_has_its_arguments(name):
+def test_model_config_has_arguments_of_the_size(name):
     config = recipes.defaults(**families.model_config(name))
     size = families.sizes()[name]
     assert config["architecture"] == name and None not in config["model"].values()
@@ -95,7 +95,7 @@ def test_a_config_of_a_size_has_its_arguments(name):
     signature.bind(**{**config["model"], "input_shape": (224, 224, 3)})
 
 
-def test_a_config_has_the_changes():
+def test_model_config_applies_changes():
     config = families.model_config("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
     model = config["model"]
     assert model["resnet_blocks"] == (3, 4, 9) and model["stem"] == "resnet" and model["dropout"] == 0.1

@@ -1,4 +1,4 @@
-"""A family defined in this file alone: rotary positions, SwiGLU and two registers."""
+"""Tests of a family defined only in this file, with rotary positions, SwiGLU and two registers."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def randomize(model):
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
 
 
-def test_it_trains_and_is_evaluated(tmp_path):
+def test_toy_family_trains_and_is_evaluated(tmp_path):
     config = ConfigDict(
         recipes.defaults(
             **families.model_config("Toy-S/2", dropout=0.1),
@@ -122,7 +122,8 @@ def test_features_attention_and_flops():
     assert keras_vit.features(model, IMAGES, tokens="patch").shape[1:] == (16, 16)
     (scores,) = inspection.attention_scores(model, IMAGES, layers=[2])
     assert scores.shape == (3, 2, 19, 19)
-    # Patches, then for each block four projections, scores, sums and three matrices; the last block has one query.
+    # Patch embedding and head, then four projections, attention and three MLP matrices per block. The last block
+    # has one query.
     tokens, hidden, mlp = 19, 16, 24
     products = 16 * 4 * hidden + 10 * hidden
     for queries in (tokens, 1):
@@ -130,7 +131,7 @@ def test_features_attention_and_flops():
     assert keras_vit.flops(model) == pytest.approx(2 * products)
 
 
-def test_a_file_of_another_library_gives_the_same_numbers(tmp_path):
+def test_foreign_file_matches_outputs(tmp_path):
     model = randomize(Toy_S2())
     arrays = {name: np.asarray(value) for name, value in checkpoints.names.canonical_variables(model).items()}
     attention, mlp = "MultiHeadDotProductAttention_0", "MlpBlock_0/Dense_"
@@ -171,7 +172,7 @@ def test_a_file_of_another_library_gives_the_same_numbers(tmp_path):
     assert not re.search("unused|new", str(checkpoints.load(model, path)))
 
 
-def test_it_is_saved_and_exported(tmp_path):
+def test_toy_family_is_saved_and_restored(tmp_path):
     model = randomize(Toy_S2(theta=50.0))
     checkpoints.save(model, tmp_path / "toy.npz")
     again = keras_vit.from_pretrained(tmp_path / "toy.npz")
@@ -184,7 +185,7 @@ def test_it_is_saved_and_exported(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
-def test_its_export_gives_the_same_numbers(tmp_path):
+def test_toy_family_export_matches_outputs(tmp_path):
     import tensorflow as tf
 
     from keras_vit import export

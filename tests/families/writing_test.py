@@ -1,4 +1,4 @@
-"""timm and transformers load written folders and compute the same outputs."""
+"""Tests of saved timm and Hugging Face folders, which timm and transformers load with the same outputs."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ TOLERANCE = 2e-5
 
 
 def model_of(case, folder, fine_tuned=False, form="timm"):
-    """The model of a golden file; a fine-tuned one has another head, where the format has one, and other weights."""
+    """Returns the model of a golden file; if `fine_tuned`, with other weights and, for timm, a new head."""
     shutil.copy(GOLDEN / f"{case}.safetensors", folder / "model.safetensors")
     arguments = {"num_heads": 3, **({"mlp": "quick_gelu"} if case == "timm_clip" else {})}
     if case == "timm_dinov3":
@@ -82,7 +82,7 @@ def assert_close(result, expected):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case, form", PAIRS)
-def test_a_written_folder_gives_the_same_model(case, form, tmp_path):
+def test_written_folder_restores_the_model(case, form, tmp_path):
     (tmp_path / "from").mkdir()
     model = model_of(case, tmp_path / "from")
     checkpoints.save(model, tmp_path / "to", format=form)
@@ -98,7 +98,7 @@ def test_a_written_folder_gives_the_same_model(case, form, tmp_path):
     assert_close(keras_vit.features(again, images, tokens="all"), keras_vit.features(model, images, tokens="all"))
 
 
-# Loads every folder with the library that it is for, and writes `outputs.npz` into it, in a separate process, since
+# Loads each folder with timm or transformers and writes `outputs.npz` into it. Runs in a separate process, because
 # PyTorch and TensorFlow may not be loaded together.
 READER = """
 import json, sys
@@ -135,7 +135,7 @@ for folder in map(Path, sys.argv[1:]):
 
 
 def vit(folder, fine_tuned):
-    """A Vision Transformer of the paper for images that are not square."""
+    """Returns a Vision Transformer of the paper for rectangular images."""
     sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3}
     sizes |= {"attention_bias": "qkvo" if fine_tuned else "o", "input_shape": (12, 20, 3), "classes": 4}
     model = keras_vit.VisionTransformer(**sizes, class_token_position=fine_tuned)
@@ -154,7 +154,7 @@ WRITTEN = [
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """`{(case, format, fine_tuned): (model, images, folder)}`, after one run of the other libraries."""
+    """Returns `{(case, format, fine_tuned): (model, images, folder)}` after running the other libraries once."""
     python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import timm, torch, transformers"], capture_output=True, check=False)
     if found.returncode:
@@ -179,7 +179,7 @@ def written(tmp_path_factory):
 @pytest.mark.full
 @pytest.mark.one_backend
 @pytest.mark.parametrize("key", WRITTEN, ids=str)
-def test_other_libraries_load_written_files(key, written):
+def test_written_files_load_in_other_libraries(key, written):
     model, images, folder = written[key]
     assert not (folder / "error.txt").exists(), (folder / "error.txt").read_text()
     theirs = dict(np.load(folder / "outputs.npz"))
@@ -220,7 +220,7 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
         ("huggingface", DINOV3, ".*does not support Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
     ],
 )
-def test_parts_that_a_format_lacks_are_refused(form, arguments, message, tmp_path):
+def test_rejects_parts_unsupported_by_the_format(form, arguments, message, tmp_path):
     model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
     with pytest.raises(ValueError, match=f"No format of '{form}' supports this model{message}"):
         checkpoints.save(model, tmp_path / "to", format=form)
@@ -228,7 +228,7 @@ def test_parts_that_a_format_lacks_are_refused(form, arguments, message, tmp_pat
 
 
 @pytest.mark.one_backend
-def test_a_format_that_is_not_known_is_refused(tmp_path):
+def test_rejects_unknown_format(tmp_path):
     with pytest.raises(ValueError, match="`format` must be one of vit_jax, huggingface, timm. Received: format='flax'"):
         checkpoints.save(keras_vit.VisionTransformer(**SIZES), tmp_path / "to", format="flax")
 
@@ -248,7 +248,7 @@ def test_a_format_that_is_not_known_is_refused(tmp_path):
         {},
     ],
 )
-def test_a_written_folder_has_the_preprocessing(fields, tmp_path):
+def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
     model = keras_vit.VisionTransformer(**SIZES, include_top=False, preprocessing=keras_vit.Preprocessing(**fields))
     checkpoints.save(model, tmp_path, format="huggingface")
     again = keras_vit.from_pretrained(tmp_path).preprocessing
@@ -259,7 +259,7 @@ def test_a_written_folder_has_the_preprocessing(fields, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_biases_that_a_config_names_may_lack(tmp_path):
+def test_config_may_disable_biases(tmp_path):
     arguments = {**DINOV3, "mlp_norm": False, "attention_bias": "o", "mlp_bias": False, "exact_gelu": True}
     checkpoints.save(keras_vit.VisionTransformer(**SIZES, **arguments), tmp_path, format="huggingface")
     config = json.loads((tmp_path / "config.json").read_text())
@@ -269,7 +269,7 @@ def test_biases_that_a_config_names_may_lack(tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("class_token_position", [True, False])
-def test_a_class_token_and_registers_of_eva_have_no_position(class_token_position, tmp_path):
+def test_eva_prefix_tokens_have_no_positions(class_token_position, tmp_path):
     parts = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": EVA02, "exact_gelu": True, "include_top": False}
     parts |= {"num_registers": 2, "class_token_position": class_token_position}
     checkpoints.save(keras_vit.VisionTransformer(**SIZES, **parts), tmp_path, format="timm")

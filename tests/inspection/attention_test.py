@@ -1,4 +1,4 @@
-"""Attention scores and maps: golden numbers, properties, and models inside other models."""
+"""Tests of attention scores and maps: golden numbers, properties, and nested models."""
 
 import concurrent.futures
 import re
@@ -32,13 +32,13 @@ def images_of(model, count=2):
 @pytest.mark.parametrize(
     "changes", [{}, {"classifier": "gap"}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["token", "gap", "hybrid"]
 )
-def test_scores_sum_to_one_and_reproduce_the_block(changes):
+def test_scores_sum_to_one_and_reproduce_attention(changes):
     model = build(**changes)
     images, tokens = images_of(model), 6 + ("classifier" not in changes)
     scores = inspection.attention_scores(model, images)
     assert scores.shape == (3, 2, 3, tokens, tokens) and scores.dtype == np.float32
     np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
-    # The attention layer's own output, from these scores.
+    # Recompute the attention layer's output from the scores.
     block = model.get_layer("encoderblock_1")
     x = block.norm_1(keras.Model(model.input, block.input)(images))
     value = np.einsum("bnd,dhk->bhnk", x, block.attention.value.kernel)
@@ -48,7 +48,7 @@ def test_scores_sum_to_one_and_reproduce_the_block(changes):
     np.testing.assert_allclose(block.attention(x), out, atol=1e-4)
 
 
-def test_layers_are_counted_from_one_and_heads_are_averaged():
+def test_attention_scores_select_layers_and_average_heads():
     model = build()
     images = images_of(model)
     everything = inspection.attention_scores(model, images)
@@ -65,8 +65,8 @@ def test_rows_sum_to_one_in_mixed_precision():
     np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
 
 
-def test_the_rollout_is_that_of_the_reference():
-    # reference/spec.md, section 12: Abnar and Zuidema's code on random scores.
+def test_rollout_matches_the_reference():
+    # Numbers from Abnar and Zuidema's code on random scores.
     scores = np.random.RandomState(3).rand(3, 2, 5, 5)
     scores /= scores.sum(-1, keepdims=True)
     for residual, expected in (
@@ -78,7 +78,7 @@ def test_the_rollout_is_that_of_the_reference():
         np.testing.assert_allclose(rollout.sum(-1), 1, atol=1e-12)
 
 
-def test_maps_are_the_class_tokens_row_of_the_scores_on_the_grid():
+def test_maps_are_the_class_token_row_on_the_grid():
     model, gap = build(), build(classifier="gap")
     images = images_of(model)
     scores = inspection.attention_scores(model, images)
@@ -92,13 +92,13 @@ def test_maps_are_the_class_tokens_row_of_the_scores_on_the_grid():
     np.testing.assert_allclose(ours, rollout.mean(1).reshape(2, 3, 2), atol=1e-6)
     large = inspection.attention_maps(model, images)
     assert large.shape == (2, 24, 16)
-    # Bilinear: the middle of a patch at the corner keeps its value.
+    # Bilinear upsampling keeps the values at the corners.
     np.testing.assert_allclose(large[:, 0, 0], inspection.attention_maps(model, images, upsample=False)[:, 0, 0])
 
 
 @pytest.mark.parametrize("kind", ["gap", "wrapped"])
-def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
-    monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)  # which JAX would compute in chunks
+def test_relevance_matches_finite_differences(kind, monkeypatch):
+    monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)  # above this length JAX computes in chunks
     small = {"num_layers": 2, "input_shape": (8, 16, 3), "hidden_size": 8, "num_heads": 2}
     model = build(**small, **({"classifier": "gap"} if kind == "gap" else {}))
     images = images_of(model, 1)
@@ -120,7 +120,7 @@ def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
         gradient[head, query, key] = (outputs[0] - outputs[1]) / (2 * step)
     object.__delattr__(block, "scores")
     first = np.maximum(gradient * scores[0], 0).mean(0)
-    # Two layers: R = (I + A2) (I + A1) - I, so the rest besides A2 follows from A1.
+    # With two layers, R = (I + A2) (I + A1) - I, so A2 follows from R and A1.
     second = np.linalg.solve((np.eye(tokens) + first).T, (relevance[0] + np.eye(tokens)).T).T - np.eye(tokens)
     assert np.abs(first).max() > 1e-3 and np.abs(second).max() > 1e-3
     assert second.min() > -2e-3 * np.abs(second).max()
@@ -132,10 +132,10 @@ def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("masking_rate", [0.0, 0.5])
-def test_a_class_token_that_nothing_reads_is_not_shown(masking_rate):
+def test_unused_class_token_is_not_shown(masking_rate):
     model = build(classifier="token_unpooled", include_top=masking_rate > 0, masking_rate=masking_rate)
     images = images_of(model)
-    if not masking_rate:  # pools outside
+    if not masking_rate:  # pool the patches outside the model
         model = keras.Sequential([model, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)])
         model.build((None, 24, 16, 3))
     scores = inspection.attention_scores(model, images)
@@ -165,7 +165,7 @@ def test_maps_of_patches_pooled_outside_skip_the_class_token():
         assert theirs.any()
 
 
-def test_maps_end_at_the_layer_that_the_output_reads():
+def test_maps_end_at_the_output_layer():
     vit = build()
     model = keras.Sequential([keras_vit.FeatureModel(vit, 2, tokens="class"), keras.layers.Dense(4)])
     images = images_of(vit)
@@ -176,7 +176,7 @@ def test_maps_end_at_the_layer_that_the_output_reads():
     assert relevance.any() and np.isfinite(relevance).all()
 
 
-def test_relevance_of_the_predicted_class_is_the_default():
+def test_relevance_defaults_to_the_predicted_class():
     model = build()
     images = images_of(model)
     predicted = ops.convert_to_numpy(model(images)).argmax(-1)
@@ -198,7 +198,7 @@ def test_overlays_are_dark_without_attention():
     assert inspection.overlay(images[..., :1], 0 * maps).sum() == 0
 
 
-def test_bad_requests_are_refused():
+def test_rejects_bad_requests():
     model = build()
     images = images_of(model)
     unpooled = build(classifier="unpooled")
@@ -224,7 +224,7 @@ def test_bad_requests_are_refused():
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
-def test_the_attention_of_one_token_is_a_row_of_all_scores(changes):
+def test_token_attention_is_a_row_of_the_scores(changes):
     model = build(**changes)
     images = images_of(model)
     scores = inspection.attention_scores(model, images)
@@ -249,27 +249,27 @@ def test_the_attention_of_one_token_is_a_row_of_all_scores(changes):
         ({"layer": 4}, "The layers of .* are 1 to 3"),
     ],
 )
-def test_an_unknown_token_is_refused(arguments, message):
+def test_rejects_unknown_token(arguments, message):
     model = build()
     with pytest.raises(ValueError, match=message):
         inspection.token_attention(model, images_of(model), **arguments)
 
 
 @pytest.mark.parametrize("layer", [None, [1, 2]])
-def test_the_mean_is_of_one_layer(layer):
+def test_mean_requires_one_layer(layer):
     model = build()
     with pytest.raises(ValueError, match=f"Received: layer={re.escape(repr(layer))}"):
         inspection.attention_maps(model, images_of(model), "mean", layer=layer)
 
 
 @pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
-def test_no_image_is_refused(method):
+def test_rejects_empty_batch(method):
     model = build()
     with pytest.raises(ValueError, match="at least one image"):
         inspection.attention_maps(model, images_of(model)[:0], method)
 
 
-def test_relevance_in_two_threads_is_that_of_one():
+def test_relevance_is_thread_safe():
     model = build()
     images = images_of(model)
     expected = inspection.attention_relevance(model, images)

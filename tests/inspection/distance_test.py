@@ -8,8 +8,8 @@ from keras_vit import inspection
 @pytest.mark.parametrize(
     "side, patch, out, kept", [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19), (16, 14, 116.57, 116.11)]
 )
-def test_uniform_attention_has_the_distance_of_the_grid(side, patch, out, kept):
-    tokens = side * side + 1  # reference/spec.md, section 7.5
+def test_uniform_attention_has_the_mean_grid_distance(side, patch, out, kept):
+    tokens = side * side + 1
     scores = np.full((2, tokens, tokens), 1 / tokens, "float32")
     arguments = ((side, side), (patch, patch), 1)
     np.testing.assert_allclose(inspection.mean_distance(scores, *arguments), out, atol=0.005)
@@ -39,7 +39,7 @@ def test_distances_do_not_depend_on_the_batch_size():
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
-def test_bad_requests_are_refused():
+def test_rejects_bad_requests():
     scores = np.full((1, 6, 6), 1 / 6)
     with pytest.raises(ValueError, match="Received: class_token='drop'"):
         inspection.mean_distance(scores, (3, 2), (8, 8), class_token="drop")
@@ -47,7 +47,7 @@ def test_bad_requests_are_refused():
         inspection.mean_distance(scores, (3, 2), (8, 8), 1)
 
 
-def test_scores_of_any_float_and_batches_of_one_or_more():
+def test_distance_accepts_float64_and_rejects_bad_batch_size():
     arguments = ((2, 2), (4, 4), 1)
     single = inspection.mean_distance(np.full((1, 5, 5), 0.2, "float32"), *arguments)
     np.testing.assert_array_equal(inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments), single)

@@ -12,7 +12,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
-def test_positions_are_compared_without_the_class_token(changes):
+def test_position_similarity_excludes_the_class_token(changes):
     model = keras_vit.VisionTransformer(**SIZES, **changes)
     model = keras.Sequential([keras.Input((24, 16, 3)), model])
     layer = model.layers[-1].get_layer("position_embedding")
@@ -28,11 +28,11 @@ def test_positions_are_compared_without_the_class_token(changes):
     assert not inspection.position_similarity(model).any()
 
 
-def test_fixed_sines_are_compared_too():
+def test_position_similarity_supports_sincos():
     options = {"position_embedding": "sincos2d", "class_token_position": False}
     similarity = inspection.position_similarity(keras_vit.VisionTransformer(**SIZES, **options))
     rows = similarity[0, 0]
-    assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # nearer ones are more alike
+    assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # similarity decreases with distance
 
 
 def test_filter_components_match_an_svd():
@@ -43,21 +43,21 @@ def test_filter_components_match_an_svd():
     _, _, rows = np.linalg.svd(filters - filters.mean(0), full_matrices=False)
     for component, row in zip(components, rows):
         assert abs(np.corrcoef(component.ravel(), row)[0, 1]) > 0.999
-    assert len(inspection.filter_components(model)) == 12  # of 28, as many as there are filters
+    assert len(inspection.filter_components(model)) == 12  # limited by the number of filters
 
 
-def test_components_of_patches_are_colors_of_all_images_together():
+def test_patch_components_are_colors_across_images():
     model = keras_vit.VisionTransformer(**SIZES)
     images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
     colors = inspection.patch_components(model, images, layer=1)
     assert colors.shape == (3, 3, 2, 3)
     np.testing.assert_allclose(colors.min((0, 1, 2)), 0, atol=1e-6)
     np.testing.assert_allclose(colors.max((0, 1, 2)), 1, atol=1e-6)
-    # Uncorrelated over the patches of all images.
+    # The colors are uncorrelated over the patches of all images.
     np.testing.assert_allclose(np.corrcoef(colors.reshape(-1, 3).T), np.eye(3), atol=1e-3)
 
 
-def test_bad_requests_are_refused():
+def test_rejects_bad_requests():
     model = keras_vit.VisionTransformer(**SIZES)
     images = np.zeros((1, 24, 16, 3), "float32")
     hybrid = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2}, resnet_blocks=(1,))
@@ -70,7 +70,7 @@ def test_bad_requests_are_refused():
             call()
 
 
-def test_a_learned_grid_is_compared_without_the_class_token():
+def test_position_similarity_supports_learned2d():
     model = keras_vit.VisionTransformer(**SIZES, position_embedding="learned2d")
     similarity = inspection.position_similarity(model)
     assert similarity.shape == (3, 2, 3, 2)

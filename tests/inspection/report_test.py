@@ -1,4 +1,4 @@
-"""All pictures and the page, for models whose images are not square."""
+"""Tests of the report's figures and HTML page, for models of rectangular images."""
 
 import keras
 import numpy as np
@@ -16,12 +16,12 @@ SIZES = {
 }  # fmt: skip
 
 
-def test_the_page_shows_every_picture(tmp_path):
+def test_report_contains_all_figures(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((24, 16, 3)), model])
     lines = []
     images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3))
-    others = {"runs/$_$x": model}  # no mathematics
+    others = {"runs/$_$x": model}  # must not be rendered as math
     page = write_report(
         wrapped,
         images,
@@ -40,10 +40,10 @@ def test_the_page_shows_every_picture(tmp_path):
     assert all(f'src="{name}"' in text for name in pictures)
     assert "a &lt;model&gt;" in text and "<model>" not in text
     assert len(list((tmp_path / "out").iterdir())) == 7
-    assert any("head of zeros" in line for line in lines)  # a new model's head is
+    assert any("head of zeros" in line for line in lines)  # new models have one
 
 
-def test_pictures_that_a_model_cannot_have_are_left_out(tmp_path, monkeypatch):
+def test_report_omits_unavailable_figures(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
     pixels = keras.Input(model.image_shape)
@@ -57,7 +57,7 @@ def test_pictures_that_a_model_cannot_have_are_left_out(tmp_path, monkeypatch):
     assert not (tmp_path / "filters.png").exists() and "filters.png" not in (tmp_path / "index.html").read_text()
 
 
-def test_an_overlay_is_drawn_at_attended_places(tmp_path):
+def test_attention_plot_overlays_the_map(tmp_path):
     from matplotlib.image import imread
 
     images, maps = np.ones((1, 8, 12, 3)), np.zeros((1, 8, 12))
@@ -65,14 +65,14 @@ def test_an_overlay_is_drawn_at_attended_places(tmp_path):
     plots.attention(tmp_path / "picture.png", images, {"map": maps})
     picture = imread(tmp_path / "picture.png")
     height, width = picture.shape[:2]
-    # The image is white; on its left half the map is of the first color, on its right half of the last.
+    # The white image is blended with the first map color in its left half and the last in its right half.
     row = picture[height // 2, width // 2 : width, :3]
     for color in ([68, 1, 84], [253, 231, 37]):
         blend = 0.5 + 0.5 * np.array(color) / 255
         assert np.count_nonzero(np.abs(row - blend).max(-1) < 0.01) > 0.2 * len(row)
 
 
-def test_bad_requests_write_nothing(tmp_path):
+def test_bad_requests_write_no_report(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     for match, images in (("at least one image", np.zeros((0, 24, 16, 3))), ("images are", np.zeros((1, 16, 16, 3)))):
         with pytest.raises(ValueError, match=match):
