@@ -1,4 +1,4 @@
-"""Attention pooling reads all tokens with one learned query."""
+"""Tests of attention pooling, which attends to all tokens with one learned query."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import keras_vit
 
 
 def numpy_pooling(layer, tokens):
-    """The same in numpy, float64."""
+    """Computes the layer in numpy with float64."""
     w = {v.path.rpartition("pooling/")[2]: np.asarray(v, "float64") for v in layer.weights}
     a = "attention/"
 
@@ -28,7 +28,7 @@ def numpy_pooling(layer, tokens):
     return (x + y @ w["mlp_2/kernel"] + w["mlp_2/bias"])[:, 0]
 
 
-def test_it_is_the_equation():
+def test_attention_pooling_matches_numpy():
     rng = np.random.default_rng(0)
     layer = keras_vit.AttentionPooling(2, 12, name="pooling")
     layer.build((None, 5, 8))
@@ -38,13 +38,13 @@ def test_it_is_the_equation():
     np.testing.assert_allclose(keras.ops.convert_to_numpy(layer(tokens)), numpy_pooling(layer, tokens), atol=1e-4)
 
 
-def test_the_order_of_the_tokens_does_not_matter():
+def test_pooling_does_not_depend_on_token_order():
     layer = keras_vit.AttentionPooling(2, 12)
     tokens = np.random.default_rng(0).standard_normal((3, 5, 8)).astype("float32")
     one, other = layer(tokens), layer(tokens[:, ::-1].copy())
     np.testing.assert_allclose(keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other), atol=1e-5)
 
 
-def test_tokens_of_another_rank_are_refused():
+def test_rejects_tokens_of_wrong_rank():
     with pytest.raises(ValueError, match=r"AttentionPooling needs inputs of shape \(B, N, D\)"):
         keras_vit.AttentionPooling(2, 12)(np.zeros((2, 8)))

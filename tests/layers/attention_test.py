@@ -22,7 +22,7 @@ def test_chunked_attention_matches_full_attention(queries, monkeypatch):
     calls, attend = [], layer._attend
     monkeypatch.setattr(layer, "_attend", lambda q, *rest, **real: calls.append(q.shape[1]) or attend(q, *rest, **real))
     np.testing.assert_allclose(outputs(), whole[0], atol=1e-6)
-    # On JAX 11 queries are three parts of 4, and 7 are two.
+    # On JAX, 11 queries are split into three chunks of 4, and 7 queries into two.
     assert set(calls) == ({4} if keras.backend.backend() == "jax" else {queries or 11})
     for ours, theirs in zip(_gradients(layer, tokens, arguments), whole[1]):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -42,7 +42,7 @@ def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     fused = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
     assert len(calls) == (keras.backend.backend() == "jax" and dtype == "mixed_bfloat16")
     np.testing.assert_allclose(fused, whole, atol=0.01 if calls else 0, rtol=0.02 if calls else 0)
-    layer(tokens, training=True)  # cuDNN would draw other masks
+    layer(tokens, training=True)  # not fused, because cuDNN would draw different dropout masks
     assert len(calls) <= 1
 
 

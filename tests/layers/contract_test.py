@@ -1,4 +1,4 @@
-"""Every public layer keeps Keras' contract: serialization, shapes, dtypes, training, mixed precision."""
+"""Tests of the Keras contract of each public layer: serialization, shapes, dtypes, training, mixed precision."""
 
 import keras
 import numpy as np
@@ -89,10 +89,10 @@ ONE_BACKEND = [
 ]
 
 
-# Keras' own test trains on a generator and leaves `shuffle` at its default.
+# Keras' layer test trains on a generator and leaves `shuffle` at its default.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND)
-def test_a_layer_passes_keras_own_test(layer, arguments, input_shape, output_shape, weights):
+def test_layer_passes_the_keras_layer_test(layer, arguments, input_shape, output_shape, weights):
     testing.TestCase().run_layer_test(
         layer,
         init_kwargs=arguments,
@@ -104,19 +104,19 @@ def test_a_layer_passes_keras_own_test(layer, arguments, input_shape, output_sha
     )
 
 
-def test_every_public_layer_has_a_case():
+def test_public_layers_have_cases():
     assert {case[0].__name__ for case in CASES} >= set(layers.__all__)
 
 
 @pytest.mark.parametrize("name", layers.__all__)
-def test_a_public_layer_is_registered_and_at_the_top(name):
+def test_public_layer_is_registered_and_exported(name):
     layer = getattr(keras_vit, name)
     assert keras.saving.get_registered_name(layer) == f"keras_vit>{name}"
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
-def test_a_layer_does_not_fix_the_batch(layer, arguments, input_shape, output_shape, weights):
+def test_layer_accepts_any_batch_size(layer, arguments, input_shape, output_shape, weights):
     inputs = keras.Input(shape=input_shape[1:])
     model = keras.Model(inputs, layer(**arguments)(inputs))
     assert model.output_shape == (None, *output_shape[1:])
@@ -136,6 +136,6 @@ def test_a_layer_does_not_fix_the_batch(layer, arguments, input_shape, output_sh
         (layers.ResNetStem(), "B, H, W, C"),
     ],
 )
-def test_inputs_of_another_rank_are_refused(layer, axes):
+def test_rejects_inputs_of_wrong_rank(layer, axes):
     with pytest.raises(ValueError, match=rf"needs inputs of shape \({axes}\).*Received: shape=\(2, 4\)"):
         layer(np.zeros((2, 4), "float32"))

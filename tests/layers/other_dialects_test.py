@@ -1,4 +1,4 @@
-"""Layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions, paddings."""
+"""Tests of layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions, padding."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ def numpy_of(x):
     return keras.ops.convert_to_numpy(x)
 
 
-def test_sines_and_cosines_are_of_columns_and_rows():
+def test_sincos_encodes_columns_then_rows():
     layer = keras_vit.SinCosPositionEmbedding((2, 3))
     table = numpy_of(layer(np.zeros((1, 6, 8), "float32")))[0]
     row, column = 1, 2
@@ -31,7 +31,7 @@ def test_sines_and_cosines_are_of_columns_and_rows():
         (6, (1, 6, 8), r"`grid` must be \(rows, columns\)"),
     ],
 )
-def test_a_grid_that_does_not_fit_is_refused(grid, shape, message):
+def test_rejects_mismatched_grid(grid, shape, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.SinCosPositionEmbedding(grid)(np.zeros(shape, "float32"))
 
@@ -46,7 +46,7 @@ def filled_block(**arguments):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_the_mlps_gelu_is_the_one_asked_for(exact):
+def test_exact_gelu_selects_the_mlp_activation(exact):
     block = filled_block(exact_gelu=exact)
     x = np.random.default_rng(1).standard_normal((1, 3, 8)).astype("float32")
     hidden = numpy_of(block.mlp_1(x)).astype("float64")
@@ -60,7 +60,7 @@ def test_the_mlps_gelu_is_the_one_asked_for(exact):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-12])
-def test_the_epsilon_of_a_block_shows_on_small_tokens(epsilon):
+def test_block_epsilon_matters_for_small_tokens(epsilon):
     block = filled_block(epsilon=epsilon)
     x = 1e-3 * np.random.default_rng(1).standard_normal((1, 3, 8))
     for norm in (block.norm_1, block.norm_2):
@@ -70,7 +70,7 @@ def test_the_epsilon_of_a_block_shows_on_small_tokens(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-12])
-def test_the_epsilon_of_a_model_reaches_every_norm(epsilon):
+def test_model_epsilon_reaches_every_norm(epsilon):
     model = keras_vit.VisionTransformer(
         input_shape=(16, 16, 3), patch_size=8, hidden_size=8, num_layers=2, num_heads=2, mlp_dim=8, classifier="map",
         epsilon=epsilon, exact_gelu=True,
@@ -82,7 +82,7 @@ def test_the_epsilon_of_a_model_reaches_every_norm(epsilon):
 
 
 @pytest.mark.parametrize("variance_epsilon, scale", [(None, 1e-5), (1e-10, 1e-5)])
-def test_the_two_ways_to_standardise_a_kernel_show_on_small_ones(variance_epsilon, scale):
+def test_standardization_variants_differ_on_small_kernels(variance_epsilon, scale):
     layer = StdConv2D(4, 3, variance_epsilon=variance_epsilon)
     layer.build((None, 1, 1, 2))
     kernel = scale * np.random.default_rng(0).standard_normal((3, 3, 2, 4))
@@ -98,7 +98,7 @@ def test_the_two_ways_to_standardise_a_kernel_show_on_small_ones(variance_epsilo
     )
 
 
-def test_symmetric_padding_is_one_pixel_on_every_side():
+def test_symmetric_padding_adds_one_pixel_per_side():
     layer = StdConv2D(1, 3, strides=2, padding="symmetric")
     layer.build((None, 4, 4, 1))
     kernel = np.arange(9.0).reshape(3, 3, 1, 1)
@@ -110,7 +110,7 @@ def test_symmetric_padding_is_one_pixel_on_every_side():
     np.testing.assert_allclose(numpy_of(layer(image.reshape(1, 4, 4, 1)))[0, ..., 0], expected, rtol=1e-4)
 
 
-def test_the_epsilon_of_bits_group_norm_shows_on_small_features():
+def test_bit_group_norm_epsilon_matters_for_small_features():
     unit = PreActivationUnit(32)
     x = 1e-3 * np.random.default_rng(0).standard_normal((1, 2, 2, 64)).astype("float32")
     unit.build(x.shape)
@@ -120,7 +120,7 @@ def test_the_epsilon_of_bits_group_norm_shows_on_small_features():
     np.testing.assert_allclose(numpy_of(unit.gn1(x)), expected, atol=1e-4)
 
 
-def test_a_new_padding_or_pool_is_refused():
+def test_rejects_unknown_padding():
     with pytest.raises(ValueError, match="must be one of same, symmetric"):
         StdConv2D(4, 3, padding="valid")
     with pytest.raises(ValueError, match="zeros, minus_infinity"):

@@ -1,4 +1,4 @@
-"""The block parts of later families, compared with a second implementation in numpy."""
+"""Tests of the block options of later families against a second implementation in numpy."""
 
 import math
 
@@ -66,7 +66,7 @@ def turn(x, kind):
 
 
 def block_in_numpy(tokens, w, heads, mlp="gelu_tanh", rotary=None, prefix=1, epsilon=1e-6):
-    """Computes a block in numpy; weights decide which norms, biases and factors it has."""
+    """Computes a block in numpy; the names in `w` determine its norms, biases and scales."""
     x = norm(tokens, w, "norm_1", epsilon)
     q, k, v = (
         np.einsum("bnd,dhk->bhnk", x, w[f"attention/{part}/kernel"])
@@ -113,7 +113,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize("arguments", PARTS, ids=str)
-def test_a_block_matches_numpy(arguments):
+def test_block_matches_numpy(arguments):
     rotary = arguments.get("rotary")
     options = {**arguments, **({"rotary": {**ROTARY[rotary], "grid": (2, 3), "prefix": 1}} if rotary else {})}
     block = layers.TransformerBlock(**BASE, **options)
@@ -133,8 +133,8 @@ def test_a_block_matches_numpy(arguments):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("name", [*ROTARY, "plain"])
-def test_long_sequences_and_scores_have_the_parts(name, monkeypatch):
-    """Attention in chunks, and the scores that inspection reads."""
+def test_chunked_attention_and_scores_support_all_parts(name, monkeypatch):
+    """Tests chunked attention, and the scores read by `inspection`."""
     monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)
     monkeypatch.setattr("keras_vit.layers.attention.CHUNK", 3)
     rotary = {**ROTARY[name], "grid": (2, 3), "prefix": 1} if name in ROTARY else None
@@ -152,7 +152,7 @@ def test_long_sequences_and_scores_have_the_parts(name, monkeypatch):
     np.testing.assert_allclose(np.asarray(chunks), np.asarray(expected), atol=2e-5)
 
 
-def test_defaults_are_the_paper_s_block_to_the_bit():
+def test_defaults_are_bit_equal_to_the_paper_block():
     tokens = np.random.default_rng(1).standard_normal((2, 7, 16)).astype("float32")
     config = layers.TransformerBlock(**BASE).get_config()
     new = ("mlp", "mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "rotary", "layer_scale")
@@ -184,7 +184,7 @@ def build(kind, **changes):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_of_all_parts_matches_numpy(kind):
+def test_model_with_all_parts_matches_numpy(kind):
     model, options = build(kind), MODELS[kind]
     w = {f"{layer.name}/{name}": value for layer in model.layers for name, value in weights_of_layer(layer).items()}
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3))
@@ -219,7 +219,7 @@ def weights_of_layer(layer):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_of_the_parts_saves_and_is_inspected(kind, tmp_path):
+def test_model_with_all_parts_saves_and_is_inspected(kind, tmp_path):
     model = build(kind)
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
     model.save(tmp_path / "model.keras")
@@ -240,7 +240,7 @@ def test_a_model_of_the_parts_saves_and_is_inspected(kind, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_lora_trains_its_adapters_alone():
+def test_lora_trains_only_adapters_and_head():
     model = build("dinov3", qk_norm=True, mlp_norm=True)
     keras_vit.enable_lora(model, 2, ("key", "mlp_1"), write=lambda line: None)
     names = {variable.name for variable in model.trainable_variables}
@@ -263,7 +263,7 @@ def test_lora_trains_its_adapters_alone():
     ],
     ids=str,
 )
-def test_parts_that_cannot_be_are_refused(arguments, message):
+def test_rejects_invalid_parts(arguments, message):
     with pytest.raises(ValueError, match=message):
         layers.TransformerBlock(**BASE, **arguments).build((None, 7, 16))
     with pytest.raises(ValueError, match="a multiple of 4"):

@@ -14,7 +14,7 @@ def test_patches_are_in_raster_order():
             np.testing.assert_array_equal(patches[:, 3 * row + column], patch.reshape(2, -1))
 
 
-def test_patches_and_encoder_are_a_strided_convolution():
+def test_patches_and_encoder_match_strided_convolution():
     images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
     encoder = PatchEncoder(5)
     tokens = keras.ops.convert_to_numpy(encoder(Patches(4)(images)))
@@ -23,7 +23,7 @@ def test_patches_and_encoder_are_a_strided_convolution():
     np.testing.assert_allclose(tokens, keras.ops.convert_to_numpy(grid).reshape(2, 6, 5), atol=2e-6)
 
 
-def test_sides_may_be_unknown_until_the_call():
+def test_image_size_may_be_dynamic():
     images = keras.Input(shape=(None, None, 3))
     model = keras.Model(images, Patches(2)(images))
     assert model.output_shape == (None, None, 12)
@@ -37,13 +37,13 @@ def test_sides_may_be_unknown_until_the_call():
         ((1, 8, 3, 3), "divide the width.*nearest valid sizes are 4. Received: width=3, patch_size=4"),
     ],
 )
-def test_sides_must_be_multiples_of_the_patch_size(shape, message):
+def test_rejects_sides_not_divisible_by_patch_size(shape, message):
     with pytest.raises(ValueError, match=message):
         Patches(4)(np.zeros(shape, "float32"))
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
-def test_a_size_is_a_positive_integer(value):
+def test_rejects_non_positive_sizes(value):
     with pytest.raises(ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="):
         Patches(value)
     with pytest.raises(ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="):

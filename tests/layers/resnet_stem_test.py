@@ -13,7 +13,7 @@ def _numpy(tensor):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])
 def test_standardization_adds_epsilon_to_the_deviation(scale):
-    # A kernel of deviation 1e-5 is scaled to half the size, which shows the epsilon of 1e-5 and its place.
+    # A kernel with standard deviation 1e-5 is scaled by a half, because the epsilon is 1e-5 and is added to it.
     random = np.random.default_rng(0)
     kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
     images = random.normal(size=(1, 3, 3, 4)).astype("float32")
@@ -27,7 +27,7 @@ def test_standardization_adds_epsilon_to_the_deviation(scale):
 
 
 def test_standardization_is_float32_under_mixed_precision():
-    # A mean far above the deviation: in half precision the kernel would be constant.
+    # The mean is far above the standard deviation, so in half precision the kernel would be constant.
     kernel = (1000 + np.random.default_rng(0).normal(size=(1, 1, 64, 2)) * 0.1).astype("float32")
     layer = StdConv2D(2, 1, dtype="mixed_bfloat16")
     layer.build((1, 1, 1, 64))
@@ -39,7 +39,7 @@ def test_standardization_is_float32_under_mixed_precision():
     np.testing.assert_allclose(_numpy(keras.ops.cast(layer(image), "float32")).ravel(), expected, rtol=2e-2, atol=2e-2)
 
 
-def test_scale_and_mean_of_a_kernel_do_not_matter():
+def test_standardization_ignores_kernel_scale_and_mean():
     layer = StdConv2D(2, 3)
     layer.build((1, 4, 4, 3))
     images = np.random.default_rng(0).normal(size=(1, 4, 4, 3)).astype("float32")
@@ -49,7 +49,7 @@ def test_scale_and_mean_of_a_kernel_do_not_matter():
 
 
 def test_gradients_flow_through_the_standardization():
-    # The mean of a kernel does not matter, so its gradient has mean 0 if it passes through the standardization.
+    # The output does not depend on the kernel's mean, so a gradient through the standardization has mean 0.
     random = np.random.default_rng(0)
     model = keras.Sequential([keras.Input((4, 4, 3)), StdConv2D(2, 3)])
     kernel = _numpy(model.layers[0].kernel)
@@ -61,7 +61,7 @@ def test_gradients_flow_through_the_standardization():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_group_norm_has_32_neighbouring_groups_and_epsilon_1e_6(scale):
+def test_group_norm_has_32_groups_and_epsilon_1e_6(scale):
     x = (scale * np.random.default_rng(0).normal(size=(2, 3, 5, 64))).astype("float32")
     layer = group_norm("gn")
     groups = x.astype("float64").reshape(2, 15, 32, 2)
@@ -72,14 +72,14 @@ def test_group_norm_has_32_neighbouring_groups_and_epsilon_1e_6(scale):
 
 @pytest.mark.parametrize("side", [7, 8, 31, 32, 33, 75])
 @pytest.mark.parametrize("blocks", [(), (1,), (1, 1), (1, 1, 1)])
-def test_the_formula_of_the_output_is_the_output(side, blocks):
+def test_compute_output_shape_matches_the_output(side, blocks):
     stem = ResNetStem(blocks, width=32)
     shape = stem.compute_output_shape((None, side, 2 * side, 3))
     images = keras.Input(shape=(side, 2 * side, 3))
     assert keras.Model(images, stem(images)).output_shape == shape
 
 
-def test_a_new_unit_is_its_shortcut():
+def test_new_unit_is_its_shortcut():
     unit = BottleneckUnit(32)
     x = np.random.default_rng(0).uniform(size=(1, 4, 4, 128)).astype("float32")
     np.testing.assert_allclose(_numpy(unit(x)), x, atol=1e-6)
@@ -93,6 +93,6 @@ def test_a_new_unit_is_its_shortcut():
         ({"width": 48}, "`width` must be a multiple of 32. Received: width=48"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResNetStem(**arguments)

@@ -1,4 +1,4 @@
-"""The class token and the position embedding."""
+"""Tests of the class token and the position embedding."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from keras_vit.layers import ClassToken, PositionEmbedding
 
 
-def test_the_class_token_comes_first():
+def test_class_token_comes_first():
     tokens = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
     layer = ClassToken()
     layer.build(tokens.shape)
@@ -29,13 +29,13 @@ def test_initial_positions_and_class_token():
     positions.build((None, 400, 250))
     values = keras.ops.convert_to_numpy(positions.pos_embedding)
     assert abs(values.std() - 0.02) < 2e-4
-    assert np.abs(values).max() > 0.07  # beyond the two deviations of a truncated normal
+    assert np.abs(values).max() > 0.07  # a truncated normal would stop at two standard deviations
     token = ClassToken()
     token.build((None, 4, 5))
     assert not keras.ops.convert_to_numpy(token.cls).any()
 
 
-def test_a_grid_must_have_the_tokens():
+def test_rejects_grid_with_other_number_of_tokens():
     with pytest.raises(
         ValueError, match=r"2x3 grid requires 6 tokens, or 7 with a class token, or 8 with two. Received: tokens=9, gr"
     ):
@@ -44,6 +44,6 @@ def test_a_grid_must_have_the_tokens():
         PositionEmbedding(4)
 
 
-def test_a_length_that_is_not_static_is_refused():
+def test_rejects_dynamic_number_of_tokens():
     with pytest.raises(ValueError, match="static number of tokens"):
         PositionEmbedding().build((None, None, 4))

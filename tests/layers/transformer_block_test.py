@@ -21,7 +21,7 @@ def _random_weights(layer, seed=1):
 
 
 def _by_hand(block, tokens):
-    """The block in float64 numpy, from the paper's equations."""
+    """Computes the block with the paper's equations in float64 numpy."""
     w = {weight.path.split("/", 1)[1]: _numpy(weight).astype("float64") for weight in block.weights}
 
     def norm(x, name):
@@ -44,9 +44,9 @@ def _by_hand(block, tokens):
     return tokens + x @ w["mlp_2/kernel"] + w["mlp_2/bias"]
 
 
-# Around 1e-3 the variance is of the size of the epsilon, 1e-6: another epsilon is another result.
+# At scale 1e-3 the variance is close to the epsilon, 1e-6, so the result depends on the epsilon.
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_a_block_is_the_papers_equations(scale):
+def test_block_matches_the_equations_of_the_paper(scale):
     block = TransformerBlock(num_heads=3, mlp_dim=20)
     tokens = _tokens(scale=scale)
     block.build(tokens.shape)
@@ -54,7 +54,7 @@ def test_a_block_is_the_papers_equations(scale):
     np.testing.assert_allclose(_numpy(block(tokens)), _by_hand(block, tokens), atol=1e-5)
 
 
-def test_the_first_token_alone_is_the_same_token():
+def test_first_token_only_matches_the_first_token():
     tokens = _tokens()
     whole, first = TransformerBlock(3, 20), TransformerBlock(3, 20, first_token_only=True)
     for block in (whole, first):
@@ -63,7 +63,7 @@ def test_the_first_token_alone_is_the_same_token():
     np.testing.assert_allclose(_numpy(first(tokens)), _numpy(whole(tokens))[:, :1], atol=1e-6)
 
 
-def test_attention_is_initialized_as_a_flat_glorot_matrix():
+def test_attention_is_initialized_as_flat_glorot():
     layer = MultiHeadAttention(num_heads=12)
     layer.build((None, 4, 192))
     limit = np.sqrt(6 / (192 + 192))
@@ -81,7 +81,7 @@ def test_mlp_biases_start_tiny_but_not_zero():
     assert abs(bias.std() - 1e-6) < 1e-7
 
 
-def test_scores_sum_to_one_and_follow_the_mask_of_nothing():
+def test_scores_sum_to_one():
     layer = MultiHeadAttention(num_heads=2)
     tokens = _tokens()
     layer.build(tokens.shape)
@@ -91,10 +91,10 @@ def test_scores_sum_to_one_and_follow_the_mask_of_nothing():
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_the_softmax_is_computed_in_float32(policy):
+def test_softmax_is_computed_in_float32(policy):
     layer = MultiHeadAttention(num_heads=1, dtype=policy)
     layer.build((1, 2000, 4))
-    # 2,000 equal scores: each is 1/2000. In half precision a sum of exponentials of 2,000 terms stalls long before.
+    # Each of 2,000 equal scores is 1/2000. In half precision, a sum of 2,000 exponentials would stall early.
     compute = layer.compute_dtype
     query = keras.ops.zeros((1, 2000, 1, 4), dtype=compute)
     seen = []
@@ -116,7 +116,7 @@ def test_the_softmax_is_computed_in_float32(policy):
     np.testing.assert_allclose(_numpy(keras.ops.cast(scores, "float32")), 1 / 2000, rtol=1e-2)
 
 
-def test_dropout_acts_in_training_only_and_keeps_the_mean():
+def test_dropout_is_applied_only_in_training():
     tokens = np.ones((64, 4, 8), "float32")
     block = TransformerBlock(2, 16, dropout=0.5)
     block.build(tokens.shape)
@@ -133,7 +133,7 @@ def test_stochastic_depth_drops_branches_per_example():
     block = TransformerBlock(2, 16, stochastic_depth=0.25)
     block.build(tokens.shape)
     _random_weights(block)
-    # An MLP that adds nothing: only the attention's branch remains, kept or dropped as a whole.
+    # A zero MLP leaves only the attention branch, which is kept or dropped as a whole.
     block.mlp_2.kernel.assign(np.zeros((16, 8)))
     block.mlp_2.bias.assign(np.zeros(8))
     branch = _numpy(block(tokens)) - tokens
@@ -143,22 +143,22 @@ def test_stochastic_depth_drops_branches_per_example():
     assert 0.17 < out.mean() < 0.33
 
 
-def test_both_branches_are_dropped_independently():
+def test_branches_are_dropped_independently():
     tokens = np.tile(_tokens((1, 4, 8)), (400, 1, 1))
     block = TransformerBlock(2, 16, stochastic_depth=0.5)
     block.build(tokens.shape)
     _random_weights(block)
     outcomes = np.unique(np.round(_numpy(block(tokens, training=True)), 3), axis=0)
-    assert len(outcomes) == 4  # neither, one, the other, both
+    assert len(outcomes) == 4  # neither, either or both branches
 
 
-def test_heads_must_divide_the_token():
+def test_num_heads_must_divide_the_hidden_size():
     with pytest.raises(ValueError, match="`num_heads` must divide.*Received: num_heads=5, hidden_size=12"):
         TransformerBlock(5, 8)(_tokens())
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "stochastic_depth"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, "half"])
-def test_a_rate_is_in_zero_to_one(name, rate):
+def test_rejects_rates_outside_zero_to_one(name, rate):
     with pytest.raises(ValueError, match=rf"`{name}` must be a number in \[0, 1\). Received: {name}="):
         TransformerBlock(2, 4, **{name: rate})

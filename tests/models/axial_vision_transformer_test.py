@@ -1,4 +1,4 @@
-"""Axial-ViT: each half of a block is full attention with the mask of its rows, or columns."""
+"""Tests of Axial-ViT, whose blocks match full attention masked to rows, then to columns."""
 
 import types
 
@@ -28,7 +28,7 @@ def images():
 
 @pytest.fixture
 def masked_attention(monkeypatch):
-    """Attention to all tokens of which only those that `allowed(query, key)` are seen."""
+    """Replaces the scores of full attention with scores masked by `allowed(query, key)`."""
 
     def use(allowed):
         tokens = np.arange(ROWS * COLUMNS)
@@ -36,14 +36,16 @@ def masked_attention(monkeypatch):
 
         def scores(self, query, key, dtype=None, real=None):
             query, key = keras.ops.transpose(query, (0, 2, 1, 3)), keras.ops.transpose(key, (0, 2, 3, 1))
-            return keras.ops.softmax(keras.ops.matmul(query, key) / 2.0 + mask, axis=-1)  # heads of 4
+            return keras.ops.softmax(
+                keras.ops.matmul(query, key) / 2.0 + mask, axis=-1
+            )  # 2 is the square root of the head size, 4
 
         monkeypatch.setattr(MultiHeadAttention, "scores", scores)
 
     return use
 
 
-def test_an_axial_block_is_two_masked_attention_blocks(masked_attention):
+def test_axial_block_matches_two_masked_attention_blocks(masked_attention):
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype("float32")
     axial(tokens)
@@ -57,11 +59,11 @@ def test_an_axial_block_is_two_masked_attention_blocks(masked_attention):
 
 
 @pytest.mark.one_backend
-def test_an_axial_block_reaches_every_patch():
+def test_axial_block_reaches_every_patch():
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
     other = tokens.copy()
-    other[:, 5, 0] += 1  # the lower right one
+    other[:, 5, 0] += 1  # the lower right patch
     changed = np.abs(np.array(axial(tokens)) - np.array(axial(other))).max(-1)[0] > 1e-6
     assert changed.all()
     row = np.abs(np.array(axial.row(tokens[:, :3])) - np.array(axial.row(other[:, :3]))).max()
@@ -69,8 +71,8 @@ def test_an_axial_block_reaches_every_patch():
 
 
 @pytest.mark.one_backend
-def test_parameters_and_products_by_hand():
-    # 24 blocks of 7,087,872 parameters, twice those of ViT-B, on 14 x 14 tokens.
+def test_parameters_and_macs_match_hand_calculation():
+    # Each of the 12 layers has two ViT-B blocks of 7,087,872 parameters, which attend to 14 of 14 x 14 tokens.
     build = keras_vit.models.AxialVisionTransformer
     sizes = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12, "classes": 10}
     one, two = (cost.build_abstract(build, num_layers=n, **sizes) for n in (1, 2))
@@ -80,7 +82,7 @@ def test_parameters_and_products_by_hand():
 
 
 @pytest.mark.one_backend
-def test_a_model_is_saved_loaded_and_resampled(tmp_path):
+def test_axial_model_saves_loads_and_resamples(tmp_path):
     model = build()
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -94,7 +96,7 @@ def test_a_model_is_saved_loaded_and_resampled(tmp_path):
     assert [name.rpartition("/")[2] for name, *_ in report.resampled] == ["x_embedding", "y_embedding"]
 
 
-def test_it_is_a_task():
+def test_axial_model_works_in_a_task():
     inputs = types.SimpleNamespace(
         image_shape=(8, 12, 3),
         train=types.SimpleNamespace(class_names=tuple("abc")),
@@ -116,6 +118,6 @@ def test_it_is_a_task():
         ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
     ],
 )
-def test_impossible_arguments_are_refused(arguments, message):
+def test_rejects_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

@@ -8,13 +8,13 @@ SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "nu
 
 
 @pytest.mark.one_backend
-def test_a_backbone_has_its_strides_trains_and_saves(tmp_path):
+def test_backbone_has_its_strides_and_saves(tmp_path):
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 48, 3))
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
     maps = backbone(images)
     assert [tuple(x.shape) for x in maps] == [(2, 16, 24, 16), (2, 8, 12, 16), (2, 4, 6, 16), (2, 2, 3, 16)]
-    # At the stride of the patches the map is the tokens; the next one takes the maximum of four.
+    # At the patch stride, the map contains the tokens; at twice the stride, the maximum of four tokens.
     np.testing.assert_allclose(maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5)
     last = keras_vit.features(vit, images, 4, "patch", grid=True)
     np.testing.assert_allclose(maps[3], last.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
@@ -26,8 +26,8 @@ def test_a_backbone_has_its_strides_trains_and_saves(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.one_backend
-def test_a_segmentation_head_learns_shapes():
-    # The segmentation head of docs/features.md.
+def test_segmentation_head_learns_shapes():
+    # The model is the segmentation example in docs/features.md.
     vit = keras_vit.VisionTransformer(**SIZES | {"num_layers": 2}, input_shape=(32, 32, 3))
     inputs = keras.Input((32, 32, 3))
     maps = keras_vit.backbone(vit, layers=[1, 2], strides=[4, 8])(inputs)
@@ -44,7 +44,7 @@ def test_a_segmentation_head_learns_shapes():
     assert right.mean() > 0.95  # discs cover 15 % of an image
 
 
-def test_bad_strides_and_layers_are_refused():
+def test_rejects_bad_strides_and_layers():
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="8 multiplied or divided by a power of two.*Received: stride=12"):
         keras_vit.backbone(vit, layers=[1], strides=[12])

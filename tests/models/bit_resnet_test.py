@@ -1,4 +1,4 @@
-"""Both versions of the BiT ResNets match big_vision's outputs and parameter counts."""
+"""Tests of both versions of the BiT ResNets against big_vision's outputs and parameter counts."""
 
 import zlib
 
@@ -12,7 +12,7 @@ from keras_vit.layers.resnet_stem import BIT_UNITS
 
 
 def deterministic(model, wide_norms=False):
-    """Fills a model with the weights used for the reference values; a hash of its name seeds each array."""
+    """Fills a model with the reference weights; each array is seeded with a hash of its name."""
     shapes = canonical_shapes(model)
     for name, variable in canonical_variables(model).items():
         shape = shapes[name]
@@ -81,7 +81,7 @@ def test_both_versions_agree_at_224_pixels():
 
 
 @pytest.mark.one_backend
-def test_a_resnet_built_from_layers_matches_the_reference():
+def test_resnet_built_from_layers_matches_the_reference():
     inputs = x = keras.Input((64, 64, 3))
     x = keras_vit.ResNetStem((1, 1, 1, 1), name="resnet_stem")(x)
     x = keras_vit.Patches(1, name="patches")(x)
@@ -110,7 +110,7 @@ def test_pool_padding_changes_the_border_of_version_2():
         x = layer.conv_root(inputs)
         outputs[padding] = keras.ops.convert_to_numpy(layer(inputs)), keras.ops.convert_to_numpy(x)
     x = outputs["zeros"][1]
-    corner = x[0, :2, :2].max(axis=(0, 1))  # the part of the image that the first pixel's pool covers
+    corner = x[0, :2, :2].max(axis=(0, 1))  # the pixels in the first pooling window
     assert (corner < 0).any()
     zeros, infinity = (_norm_relu(_pool(x, value)) for value in (0.0, -np.inf))
     np.testing.assert_allclose(outputs["zeros"][0], zeros, atol=1e-5)
@@ -129,7 +129,7 @@ def _norm_relu(x):
     return np.maximum((grouped - mean) / np.sqrt(variance + 1e-5), 0).reshape(x.shape)
 
 
-# Parameter counts without a head, with 1,000 and with 21,843 classes: version 1, then version 2.
+# Parameter counts without a head, with 1,000 and with 21,843 classes, first of version 1, then of version 2.
 COUNTS = {
     (26, 1): (13_946_176, 15_995_176, 58_702_483, 13_938_496, 15_987_496, 58_694_803),
     (50, 1): (23_508_032, 25_557_032, 68_264_339, 23_500_352, 25_549_352, 68_256_659),
@@ -163,7 +163,7 @@ def test_parameter_counts_match_reference(size, monkeypatch):
     assert tuple(counts) == COUNTS[size]
 
 
-def test_every_bit_constructor_has_a_known_count():
+def test_bit_constructors_have_known_counts():
     names = [name for name in keras_vit.families.CONSTRUCTORS if name.startswith("BiT_R")]
     assert len(names) == 9
     for name in names:
@@ -181,14 +181,14 @@ def test_every_bit_constructor_has_a_known_count():
         ({"depth": 50, "width": 48}, "`width` must be a multiple of 32"),
     ],
 )
-def test_an_argument_out_of_range_is_refused(arguments, message):
+def test_rejects_out_of_range_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.models.BiTResNet(**arguments)
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_model_survives_its_config(version):
+def test_config_round_trip_preserves_outputs(version):
     model = keras_vit.models.BiTResNet(depth=8, version=version, input_shape=(32, 48, 3), classes=3)
     copy = type(model).from_config(model.get_config())
     copy.set_weights(model.get_weights())

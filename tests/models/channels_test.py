@@ -1,4 +1,4 @@
-"""Models take images of any number of channels: gray, RGB with infrared, satellite bands."""
+"""Tests of models with any number of input channels."""
 
 import keras
 import numpy as np
@@ -28,11 +28,11 @@ MODELS = {
         ),
     ],
 )
-def test_a_model_of_any_number_of_channels_trains_a_step(name, channels):
+def test_model_trains_with_any_number_of_channels(name, channels):
     model = MODELS[name](input_shape=(32, 48, channels), classes=3)
     assert model.input_shape == (None, 32, 48, channels)
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, channels)).astype("float32")
-    # A head of zeros would pass no gradient to the layers below it.
+    # A zero head would pass no gradient to the layers below.
     model.get_layer("head").kernel.assign(np.random.default_rng(1).normal(size=model.get_layer("head").kernel.shape))
     model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     first = next(w for w in model.trainable_weights if w.path.endswith("kernel"))

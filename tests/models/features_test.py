@@ -1,4 +1,4 @@
-"""Features agree with sub-models of the same layers, also inside other models."""
+"""Tests of features, which match sub-models of the same layers, also in nested models."""
 
 import concurrent.futures
 
@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # compiling pays on JAX alone, which would compile every operation by itself
+JIT = keras.backend.backend() == "jax"  # only JAX runs faster compiled, as it compiles single operations otherwise
 SIZES = {
     "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
     "classes": 4,
@@ -35,7 +35,7 @@ def images_of(model, count=2, seed=0):
 
 
 def reference(model, number, images):
-    """Normalized tokens of a layer, from a model that ends there; of the last one from a block that keeps them all."""
+    """Returns the normalized tokens of a layer, computed by a sub-model that ends with this layer."""
     name = "dropout" if number == 0 else f"encoderblock_{number - 1}"
     block = model.get_layer(name)
     if getattr(block, "first_token_only", False):
@@ -60,7 +60,7 @@ class Subclass(keras.Model):
 
 
 def wrap(vit, how):
-    """A model around a Vision Transformer, whose images are twice as large as those of the inner one."""
+    """Returns a model that halves the pixel values and applies a Vision Transformer to them."""
     if how == "subclass":
         return Subclass(vit)
     half = keras.layers.Rescaling(0.5)
@@ -75,7 +75,7 @@ def wrap(vit, how):
 @pytest.mark.parametrize(
     "kind", ["token", *(pytest.param(kind, marks=pytest.mark.one_backend) for kind in list(KINDS)[1:])]
 )
-def test_every_layer_is_that_of_a_model_that_ends_there(kind):
+def test_features_of_each_layer_match_a_submodel(kind):
     model = build(**KINDS[kind])
     images, prefix = images_of(model), int(kind != "gap")
     layers = [3, 0, 1, -1]
@@ -93,13 +93,13 @@ def test_every_layer_is_that_of_a_model_that_ends_there(kind):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str)
-def test_pooled_is_the_input_of_the_head(options):
+def test_pooled_features_are_the_input_of_the_head(options):
     model = build(**options)
     images = images_of(model)
     pooled = keras_vit.features(model, images, tokens="pooled")
     np.testing.assert_allclose(model.get_layer("head")(pooled), model(images), atol=2e-5)
     middle = keras_vit.features(model, images, 1, tokens="pooled")
-    assert middle.shape == (2, 12)  # without pre_logits, which is of the last layer
+    assert middle.shape == (2, 12)  # without pre_logits, which applies only to the last layer
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_features_of_a_wrapped_model_include_earlier_layers(how):
         outer = keras_vit.features(wrapped, images, **options)
         np.testing.assert_allclose(outer, inner, atol=1e-6)
     before = ops.convert_to_numpy(vit(images))
-    np.testing.assert_array_equal(before, vit(images))  # the models are as they were
+    np.testing.assert_array_equal(before, vit(images))  # the models are unchanged
 
 
 @pytest.mark.one_backend
-def test_mixed_precision_gives_float32_near_the_exact_ones():
+def test_mixed_precision_features_are_close_float32():
     exact = build()
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build()
@@ -130,7 +130,7 @@ def test_mixed_precision_gives_float32_near_the_exact_ones():
 
 
 @pytest.mark.one_backend
-def test_batches_are_put_together_in_order():
+def test_batches_are_concatenated_in_order():
     model = build()
     images = images_of(model, 5)
     np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_batches_are_put_together_in_order():
 
 
 @pytest.mark.one_backend
-def test_nothing_after_the_last_layer_is_computed():
+def test_layers_after_the_last_requested_are_skipped():
     model = build()
     model.get_layer("encoderblock_2").mlp_1.kernel.assign(np.nan * np.ones((12, 20)))
     model.get_layer("head").kernel.assign(np.nan * np.ones((12, 4)))
@@ -153,7 +153,7 @@ def test_nothing_after_the_last_layer_is_computed():
 
 
 @pytest.mark.full
-def test_the_keras_model_trains_saves_and_loads(tmp_path):
+def test_feature_model_trains_saves_and_loads(tmp_path):
     model = build()
     images = images_of(model)
     extractor = keras_vit.FeatureModel(model, [2, 3], tokens="patch", grid=True)
@@ -176,7 +176,7 @@ def test_the_keras_model_trains_saves_and_loads(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_bad_input_is_told_apart():
+def test_rejects_bad_input():
     model, gap = build(), build(classifier="gap")
     images = images_of(model)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -206,14 +206,14 @@ def test_bad_input_is_told_apart():
             call()
 
 
-def test_patches_of_a_hybrid_are_as_far_apart_as_its_stride():
-    """Also if the stride does not divide the image, so that the last patches extend beyond it."""
+def test_hybrid_patch_stride_is_the_stem_stride():
+    """The stride does not divide the image size, so the last patches extend beyond the image."""
     model = build(input_shape=(36, 20, 3), patch_size=1, resnet_blocks=(1, 1))
     assert model.grid == (5, 3) and model.patch_stride == 8
 
 
 @pytest.mark.one_backend
-def test_numpy_integers_are_integers():
+def test_accepts_numpy_integers():
     model, one = build(), np.int64(1)
     representations = keras_vit.features(model, images_of(model), one, batch_size=one)
     np.testing.assert_array_equal(representations, keras_vit.features(model, images_of(model), 1, batch_size=1))
@@ -226,7 +226,7 @@ def _two(first, second):
 
 
 @pytest.mark.one_backend
-def test_models_of_its_layers_but_another_class_are_refused():
+def test_rejects_clones_and_submodels():
     model = build()
     for other in (keras.models.clone_model(model), keras.Model(model.inputs, model.get_layer("encoderblock_1").output)):
         with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one, as in a clone"):
@@ -239,7 +239,7 @@ def test_models_of_its_layers_but_another_class_are_refused():
 
 
 @pytest.mark.one_backend
-def test_a_model_on_features_has_features_itself():
+def test_features_of_a_model_on_a_backbone():
     model = build()
     images = images_of(model)
     inner = keras_vit.backbone(model, layers=[1, 3], strides=[8, 8])
@@ -249,7 +249,7 @@ def test_a_model_on_features_has_features_itself():
 
 
 @pytest.mark.one_backend
-def test_threads_do_not_disturb_each_other():
+def test_features_are_thread_safe():
     model = build()
     images = images_of(model)
     expected = [keras_vit.features(model, images, 2), np.array(model(images))]
@@ -262,7 +262,7 @@ def test_threads_do_not_disturb_each_other():
 
 
 @pytest.mark.parametrize("kind", ["token", "gap"])
-def test_intermediates_are_all_that_is_computed(kind):
+def test_intermediates_match_features_and_logits(kind):
     model = build(**KINDS[kind], representation_size=7)
     images, prefix = images_of(model), int(kind == "token")
     result = model.intermediates(images, attention=True)

@@ -4,7 +4,7 @@ import pytest
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # compiling pays on JAX alone, which would compile every operation by itself
+JIT = keras.backend.backend() == "jax"  # only JAX runs faster compiled, as it compiles single operations otherwise
 SIZES = {
     "input_shape": (16, 24, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
     "classes": 4,
@@ -28,13 +28,13 @@ def _trainable_layers(model):
         pytest.param(-1, {"encoder_norm", "head"}, marks=pytest.mark.one_backend),
     ],
 )
-def test_frozen_weights_stay_and_trainable_ones_are_counted(up_to, trained):
+def test_freeze_keeps_weights_and_counts_trainable_ones(up_to, trained):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
     assert count == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     assert lines[0].startswith(f"{count:,} of {model.count_params():,} parameters are trainable (")
-    if up_to != 2:  # one of them shows it
+    if up_to != 2:  # training one case is enough
         return
     before = [np.array(weight) for weight in model.get_layer("embedding").weights]
     model.compile("sgd", "mse", jit_compile=JIT)
@@ -43,7 +43,7 @@ def test_frozen_weights_stay_and_trainable_ones_are_counted(up_to, trained):
         np.testing.assert_array_equal(old, new)
 
 
-def test_a_wrapped_model_trains_the_outer_layers():
+def test_wrapped_model_trains_the_outer_layers():
     vit, lines = keras_vit.VisionTransformer(**SIZES, include_top=False), []
     model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
     model.build((None, 16, 24, 3))
@@ -53,7 +53,7 @@ def test_a_wrapped_model_trains_the_outer_layers():
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("up_to, trained", [("head", {"after"}), (2, {"encoderblock_2", "encoder_norm", "after"})])
-def test_layers_in_front_of_the_model_are_frozen(up_to, trained):
+def test_layers_before_the_model_are_frozen(up_to, trained):
     vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
     before, after = keras.layers.Conv2D(3, 1, name="before"), keras.layers.Dense(2, name="after")
     model = keras.Sequential([keras.Input((16, 24, 5)), before, vit, after])
@@ -67,9 +67,9 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
     untouched = np.array(model(images))
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
-    query = 12 * 3 * 2 + 2 * 4  # Keras' adapter of a kernel (D, heads, D/heads)
+    query = 12 * 3 * 2 + 2 * 4  # Keras' adapter for a kernel of shape (D, heads, D/heads)
     assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
-    np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # the changes start at zero
+    np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # the adapters start at zero
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)
     frozen = {v.path: np.array(v) for v in model.non_trainable_variables}
     model.fit(images, np.ones((4, 4)), epochs=2, verbose=0)
@@ -86,7 +86,7 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
         keras_vit.enable_lora(model, 2, write=lines.append)
 
 
-def test_bad_requests_change_nothing():
+def test_bad_requests_leave_the_model_trainable():
     model = keras_vit.VisionTransformer(**SIZES)
     for match, call in (
         ("Received: layer=4", lambda: keras_vit.freeze(model, up_to=4)),
@@ -100,7 +100,7 @@ def test_bad_requests_change_nothing():
 
 
 @pytest.mark.one_backend
-def test_lora_leaves_relative_positions_as_they_are():
+def test_lora_freezes_relative_positions():
     model = keras_vit.VisionTransformer(**SIZES, position_embedding="relative")
     count = keras_vit.enable_lora(model, 2, write=lambda line: None)
     assert count == 3 * 2 * (12 * 3 * 2 + 2 * 4) + 12 * 4 + 4

@@ -1,4 +1,4 @@
-"""With its weights, models reproduce the numbers of the JAX reference (`vit_jax`)."""
+"""Tests that models with the weights of the JAX reference (`vit_jax`) reproduce its outputs."""
 
 import zlib
 
@@ -18,7 +18,7 @@ SMALL = {
     "classes": 10,
     "input_shape": (32, 32, 3),
 }
-# The arguments that the reference was run with for each golden file.
+# The arguments of the reference model for each golden file.
 CASES = {
     "vit_token": {},
     "vit_token_prelogits": {"representation_size": 48},
@@ -40,7 +40,7 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def _run(model, images):
-    return model.predict(images, verbose=0)  # compiles the model, which JAX would otherwise do operation by operation
+    return model.predict(images, verbose=0)  # compiles the whole model; eager JAX would compile each operation
 
 
 def _tolerance(case):
@@ -56,8 +56,8 @@ def test_logits_match_reference(case, golden):
 
 @pytest.mark.one_backend
 @cases
-def test_all_tokens_and_the_embedding_match_reference(case, golden, tmp_path):
-    # The tokens of a model do not depend on its head: the same weights without `pre_logits` and `head`.
+def test_tokens_and_embedding_match_reference(case, golden, tmp_path):
+    # The tokens do not depend on the head, so load the weights without `pre_logits` and `head`.
     arrays = {k: v for k, v in golden(f"{case}.ckpt").items() if not k.startswith(("pre_logits", "head"))}
     np.savez(tmp_path / "tokens.npz", **arrays)
     unpooled = "token_unpooled" if "cls" in arrays else "unpooled"
@@ -71,8 +71,8 @@ def test_all_tokens_and_the_embedding_match_reference(case, golden, tmp_path):
     np.testing.assert_allclose(_run(embedding, expected["inputs"]), tokens, atol=_tolerance(case))
 
 
-# Outputs of the reference with weights and images drawn by the rule of `_deterministic`: first six logits of
-# each row, its sum, and how far float32 may stray.
+# Arguments, parameter counts and reference outputs for the weights and images of `_deterministic`: the first six
+# values of each row, the sum of each row, and the tolerance for float32.
 TINY = {"patch_size": 16, "hidden_size": 32, "mlp_dim": 64, "num_heads": 4, "num_layers": 2, "classes": 10}
 TINY_64 = {**TINY, "input_shape": (64, 64, 3)}
 VECTORS = {
@@ -186,7 +186,7 @@ LARGE_VECTORS = {
 
 
 def _deterministic(model, batch):
-    """Fills a model with the weights of the vectors; returns their images."""
+    """Fills a model with the weights of the reference vectors and returns their images."""
     for name, variable in names.canonical_variables(model).items():
         values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(variable.shape).astype("float32")
         if name.endswith("scale"):
@@ -205,7 +205,7 @@ def _deterministic(model, batch):
 @pytest.mark.parametrize(
     "vector", ["A", "D2", "F2", *(pytest.param(v, marks=pytest.mark.one_backend) for v in ("B", "C", "D", "E", "F"))]
 )
-def test_small_vectors(vector):
+def test_small_models_match_reference_vectors(vector):
     arguments, count, rows, sums, tolerance = VECTORS[vector]
     model = keras_vit.VisionTransformer(**arguments)
     assert model.count_params() == count
@@ -217,7 +217,7 @@ def test_small_vectors(vector):
 @pytest.mark.parametrize(
     "vector", ["L", *(pytest.param(v, marks=(pytest.mark.one_backend, pytest.mark.full)) for v in "HIJK")]
 )
-def test_vectors_of_the_named_sizes(vector):
+def test_named_sizes_match_reference_vectors(vector):
     variant, arguments, count, row, total, tolerance = LARGE_VECTORS[vector]
     model = variant(**arguments)
     assert model.count_params() == count

@@ -1,4 +1,4 @@
-"""Options of newer families: a distillation token with its own head, and extra norms."""
+"""Tests of options of newer families: a distillation token with its own head, and extra norms."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def build(**arguments):
         {"pool_norm": True, "classifier": "map", "representation_size": 5},
     ],
 )
-def test_config_round_trip_and_features_give_the_logits(arguments):
+def test_config_round_trip_and_features_match_logits(arguments):
     model = build(**arguments)
     logits = keras.ops.convert_to_numpy(model(IMAGES))
     again = type(model).from_config(model.get_config())
@@ -67,6 +67,6 @@ def test_pool_norm_leaves_tokens_unnormalized():
         ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` requires a classifier that pools"),
     ],
 )
-def test_incompatible_options_are_rejected(arguments, message):
+def test_rejects_incompatible_options(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

@@ -1,4 +1,4 @@
-"""A model that computes with another patch size than its own."""
+"""Tests of `at_patch_size`, which runs a model at a different patch size."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def _logits(model):
         {"classifier": "map", "class_token_position": False, "position_embedding": "none"},
     ],
 )
-def test_another_size_equals_loading_at_that_size(changes, tmp_path):
+def test_other_patch_size_matches_loading_at_the_size(changes, tmp_path):
     model = _model(**changes)
     checkpoints.save(model, tmp_path / "model.npz")
     for size in (2, 8):
@@ -41,14 +41,14 @@ def test_another_size_equals_loading_at_that_size(changes, tmp_path):
         assert np.abs(ours - _logits(model)).max() > 1e-3
 
 
-def test_another_size_in_bfloat16():
+def test_other_patch_size_in_bfloat16():
     whole, half = _model(), _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
     with whole.at_patch_size(2), half.at_patch_size(2):
         np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
 
 
-def test_its_own_size_and_other_models_stay_as_they_are():
+def test_own_patch_size_and_other_models_are_unchanged():
     model, other = _model(), _model()
     expected = _logits(model), _logits(other)
     with model.at_patch_size(2):
@@ -72,14 +72,14 @@ def test_its_own_size_and_other_models_stay_as_they_are():
         ({"max_patches": 16, "classifier": "map", "class_token_position": False}, "max_patches=16"),
     ],
 )
-def test_models_that_cannot_change_size_are_refused(changes, message):
+def test_rejects_models_with_fixed_patch_size(changes, message):
     model = _model(**changes)
     with pytest.raises(ValueError, match=message), model.at_patch_size(2):
         pass
 
 
 @pytest.mark.one_backend
-def test_patches_must_fill_the_images():
+def test_patches_must_cover_the_image():
     for size in (3, 16):
         with pytest.raises(ValueError, match=f"must fill.*patch_size={size}"), _model().at_patch_size(size):
             pass

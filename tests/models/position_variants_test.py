@@ -1,4 +1,4 @@
-"""The position embeddings of the paper's appendix D.4, by a second implementation in numpy."""
+"""Tests of the position embeddings of the paper's appendix D.4 against a second implementation in numpy."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def norm(x, weights, name):
 
 
 def positions_of(weights, name, tokens):
-    """The table of spec's section 9 for a sequence of `tokens`: (tokens, D)."""
+    """Returns the position embeddings of a sequence, `(tokens, D)`."""
     if f"{name}/pos_embedding" in weights:
         return weights[f"{name}/pos_embedding"][0]
     if f"{name}/x_embedding" not in weights:
@@ -50,7 +50,7 @@ def positions_of(weights, name, tokens):
 
 
 def logits_in_numpy(model, batch, every_layer):
-    """`every_layer`: "" for the stem alone, "own" or "shared"."""
+    """Computes the logits; `every_layer` is "" for positions only in the stem, "own" or "shared"."""
     weights = {name: np.asarray(value, "float64") for name, value in canonical_variables(model).items()}
     patches = batch.reshape(-1, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), 6, 48)
     x = patches @ weights["embedding/kernel"] + weights["embedding/bias"]
@@ -102,7 +102,7 @@ def test_logits_match_numpy(arguments):
     np.testing.assert_allclose(np.asarray(model(images())), expected, rtol=2e-4, atol=2e-5)
 
 
-def test_relative_attention_with_a_zero_table_is_plain():
+def test_zero_relative_positions_match_plain_attention():
     relative, none = build(position_embedding="relative"), build(position_embedding="none")
     values = {variable.path.partition("/")[0] + variable.path: variable for variable in none.weights}
     for variable in relative.weights:
@@ -113,10 +113,10 @@ def test_relative_attention_with_a_zero_table_is_plain():
 
 
 @pytest.mark.one_backend
-def test_without_positions_a_model_sees_a_bag_of_patches():
-    """The output does not depend on the order of patches without positions, but does with relative ones."""
+def test_without_positions_patch_order_does_not_matter():
+    """The output depends on the order of patches only with position embeddings."""
     batch = images()
-    mirrored = np.concatenate([batch[:, 4:], batch[:, :4]], 1)  # the rows of patches, the other way around
+    mirrored = np.concatenate([batch[:, 4:], batch[:, :4]], 1)  # the two rows of patches, swapped
     for variant, same in (("none", True), ("relative", False), ("learned2d", False)):
         model = build(position_embedding=variant)
         difference = np.abs(np.asarray(model(batch)) - np.asarray(model(mirrored))).max()
@@ -125,7 +125,7 @@ def test_without_positions_a_model_sees_a_bag_of_patches():
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("arguments", [VARIANTS[2], VARIANTS[3], VARIANTS[6]], ids=str)
-def test_models_come_back_from_a_file(arguments, tmp_path):
+def test_position_variants_are_restored_from_keras_file(arguments, tmp_path):
     model = build(**arguments)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -142,7 +142,7 @@ def test_features_and_attention_match_the_model(arguments):
     scores = attention_scores(model, images())
     assert scores.shape == (3, 2, 2, 7, 7)
     np.testing.assert_allclose(scores.sum(-1), 1, rtol=1e-5)
-    # What the last block attends to, from the tokens before it.
+    # Recompute the scores of the last block from its input tokens.
     tokens = keras_vit.features(model, images(), layers=2, tokens="all", norm=False)
     block = model.get_layer("encoderblock_2")
     if arguments.get("position_embedding_at") == "every_layer":
@@ -163,6 +163,6 @@ def test_features_and_attention_match_the_model(arguments):
         ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "must be even"),
     ],
 )
-def test_undefined_values_are_refused(arguments, message):
+def test_rejects_undefined_position_embeddings(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

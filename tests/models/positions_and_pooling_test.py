@@ -1,4 +1,4 @@
-"""The arguments of `VisionTransformer` for other libraries' models."""
+"""Tests of the arguments of `VisionTransformer` for other libraries' models."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ def small(**arguments):
     return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 24, 3), **arguments})
 
 
-def test_a_class_token_without_a_position_comes_after_them():
+def test_class_token_without_position_follows_positions():
     model = small(class_token_position=False)
     assert model.get_layer("position_embedding").pos_embedding.shape == (1, 6, 8)
     names = [layer.name for layer in model.layers]
@@ -37,7 +37,7 @@ def test_fixed_positions_have_no_weights():
         ({"classifier": "attention"}, "`classifier` must be one of token, gap, token_gap, map"),
     ],
 )
-def test_an_argument_out_of_range_is_refused(arguments, message):
+def test_rejects_out_of_range_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         small(**arguments)
 
@@ -51,7 +51,7 @@ def test_an_argument_out_of_range_is_refused(arguments, message):
     ids=str,
 )
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.one_backend)])
-def test_a_model_is_the_same_after_a_file(arguments, policy, tmp_path):
+def test_keras_file_preserves_outputs(arguments, policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     try:
         model = small(**arguments)

@@ -14,7 +14,7 @@ def _model(remat):
     )  # fmt: skip
 
 
-def test_remat_changes_no_output_and_no_number_of_draws():
+def test_remat_preserves_outputs_and_dropout_draws():
     images = np.random.default_rng(0).normal(size=(2, 4, 6, 3)).astype("float32")
     key = ops.convert_to_tensor([1, 2], "uint32" if keras.backend.backend() == "jax" else "int32")
 
@@ -32,10 +32,10 @@ def test_remat_changes_no_output_and_no_number_of_draws():
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_remat_is_in_the_config_and_not_in_the_weights():
+def test_remat_is_in_the_config_but_not_in_the_weights():
     plain, model = _model(remat=False), _model(remat=True)
     assert [w.path for w in model.weights] == [w.path for w in plain.weights]
     assert keras.models.clone_model(model).get_layer("encoderblock_1").remat
     config = plain.get_layer("encoderblock_1").get_config()
-    del config["remat"]  # as saved before the argument was there
+    del config["remat"]  # like files saved before the argument existed
     assert keras_vit.layers.TransformerBlock.from_config(config).remat is False

@@ -1,4 +1,4 @@
-"""Saved models are bit-exact when loaded in another process."""
+"""Tests of saved models, which are bit-exact when loaded in another process."""
 
 import inspect
 import itertools
@@ -29,10 +29,10 @@ TINY = {
 STEMS = {"vit": {"patch_size": 16}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
 POLICIES = ("float32", "mixed_bfloat16")
 MODELS = list(itertools.product(STEMS, POLICIES, CLASSIFIERS))
-if keras.backend.backend() == "jax":  # two of them show it
+if keras.backend.backend() == "jax":  # two models are enough
     MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
 
-# Loads every model of a folder, the .keras file and the weights into a model from its config, and compares.
+# Loads each folder's .keras file, and its weights into a model built from its config, and compares the outputs.
 FRESH_PROCESS = """
 import json, sys
 import keras, numpy as np, keras_vit
@@ -53,7 +53,7 @@ for folder in json.loads(sys.argv[1]):
 
 
 @pytest.mark.full
-def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
+def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
     random = np.random.default_rng(0)
     for stem, policy, classifier in MODELS:
@@ -94,7 +94,7 @@ def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     ids=lambda layer: type(layer).__name__,
 )
 def test_layer_configs_match_their_constructors(layer):
-    # A layer without a constructor has Keras' arguments, which differ between versions.
+    # Ignore the arguments of `keras.layers.Layer`, which differ between Keras versions.
     keras_own = {"args", "kwargs", "activity_regularizer", "autocast", "name", "trainable", "dtype"}
     config = layer.get_config()
     assert {"name", "trainable", "dtype"} <= set(config)
@@ -103,9 +103,9 @@ def test_layer_configs_match_their_constructors(layer):
     assert json.loads(json.dumps(config)) is not None
 
 
-# Keras 3.10 expects a list where a model with one input was saved.
+# Keras 3.10 warns if a loaded model with one input is not called with a list.
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
-def test_a_model_can_be_part_of_another_and_saved_with_it(tmp_path):
+def test_nested_model_saves_and_loads(tmp_path):
     images = keras.Input((32, 64, 3))
     features = keras_vit.VisionTransformer(**TINY, patch_size=16, include_top=False)
     model = keras.Model(images, keras.layers.Dense(3)(features(images)))
@@ -131,7 +131,7 @@ MODELS_TO_REBUILD = {
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", MODELS_TO_REBUILD)
-def test_a_config_rebuilds_the_model_with_its_policy(kind):
+def test_config_rebuilds_the_model_with_its_policy(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = MODELS_TO_REBUILD[kind]()
     model.preprocessing = {"mean": [1, 2, 3], "std": [4, 5, 6], "resize": "stretch", "crop_fraction": 0.5}
@@ -152,7 +152,7 @@ def test_a_config_rebuilds_the_model_with_its_policy(kind):
 
 
 @pytest.mark.one_backend
-def test_a_file_of_version_0_1_is_converted_by_its_weights(tmp_path):
+def test_version_0_1_file_is_converted_by_its_weights(tmp_path):
     """Version 0.1.0 saved a plain `keras.Model` of the layers."""
     model = keras_vit.VisionTransformer(**TINY, patch_size=16)
     random = np.random.default_rng(0)

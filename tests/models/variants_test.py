@@ -1,4 +1,4 @@
-"""Parameter counts of every named size, in every form, equal the JAX reference's."""
+"""Tests of the parameter counts of all named sizes against the JAX reference, transformers and timm."""
 
 import functools
 import math
@@ -11,7 +11,8 @@ from keras_vit import families
 
 pytestmark = pytest.mark.one_backend
 
-# (no head, 1000 classes, 21843, 1000 with pre_logits, 21843 with pre_logits, 384 pixels and 1000), at 224 pixels.
+# Without a head, with 1000 and 21843 classes, with 1000 and 21843 classes and pre_logits, all at 224 pixels, and
+# with 1000 classes at 384 pixels.
 COUNTS = {
     "ViT_Ti16": (5_524_416, 5_717_416, 9_740_115, 5_754_472, 9_777_171, 5_790_376),
     "ViT_S16": (21_665_664, 22_050_664, 30_075_219, 22_198_504, 30_223_059, 22_196_584),
@@ -30,14 +31,14 @@ COUNTS = {
     "R50_ViT_B32": (110_176_832, 110_945_832, 126_974_099, None, 127_564_691, None),
     "R50_ViT_L16": (315_458_624, 316_483_624, 337_847_699, None, 338_897_299, None),
 }
-# The mean of all tokens instead of a class token.
+# The same counts with global average pooling instead of a class token.
 GAP_COUNTS = {
     "ViT_S16": (21_664_896, 22_049_896, 30_074_451, 22_197_736, 30_222_291, 22_195_816),
     "ViT_S32": (22_493_184, 22_878_184, 30_902_739, 23_026_024, 31_050_579, 22_914_664),
     "ViT_B16": (85_797_120, 86_566_120, 102_594_387, 87_156_712, 103_184_979, 86_857_960),
     "ViT_B32": (87_453_696, 88_222_696, 104_250_963, 88_813_288, 104_841_555, 88_295_656),
 }
-# Sizes without a constructor: patch, hidden size, layers, MLP, heads, then the counts.
+# Sizes without a constructor: patch size, hidden size, layers, MLP dimension, heads, then the counts.
 OTHER = {
     "M/16": (16, 512, 12, 2048, 8, (38_324_736, 38_837_736, 49_530_195, None, 49_792_851)),
     "So400m/14": (14, 1152, 27, 4304, 16, (412_444_656, 413_597_656, 437_629_635, None, 438_957_891)),
@@ -46,7 +47,7 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
-# Other families at their default size without a head, counted in transformers and timm; without mask tokens.
+# Other families at their default image size without a head and mask token, counted in transformers and timm.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,
@@ -107,7 +108,7 @@ FAMILIES = {
 
 @pytest.fixture
 def count(monkeypatch):
-    """Builds a model and counts the parameters that its layers ask for, without the memory for them."""
+    """Counts the parameters of a model without allocating them."""
     sizes = []
     monkeypatch.setattr(keras.layers.Layer, "add_weight", lambda layer, shape=(), **_: sizes.append(math.prod(shape)))
 
@@ -120,7 +121,7 @@ def count(monkeypatch):
 
 
 def _columns(count, build, hidden_size, size_384):
-    """The six columns of the tables."""
+    """Yields the six columns of the tables."""
     yield count(build, include_top=False)
     for representation_size in (0, hidden_size):
         for classes in (1000, 21843):
@@ -134,22 +135,22 @@ def _check(counted, expected):
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_named_size_has_the_parameters_of_the_reference(name, count):
+def test_named_size_matches_reference_parameter_counts(name, count):
     hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[name.split("ViT_")[1].rstrip("0123456789")]
-    # 14 does not divide 384; the reference drops the rest, 378 is the same 27x27 grid.
+    # 14 does not divide 384; the reference drops the remainder, so 378 pixels have the same 27x27 grid.
     side = 378 if name.endswith("14") else 384
     _check(_columns(count, getattr(keras_vit, name), hidden_size, side), COUNTS[name])
 
 
 @pytest.mark.parametrize("name", GAP_COUNTS)
-def test_sizes_without_a_class_token_match_the_reference(name, count):
+def test_gap_sizes_match_reference_parameter_counts(name, count):
     build = functools.partial(getattr(keras_vit, name), classifier="gap")
     _check(_columns(count, build, {"S": 384, "B": 768}[name[4]], 384), GAP_COUNTS[name])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", OTHER)
-def test_other_sizes_have_the_parameters_of_the_reference(name, count):
+def test_other_sizes_match_reference_parameter_counts(name, count):
     patch, hidden, layers, mlp, heads, expected = OTHER[name]
     build = functools.partial(
         keras_vit.VisionTransformer,
@@ -162,22 +163,22 @@ def test_other_sizes_have_the_parameters_of_the_reference(name, count):
     _check(_columns(count, build, hidden, 378 if patch == 14 else 384), expected)
 
 
-def test_a_count_without_memory_is_the_models_own(count, monkeypatch):
+def test_abstract_count_matches_count_params(count, monkeypatch):
     counted = count(keras_vit.R_ViT_Ti16, classes=7)
     monkeypatch.undo()
     assert keras_vit.R_ViT_Ti16(classes=7).count_params() == counted
 
 
-def test_every_named_size_has_a_row():
+def test_named_sizes_have_known_counts():
     assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys() | FAMILIES.keys()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_size_of_a_family_has_the_parameters_of_transformers(name, count):
+def test_family_size_matches_transformers_parameter_count(name, count):
     assert count(getattr(keras_vit, name), include_top=False) == FAMILIES[name]
     assert f"{FAMILIES[name] / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_the_doc_of_a_named_size_gives_its_parameters(name):
+def test_docstring_states_the_parameter_count(name):
     assert f"{COUNTS[name][1] / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__

@@ -44,14 +44,14 @@ def _images(batch=2, shape=(16, 24, 3)):
         pytest.param({"stem": "", "resnet_blocks": ()}, (5,), marks=pytest.mark.one_backend),
     ],
 )
-def test_the_output_has_the_shape_that_the_arguments_name(arguments, shape):
+def test_output_shape_follows_the_arguments(arguments, shape):
     model = _tiny(**arguments)
     assert model.input_shape == (None, 16, 24, 3)
     assert model.output_shape == (None, *shape)
     assert model.predict(_images(3), verbose=0).shape == (3, *shape)
 
 
-def test_a_stem_is_chosen_by_its_name_or_by_its_blocks():
+def test_stem_is_selected_by_name_or_blocks():
     def has_stem(**arguments):
         return any(layer.name == "resnet_stem" for layer in _tiny(**arguments).layers)
 
@@ -60,18 +60,18 @@ def test_a_stem_is_chosen_by_its_name_or_by_its_blocks():
     assert not has_stem() and not has_stem(stem="") and not has_stem(stem="", resnet_blocks=())
 
 
-def test_sublayers_have_the_names_of_the_reference():
+def test_sublayer_names_match_the_reference():
     layers = [layer.name for layer in _tiny(representation_size=4).layers]
     expected = ["embedding", "encoderblock_0", "encoderblock_1", "encoder_norm", "pre_logits", "head"]
     assert [name for name in layers if name in expected] == expected
 
 
-def test_a_new_model_gives_the_head_bias():
+def test_new_model_outputs_the_head_bias():
     logits = _numpy(_tiny(head_bias=-6.9)(_images()))
     np.testing.assert_allclose(logits, -6.9, rtol=1e-6)
 
 
-def test_the_classifier_activation_is_applied():
+def test_classifier_activation_is_applied():
     probabilities = _numpy(_tiny(classifier_activation="softmax")(_images()))
     np.testing.assert_allclose(probabilities, 0.2, rtol=1e-6)
 
@@ -83,7 +83,7 @@ def test_stochastic_depth_grows_linearly_over_blocks():
     assert _tiny(num_layers=1, stochastic_depth=0.2).get_layer("encoderblock_0").stochastic_depth == 0
 
 
-def test_rates_default_to_zero_so_that_training_is_inference():
+def test_default_rates_are_zero():
     model = _tiny()
     for weight in model.weights:
         weight.assign(np.random.default_rng(1).normal(size=weight.shape))
@@ -91,7 +91,7 @@ def test_rates_default_to_zero_so_that_training_is_inference():
     np.testing.assert_array_equal(_numpy(model(images, training=True)), _numpy(model(images, training=False)))
 
 
-def test_every_rate_reaches_its_layers():
+def test_rates_reach_their_layers():
     model = _tiny(dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3)
     block = model.get_layer("encoderblock_1")
     assert model.get_layer("dropout").rate == block.drop.rate == 0.1
@@ -99,7 +99,7 @@ def test_every_rate_reaches_its_layers():
     assert block.drop_path.rate == 0.3
 
 
-def test_the_last_block_computes_one_token_only():
+def test_last_block_computes_only_one_token():
     model = _tiny()
     assert model.get_layer("encoderblock_0").output.shape == (None, 7, 16)
     assert model.get_layer("encoderblock_1").output.shape == (None, 1, 16)
@@ -113,7 +113,7 @@ def test_the_last_block_computes_one_token_only():
     [{}, pytest.param({"resnet_blocks": (1,), "patch_size": 2}, marks=pytest.mark.one_backend)],
     ids=["vit", "hybrid"],
 )
-def test_mixed_precision_gives_close_float32_logits(policy, arguments):
+def test_mixed_precision_logits_are_close_float32(policy, arguments):
     images, labels = _images(4), np.arange(4)
     weights = [w.shape for w in _tiny(**arguments).weights]
     random = np.random.default_rng(1)
@@ -130,7 +130,7 @@ def test_mixed_precision_gives_close_float32_logits(policy, arguments):
     assert keras.backend.standardize_dtype(result.dtype) == "float32"
     assert model.get_layer("encoderblock_0").norm_1.compute_dtype == keras.config.dtype_policy().compute_dtype
     np.testing.assert_allclose(_numpy(result), _numpy(expected), atol=0.08)
-    # The loss scale starts high in float16 and steps are skipped until it fits: a few steps, then all are finite.
+    # In float16, the loss scale starts high and steps are skipped until the gradients are finite, so train a few.
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     for _ in range(3):
         model.train_on_batch(images, labels)
@@ -139,7 +139,7 @@ def test_mixed_precision_gives_close_float32_logits(policy, arguments):
 
 
 def test_layer_norm_statistics_are_float32_under_float16():
-    # The squares of these do not fit float16 (65,504).
+    # The squares of these tokens overflow float16 (maximum 65,504).
     keras.config.set_dtype_policy("mixed_float16")
     block = keras_vit.TransformerBlock(2, 8)
     tokens = 1000 * np.random.default_rng(0).normal(size=(1, 3, 8)).astype("float16")
@@ -195,12 +195,12 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
         ({"stem": "", "resnet_blocks": (1,)}, r'requires stem="resnet". Received: resnet_blocks=\(1,\)'),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         _tiny(**arguments)
 
 
-def test_images_of_the_wrong_rank_are_refused():
+def test_rejects_images_of_wrong_rank():
     with pytest.raises(ValueError, match=r"expected shape=\(None, 16, 24, 3\)"):
         _tiny()(np.zeros((16, 24, 3), "float32"))
 

@@ -1,4 +1,4 @@
-"""Compares zero-shot classifiers with the two-tower models of transformers."""
+"""Tests of zero-shot classifiers against the two-tower models of transformers."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def tower(tmp_path):
 
 
 @pytest.mark.parametrize(("case", "activation"), [("siglip", "sigmoid"), ("clip", "softmax")])
-def test_logits_and_probabilities_equal_transformers(case, activation, tower, tmp_path):
+def test_logits_and_probabilities_match_transformers(case, activation, tower, tmp_path):
     source = GOLDEN / f"{case}_zeroshot.npz"
     expected = np.load(source)
     model = keras_vit.zero_shot(tower(case), source)
@@ -70,7 +70,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
     ],
 )
-def test_invalid_embeddings_are_rejected(changes, message, tower, tmp_path):
+def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
     arrays = {**np.load(GOLDEN / "clip_zeroshot.npz"), **changes}
     np.savez(tmp_path / "classes.npz", **{name: value for name, value in arrays.items() if value is not None})
     with pytest.raises(ValueError, match=message):
@@ -78,7 +78,7 @@ def test_invalid_embeddings_are_rejected(changes, message, tower, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_tower_that_returns_tokens_is_rejected(tower):
+def test_rejects_tower_of_tokens(tower):
     with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
         model = tower("clip", include_top=False, classifier="token_unpooled")
         keras_vit.zero_shot(model, GOLDEN / "clip_zeroshot.npz")
