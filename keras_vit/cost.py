@@ -15,7 +15,7 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Keras operations and layers that multiply tensors without a kernel. A model that contains one of them is an error.
+# Keras operations and layers that multiply tensors without a kernel. Their cost is unknown, so they raise an error.
 _PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "ConvTranspose", "DotProductAttention")
 _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
@@ -95,7 +95,7 @@ def exaflops(forward: float, images: float) -> float:
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Returns the model `build(*args, **kwargs)` with unallocated weights: it can be counted, but not called."""
+    """Returns the model `build(*args, **kwargs)` with unallocated weights, only to count its cost; never call it."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):

@@ -10,7 +10,7 @@ def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
     """Computes the softmax cross-entropy of each example, in nats.
 
     Args:
-        labels: float `(B, classes)`. Each row sums to 1 and is a class or a mixture of classes; a row of zeros has
+        labels: float `(B, classes)`. Each row is one-hot or a mixture of classes, and sums to 1; a row of zeros has
             loss 0.
         logits: float `(B, classes)`.
 

@@ -14,7 +14,7 @@ import numpy as np
 __all__ = ["batch_shape", "pack", "preprocess"]
 
 _SCALES = 1e-6, 100.0  # bounds of the binary search for the largest scale that fits
-_HALVINGS = 24  # determine the scale to 1e-5
+_HALVINGS = 24  # the resulting scale is accurate to 1e-5
 
 
 def batch_shape(max_patches: int, patch_size: int, channels: int = 3) -> tuple[int, int, int]:

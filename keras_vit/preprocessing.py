@@ -200,7 +200,7 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the `Preprocessing` of a model, with which its checkpoint was trained.
+    """Returns the `Preprocessing` with which a model's checkpoint was trained.
 
     The model's `InputPreprocessing` layer stores it in its config, so it survives saving, `from_config`, `clone_model`
     and nesting in another model. If a model scales images itself, an `InputPreprocessing` as its first layer must

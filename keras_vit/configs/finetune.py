@@ -8,8 +8,9 @@ The resolution is 384 pixels, or 378 for patches of 14. `resolution=512` (518 fo
 averaging. In the paper, a sweep selects the learning rate; `keras-vit sweep` runs it. Without a sweep, the learning
 rate is 0.03 as in the JAX reference, and 0.01 for VTAB.
 
-The initial weights are the paper's ImageNet-21k weights. Sizes without them use AugReg, BiT-M, or the weights of their
-family. `--config.weights=PATH` loads other weights; the file then determines pooling, positions, GELU and epsilon.
+The initial weights are the paper's ImageNet-21k weights. If the paper has none for a model, they are its AugReg or
+BiT-M weights, or the weights of its family. `--config.weights=PATH` loads other weights; the file then determines
+pooling, positions, GELU and epsilon.
 """
 
 from ml_collections import ConfigDict

@@ -123,7 +123,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Returns a list of whether each variable decays; `no_decay` names parameters or layers that do not."""
+    """Returns a bool per variable, True if it decays; `no_decay` names parameters or layers that do not decay."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [variable.path.split("/") for variable in variables]
     for name in names:
@@ -142,7 +142,9 @@ def layerwise_multipliers(variables, layer_decay):
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
     numbers = [int(block[1]) for block in blocks if block]
     if not numbers:
-        raise ValueError(f"`layer_decay` must be 1 without Transformer blocks. Received: layer_decay={layer_decay}")
+        raise ValueError(
+            f"`layer_decay` must be 1 for a model without Transformer blocks. Received: layer_decay={layer_decay}"
+        )
     depths, depth = [], 0
     # Variables are in model order: the embedding, before the first block, has depth 0, and the head, after the last
     # block, has the largest depth.

@@ -12,7 +12,7 @@ FIELDS = {
     "batch_size": 512,  # global batch size, over all devices
     "total_steps": 0,  # length of the run in steps; 0 if total_epochs is set
     "total_epochs": 0.0,  # length of the run in epochs; 0 if total_steps is set
-    "strategy": "auto",  # on TensorFlow: auto, default (one device), mirrored, multi_worker, tpu
+    "strategy": "auto",  # devices: auto, default (one device), mirrored (GPUs), multi_worker, tpu
     "tpu_address": "",  # address of the TPU; "" uses the environment variable TPU_NAME, or a local TPU
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
     "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
@@ -20,7 +20,7 @@ FIELDS = {
     "patch_sizes": (),  # FlexiViT: each step draws one of these patch sizes; () always uses model.patch_size
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
     "ema_decay": 0.0,  # decay of the EMA of the weights, which replaces them in evaluations and exports; 0 is off
-    "remat": False,  # gradient checkpointing: recomputes the blocks in the backward pass, to save memory
+    "remat": False,  # recomputes the blocks in the backward pass to save memory (gradient checkpointing)
     "xla": False,  # compiles the step with XLA on TensorFlow; JAX always compiles
     "shard": "",  # on JAX, state to shard over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is none
     "loss": "softmax",  # softmax, sigmoid
@@ -30,7 +30,7 @@ FIELDS = {
     "checkpoint_every_steps": 1000,  # steps between checkpoints
     "eval_every_steps": 0,  # steps between evaluations; 0 evaluates at the end only
     "evals": (),  # additional evaluators, such as ("top1", "fewshot:digits")
-    "best_metric": "accuracy",  # metric of the best checkpoint: highest, or lowest if its name ends in loss or error
+    "best_metric": "accuracy",  # selects the best checkpoint: highest, or lowest if the name ends in loss or error
     "log_every_steps": 100,  # steps between log lines
     "profile": False,  # writes a profile of some steps for TensorBoard
     "model": {},  # arguments of the architecture; see `model_fields`
@@ -39,7 +39,7 @@ FIELDS = {
         "name": "sgd",  # sgd, adamw
         "weight_decay": 0.0,  # weight decay factor, which is multiplied by the learning rate; 0 is off
         "decay_mask": "all",  # which weights decay: all, kernels
-        "no_decay": "",  # weights whose names contain one of these strings do not decay, such as "bias,cls"
+        "no_decay": "",  # comma-separated names of parameters or layers that do not decay, such as "bias,cls"
         "layer_decay": 1.0,  # factor on the learning rate for each block further from the head; 1 is off
         "momentum_dtype": "float32",  # dtype of the first moment: float32, bfloat16
     },

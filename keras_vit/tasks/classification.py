@@ -21,9 +21,9 @@ _FREE = ("position_resampling", "classes", "include_top", "input_shape", "repres
 class Classification(Task):
     """Image classification with a model of `config.architecture`.
 
-    `config.model` contains the arguments of the architecture. The file of `config.weights` determines those arguments
-    that are left at their defaults. `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of
-    correct classes.
+    `config.model` contains the arguments of the architecture. If `config.weights` is a file, it determines the
+    arguments that are left at their defaults. `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any
+    number of correct classes.
 
     The predicted class has the largest logit. In evaluation, it is correct if its label is above 0, so any of several
     correct classes counts. In training, it is correct if its label is the largest, because labels may be mixed or
@@ -87,7 +87,7 @@ class Classification(Task):
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        # Without attention heads, pass any number, so that a mismatch raises the error below.
+        # If the architecture has no heads, pass any number, so that a mismatch raises the error below.
         has_heads = "num_heads" in families.model_fields(self.config.architecture)
         family, arguments = inference.find_arguments(
             weights, self.config.model.get("num_heads", None if has_heads else 1)

@@ -54,7 +54,7 @@ class CheckpointManager:
                     self._remove(number)
 
     def restore(self):
-        """Restores the newest intact checkpoint, which process 0 chooses for all hosts, and returns its counters."""
+        """Restores the newest intact checkpoint, if any, and returns its counters; process 0 chooses for all hosts."""
         advice = "Nothing was changed; run the same command again."
         with files.explained_errors("A checkpoint cannot be read", advice, self.folder):
             counters = self._restore_newest() if self._chief else {}
@@ -84,7 +84,7 @@ class CheckpointManager:
             raise CorruptCheckpointError(f"its file `{MARKER}` does not contain the counters of step {step}")
         self._engine.restore(f"{path}/state")
         backend, written_on = keras.backend.backend(), counters.pop("backend", "")
-        note = f", written on {written_on}: results on {backend} may differ by rounding"
+        note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
         self._write(f"resuming from step {step}, {path}{'' if written_on in ('', backend) else note}")
         return counters
 

@@ -26,13 +26,13 @@ from keras_vit.training.patch_sizes import (
 
 # Allowed values of `config.strategy`, on both backends.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
-# Allowed values of `config.shard`: on JAX, shard nothing, optimizer state and EMA, or these and the weights.
+# Allowed values of `config.shard`: shard nothing, only the optimizer state and the EMA, or also the weights (JAX only).
 SHARDS = ("", "optimizer", "parameters")
 
 OUT_OF_MEMORY = (
     "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or remat=True to "
-    "recompute activations; neither changes results. Set precision='mixed_bfloat16' or halve batch_size to halve the "
-    "size of activations."
+    "recompute activations; both change results only by rounding and dropout masks. Set precision='mixed_bfloat16' or "
+    "halve batch_size to halve the size of activations."
 )
 
 
@@ -204,7 +204,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, path: str | os.PathLike) -> None:
-        """Restores the state from files that `save` wrote, on any backend and any devices.
+        """Restores the state from files that `save` wrote, possibly on another backend or other devices.
 
         Raises:
             CorruptCheckpointError: the files are damaged.

@@ -87,7 +87,9 @@ def train(
             if skipped:
                 counters.skipped_steps += skipped
                 count = counters.step - first
-                write(f"skipped {skipped} of {count} steps, which were not finite ({counters.skipped_steps} so far)")
+                write(
+                    f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} skipped so far)"
+                )
 
             # Save before an evaluation too, because it may fail. Flush the metrics before saving the checkpoint.
             stopping = outputs.stop_requested or (alone and bool(request.signal))
@@ -137,7 +139,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):
-    """Returns the number of unreadable examples of each of `steps` steps from `first` on, over all hosts."""
+    """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`, over all hosts."""
     counts = [bad_examples.update(first + i) for i in range(steps)]
     totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
     for i, total in enumerate(totals):

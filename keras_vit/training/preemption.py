@@ -34,7 +34,7 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object whose `signal` is set to the name of a received stop signal; a second Ctrl-C interrupts."""
+    """Yields an object whose `signal` is set to the name of a stop signal; a second Ctrl-C raises KeyboardInterrupt."""
     request = types.SimpleNamespace(signal="")
 
     def note(signum, frame):

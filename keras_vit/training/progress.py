@@ -35,7 +35,7 @@ def run_summary(config, *, engine, inputs, total_steps):
         total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
         if not config.patch_sizes:  # the cost of a step depends on its patch size
-            lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
+            lines.append(f"{total:.3g} exaFLOPs for the whole run, counted as in the paper's Table 6")
     except ValueError:
         pass  # the model has layers whose cost is unknown
     return [wrap(line) for line in lines]
@@ -79,7 +79,7 @@ class Progress:
         self._start += seconds
 
     def report(self, step, steps, metrics, input_wait, peak_memory):
-        """Prints the line for the last `steps` steps, which end with number `step`."""
+        """Prints the log line after step `step`, with the speed of the last `steps` steps."""
         now = self._clock()
         seconds, self._start = max(now - self._start, 1e-9), now
         speed = steps * self._batch_size / seconds

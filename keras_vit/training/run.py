@@ -63,7 +63,7 @@ def run(
     Keras' global dtype policy and the global random states are restored after the model is built.
 
     Args:
-        config: the config, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
+        config: the config, as in `keras_vit/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
         workdir: the run's `Workdir`.
         write: called with each log line.
         task: a `tasks.Task` to use instead of the task named by `config.task`.
@@ -235,7 +235,7 @@ def _check_continuation(counters, total_steps, inputs):
 
 
 def _normalized_as_weights(inputs, config, write):
-    """Returns the inputs with the normalization of the initial weights, unless `config.data` sets mean and std."""
+    """Returns the inputs, normalized as the initial weights expect unless `config.data` sets `mean` or `std`."""
     expected = find_preprocessing(config.weights) if config.weights else None
     if expected is None:
         return inputs
@@ -244,7 +244,7 @@ def _normalized_as_weights(inputs, config, write):
         return inputs
     numbers = f"mean={expected.mean}, std={expected.std}"
     if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
-        write(f"warning: the weights expect images normalized with {numbers}, which the config does not use")
+        write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
         return inputs
     write(f"images are normalized with {numbers}, as the weights expect")
     return inputs.normalized_as(expected)

@@ -1,4 +1,6 @@
-"""The files of a checkpoint, the same for every backend: named arrays in one .npz file per host.
+"""Reads and writes the files of a checkpoint: named arrays in .npz files, one per host on JAX, one on TensorFlow.
+
+Each engine can read the files that the other wrote.
 
 `state-00001-of-00002.npz` is the file of the second of two hosts. In it, `weights/3/head/kernel` is a whole array, and
 `weights/3/head/kernel@384,0` is the piece that starts at row 384, column 0. A name begins with a field of
@@ -106,7 +108,7 @@ class StateReader:
         return True
 
     def read(self, name, shape, index=()):
-        """Returns the part `index` (slices; () for all) of an array of `shape`; 16-bit floats become float32."""
+        """Returns `array[index]` for a tuple of slices (() for all); converts 16-bit floats to float32."""
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
         for start, array in self._pieces[_key(name)]:

@@ -2,11 +2,11 @@
 
     unscale     gradients / loss_scale, in float16 only
     clip        by the global norm of the gradients of the whole batch
-    check       loss, metrics and norm are finite, and no earlier step ended this call
+    check       loss, metrics and norm are finite, and no earlier step ended this `Engine.train` call
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
 
-If the check fails, the new state equals the old one bit for bit.
+If the check fails, the state does not change, except for the loss scale.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ def update(
 ):  # fmt: skip
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
-    A step that is not finite changes no weights. It also ends the call, unless `skip_nonfinite` is set or only the
-    float16 loss scale was too large: `running` becomes False, and later steps of the call change nothing.
+    A step that is not finite changes no weights. It also ends the `Engine.train` call, unless `skip_nonfinite` is set
+    or only the float16 loss scale was too large: `running` becomes False, and later steps of the call change nothing.
 
     Args:
         optimizer: the built optimizer.

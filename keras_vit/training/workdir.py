@@ -209,12 +209,12 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def _check_state_fields(changes):
-    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs, or has averages to drop."""
+    """Raises a `ValueError` if the checkpoints lack state that a new value needs, or if their EMA would be lost."""
     for name, (before, now) in changes.items():
         if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
-            has = "have averages, which would be dropped" if before and not now else "lack the state that it needs"
+            has = "contain an EMA, which would be lost" if before and not now else "lack state that the new value needs"
             raise ValueError(
-                f"`{name}` cannot change within a run, because its checkpoints {has}. Choose "
+                f"`{name}` cannot change within a run, because the run's checkpoints {has}. Choose "
                 f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
             )
 

@@ -30,7 +30,7 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """Returns a `TrainState` with the `NamedSharding` of each array of a `TrainState`."""
+    """Returns the `NamedSharding` of each array in `state`, as a `TrainState`."""
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def layout(arrays, divide):
