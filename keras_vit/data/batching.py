@@ -50,8 +50,9 @@ def train_batches(
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B = `batch_size / num_hosts`. Images
-        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` and `std` are set. Labels are float32 `(B, classes)`; each
-        row sums to 1. Weights are float32 `(B,)`: 1, or 0 for an unreadable example, whose image and label are zeros.
+        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` and `std` are set. Labels are float32 `(B, classes)`; the
+        row of an example with one label sums to 1. Weights are float32 `(B,)`: 1, or 0 for an unreadable example, whose
+        image and label are zeros.
 
     Raises:
         ValueError: an option is out of range, or the batch cannot be divided among the hosts.

@@ -157,7 +157,7 @@ def mixing_weight(alpha, seed, form="roll"):
 
 
 def cutmix(images, partners, share, seed):
-    """Pastes the same window of each partner; returns the images and the fraction of each original that remains."""
+    """Pastes the same window from each partner; returns the images and the fraction of each original that remains."""
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

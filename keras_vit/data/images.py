@@ -88,7 +88,7 @@ def _gif_size(encoded):
     """Returns the size of all frames of a GIF, stacked vertically: int32 `(height, width)`.
 
     The decoder allocates each frame at the size of the largest frame, regardless of the file's header. To bound the
-    work, a file with too many blocks gets size 0; this happens with one-byte blocks, but not with the usual 255 bytes.
+    work, a file with too many blocks gets size 0, which cannot happen with blocks of the usual 255 bytes.
     """
     size = tf.strings.length(encoded)
     data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])

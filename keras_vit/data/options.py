@@ -47,7 +47,7 @@ class Options:
         augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2", "strong1" or "strong2".
             It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
         randaugment_layers: number of RandAugment operations per image; 0 is off.
-        randaugment_magnitude: strength of these operations; 10 is the strongest in the RandAugment paper.
+        randaugment_magnitude: strength of these operations, usually 0 to 10; AugReg uses up to 20.
         randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which AugReg used:
             `Contrast` blends with the number of pixels / 256 instead of the mean gray value, and `Solarize` takes
             thresholds of 256 or more modulo 256 instead of inverting nothing.
@@ -133,7 +133,7 @@ class Options:
             )
 
     def resolve(self, source: Source) -> "Options":
-        """Returns these options with "auto" and `augreg` replaced by the values that they stand for with a source.
+        """Returns these options for a source, with "auto" and `augreg` replaced by the values that they stand for.
 
         Raises:
             ValueError: the options do not fit the source.

@@ -28,8 +28,12 @@ def host_slice(batch_size, num_hosts, host_index):
 
 
 def host_rows(host_slots, batch_size, mixup_form=""):
-    """Returns the sorted slots that a host reads, and the indices into them of its own slots and of their partners."""
-    # A slot's partner is the previous slot of the global batch, or the slot at the same distance from its end.
+    """Returns `(slots, own, partners)` of a host.
+
+    `slots` are the sorted slots that the host reads; `own` and `partners` are the indices in `slots` of the host's own
+    slots and of their mixup partners.
+    """
+    # A slot's partner is the previous slot, or the slot at the same distance from the end of the global batch.
     partner_of = {"roll": lambda slot: (slot - 1) % batch_size, "reverse": lambda slot: batch_size - 1 - slot}
     partners = [partner_of[mixup_form](slot) for slot in host_slots] if mixup_form else []
     slots = sorted({*host_slots, *partners})
@@ -39,7 +43,7 @@ def host_rows(host_slots, batch_size, mixup_form=""):
 def index_at(position, num_examples, seed):
     """Returns the epoch and the index of the example at each position of the training order, both int64."""
     epoch, place = position // num_examples, position % num_examples
-    # Shuffle indices, because a shuffle buffer could not start at any step. Use the raw op, because
+    # Shuffle indices, because a shuffle buffer cannot resume at an arbitrary step. Use the raw op, because
     # `tf.random.experimental.index_shuffle` does not accept a seed per index.
     last = tf.constant(num_examples - 1, tf.int64)
     key = shuffle_key(seed, epoch)

@@ -1,8 +1,8 @@
 """RandAugment as in big_vision: sixteen operations on uint8 images with one or three channels.
 
-Each layer draws one operation and always applies it, at a fixed magnitude; 10 is the strongest in the paper. With
-`original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default, `contrast` and `solarize`
-are corrected.
+Each layer draws one operation and always applies it, at a fixed magnitude. The scale of the paper ends at 10; AugReg
+uses up to 20. With `original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default,
+`contrast` and `solarize` are corrected.
 
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """

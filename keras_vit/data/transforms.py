@@ -43,7 +43,7 @@ def inception_window(size, seed):
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """Resizes to `size`, without keeping the aspect ratio, with half-pixel centers; antialiased by `interpolation`."""
+    """Resizes to `size`, ignoring the aspect ratio, with half-pixel centers; antialiased if `interpolation` is set."""
     resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
     if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
         resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)

@@ -39,7 +39,7 @@ class JaxPrograms(Programs):
 
     def train(self, batch_size, accumulate_steps):
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens and memory
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # smallest patches, most memory
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, **options)
         steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)

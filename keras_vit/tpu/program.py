@@ -24,7 +24,7 @@ class Program:
 
     @property
     def memory_bytes(self):
-        """HBM in bytes that the program needs, even if it does not fit; 0 if unknown."""
+        """HBM that the program needs, in bytes, even if it does not fit; 0 if unknown."""
         if not self.compiles:
             return self.required_bytes
         return self.argument_bytes + self.temporary_bytes + self.program_bytes

@@ -46,7 +46,7 @@ def _verdict(check):
 def _memory(check):
     program = check.train
     parts = {
-        "weights, optimizer and averages": check.state_bytes,
+        "weights, optimizer and EMA": check.state_bytes,
         "batch and padding": max(program.argument_bytes - check.state_bytes, 0),
         "activations, gradients and outputs": program.temporary_bytes,
         "program": program.program_bytes,

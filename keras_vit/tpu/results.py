@@ -66,12 +66,12 @@ class Check:
 
     @property
     def memory_bytes(self) -> int:
-        """HBM in bytes used by the larger of the two steps."""
+        """HBM used by the larger of the two steps, in bytes."""
         return max(self.train.memory_bytes, self.evaluation.memory_bytes)
 
     @property
     def flops(self) -> float:
-        """FLOPs of a training step: the larger of `model_flops` and the compiler's count (loop bodies once)."""
+        """FLOPs of a training step: `model_flops` or, if larger, the compiler's count (loop bodies count once)."""
         return max(self.train.flops, self.model_flops) if self.train.compiles else 0.0
 
     @property
@@ -109,14 +109,14 @@ class Check:
     def evaluation_images_per_second_estimate(self) -> float:
         """Evaluation images per second per device, by the same estimate; 0 if the step does not compile."""
         images = self.batch_size_per_device
-        if self.backend == "tensorflow":  # an evaluation step runs one micro-batch; on JAX, all
+        if self.backend == "tensorflow":  # one micro-batch per evaluation step; on JAX, the whole batch
             images //= self.accumulate_steps
         forward = self.model_flops / 3 / self.batch_size_per_device * images
         return images / seconds if (seconds := roofline_seconds(self.evaluation, forward, self.topology)) else 0.0
 
     @property
     def device_hours_estimate(self) -> float:
-        """Devices times hours of the whole run, excluding evaluation and input stalls; 0 if unknown."""
+        """Device-hours of the whole run, excluding evaluation and input stalls; 0 if unknown."""
         return self.total_steps * self.step_seconds_estimate * self.topology.num_devices / 3600
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class TensorFlowPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens and memory
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # smallest patches, most memory
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
         step = make_replica_step(self._engine.strategy, self._engine.state, task, **options)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]

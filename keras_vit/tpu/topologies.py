@@ -45,7 +45,7 @@ class Topology:
 
 
 def get_topology(name: str) -> Topology:
-    """Returns the TPU slice of a name, such as "v3:2x2".
+    """Returns the TPU slice with a given name, such as "v3:2x2".
 
     Raises:
         ValueError: the name is invalid. The message contains examples.

@@ -56,7 +56,7 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
 
 
 def digits():
-    """Returns the splits of scikit-learn's 1,797 handwritten digits, 8x8 pixels from 0 to 16, as a dict of sources."""
+    """Returns the splits of scikit-learn's 1,797 digits, 8x8 pixels with values from 0 to 16, as a dict of sources."""
     # Imported on use, because the import takes about a second.
     from sklearn.datasets import load_digits
 

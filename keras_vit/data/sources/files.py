@@ -180,7 +180,7 @@ def read_text_file(path):
 
 
 def printable(name):
-    """Returns a file name in printable form: normalized to NFC, with bytes that are not UTF-8 escaped as `\\xff`."""
+    """Returns a file name in printable form: normalized to NFC, with invalid UTF-8 bytes escaped as `\\xff`."""
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 

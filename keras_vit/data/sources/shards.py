@@ -167,7 +167,7 @@ def open_tfrecords(files, skips=None):
 
     def open_file(shard, skip):
         records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(skips[shard] + skip)
-        # `ignore_errors` never returns for a file that cannot be opened, so try to read the first record before.
+        # `ignore_errors` never returns for a file that cannot be opened, so test whether its first record can be read.
         return tf.data.Dataset.from_tensors(names[shard]).map(first_record).ignore_errors().flat_map(lambda _: records)
 
     return open_file

@@ -169,7 +169,7 @@ def checksum_of(paths):
 
 
 def white_of(dtype, max_value=0):
-    """Returns the value of a white pixel: `max_value`, or the largest value of a uint8 or uint16 `dtype` if it is 0."""
+    """Returns the value of a white pixel: `max_value`, or the largest value of a uint8 or uint16 dtype if that is 0."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(

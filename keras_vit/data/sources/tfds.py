@@ -113,7 +113,7 @@ def _class_names(feature):
 
 
 def _places(dataset, known, names):
-    """Returns the new value of each of a dataset's labels, int64 `(classes,)`, or None if labels do not change."""
+    """Returns the new value of each label of a dataset, int64 `(classes,)`, or None if labels do not change."""
     if not names:
         raise ValueError(f"`class_names` must be set for a dataset without class names. Received: name={dataset!r}")
     if names == known or not known:
