@@ -1,166 +1,352 @@
-"""Images a second of a Vision Transformer on the CPU in each export format, side by side.
+"""Compares the export formats of a Vision Transformer, and other libraries, on the CPU.
 
-    pip install -e ".[onnx]" && python experiments/benchmarks/formats.py --model=ViT_B16
+    pip install -e ".[onnx]"
+    KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python experiments/benchmarks/formats.py --output=formats.csv
+    python experiments/benchmarks/formats.py --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
 
-Each format runs in its own process. The processes take turns, and rates are medians over the rounds. `difference` is
-the largest difference from the Keras model's logits on smooth noise, relative to their range. The weights are random;
-experiments/real/low_precision.py measures what low precision costs a trained model.
+Every model has the same random weights in all formats; `experiments/real/low_precision.py` measures what low precision
+costs a trained model. Each format runs in a process of its own, and `--at_once` of them take turns: rates are medians
+over the rounds. `share` is the rate divided by that of the model's matrix products alone, in the same precision and
+turns: in TensorFlow for float32 and bfloat16, and in LiteRT for int8, which computes attention scores in float32.
+`MB of memory` is the peak of the process, with its libraries. `difference` is the largest difference of a logit from
+Keras in float32, relative to the range of the logits, and `same class` the share of 16 images of smooth noise with the
+same prediction. timm runs in the Python that KERAS_VIT_TORCH_PYTHON names; libraries that are not installed are left
+out.
 """
 
+import csv
+import importlib.util
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from absl import app, flags
+import formats_worker
+from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
-FORMATS = ("keras", "saved_model", "saved_model bfloat16", "onnx", "onnx int8", "litert", "litert int8")
+FORMATS = (
+    "keras", "keras_xla", "saved_model", "saved_model_bfloat16", "onnx", "onnx_int8", "onnx_dynamic_int8", "litert",
+    "litert_int8", "keras_hub", "timm", "timm_bfloat16", "timm_compile", "timm_bfloat16_compile", "timm_onnx",
+)  # fmt: skip
+LIMITS = ("float32", "bfloat16", "int8")
+MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
+COLUMNS = (
+    "model", "format", "batch size", "images/s", "share", "MB of memory", "MB of file", "difference", "same class",
+    "versions", "processor",
+)  # fmt: skip
 
 
 def define_flags():
-    flags.DEFINE_string("model", "ViT_B16", "A constructor of keras_vit.")
+    flags.DEFINE_list("models", ["S/16", "B/16", "L/16"], f"Some of {', '.join(MODELS)}, of which test is tiny.")
     flags.DEFINE_list("formats", list(FORMATS), f"Some of {', '.join(FORMATS)}.")
     flags.DEFINE_list("batch_sizes", ["1", "8"], "Images in a batch.")
     flags.DEFINE_integer("rounds", 6, "Rounds that count, after one that does not.", lower_bound=1)
-    flags.DEFINE_integer("threads", os.cpu_count(), "Threads of ONNX Runtime and LiteRT.", lower_bound=1)
+    flags.DEFINE_integer("at_once", 6, "Formats in memory at the same time, besides the limits.", lower_bound=1)
     flags.DEFINE_string("output", "", "CSV file for the results.")
-    flags.DEFINE_string("worker", "", "Be the process of one format (used internally).")
+    flags.DEFINE_string("worker", "", "Internal: run as the process of one format.")
+    flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
 
 
-def build():
+# The processes of one format. They import their libraries themselves, so that each holds its own only.
+
+
+def prepare(folder):
+    """Writes images, the model's logits and all formats of a model to a folder."""
     import keras
     import numpy as np
+    import tensorflow as tf
 
     import keras_vit
+    from keras_vit import export
+    from keras_vit.export import conversions
 
     keras.utils.set_random_seed(0)
-    model = getattr(keras_vit, FLAGS.model)(weights=None)
+    tiny = {
+        "input_shape": (32, 32, 3),
+        "patch_size": 8,
+        "num_layers": 2,
+        "hidden_size": 64,
+        "mlp_dim": 128,
+        "num_heads": 2,
+        "classes": 10,
+    }
+    name = MODELS[FLAGS.models[0]]
+    model = getattr(keras_vit, name)(weights=None) if name else keras_vit.VisionTransformer(**tiny)
     # The new head is zero, which would make all logits equal.
     model.head.kernel.assign(np.random.default_rng(0).normal(0, 0.05, model.head.kernel.shape))
-    return model
+    images, logits, _ = conversions.reference(model, conversions.example_images(model.input_shape[1:], 16))
+    np.save(folder / "images.npy", images)
+    np.save(folder / "logits.npy", logits)
+    model.save(folder / "model.keras")
+    sizes = {"hidden_size": model.hidden_size, "mlp_dim": model.arguments["mlp_dim"], "layers": len(model.blocks)}
+    sizes |= {"heads": model.arguments["num_heads"], "tokens": 1 + model.grid[0] * model.grid[1]}
+    sizes |= {"patch_size": model.patch_size, "classes": model.output_shape[-1]}
+    (folder / "sizes.json").write_text(json.dumps(sizes))
+    for name in FLAGS.formats:
+        path = folder / name
+        if name.startswith("saved_model"):
+            precision = "bfloat16" if name.endswith("bfloat16") else "float32"
+            os.rename(export.saved_model(model, folder, signatures=["tensor"], precision=precision), path)
+        elif name.startswith("litert"):
+            path.write_bytes(conversions.litert_content(model, "int8" if name.endswith("int8") else "none"))
+        elif name.startswith("onnx") and not (folder / "onnx").exists():
+            (folder / "onnx").write_bytes(conversions.onnx_content(model))
+        if name == "onnx_int8":
+            path.write_bytes(conversions.quantize_onnx((folder / "onnx").read_bytes(), images))
+        elif name == "onnx_dynamic_int8":
+            from onnxruntime import quantization
+
+            int8 = {"weight_type": quantization.QuantType.QInt8, "per_channel": True}
+            quantization.quantize_dynamic(folder / "onnx", path, **int8)
+    if any(name.startswith("timm") for name in FLAGS.formats):
+        keras_vit.checkpoints.save(model, folder / "timm_weights", format="timm")
+
+    # The matrix products of the blocks alone.
+    spec = tf.TensorSpec((None, sizes["tokens"], sizes["hidden_size"]), tf.float32, "tokens")
+    function = tf.function(products(sizes, "float32"), input_signature=[spec], autograph=False)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module())
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    (folder / "limit_int8").write_bytes(converter.convert())
 
 
-def load(name, model, folder):
-    """Exports a model; returns a function from images to logits, and the path that was written."""
+def products(sizes, dtype):
+    """Returns a function from tokens `(B, N, D)` through all matrix products of the blocks, with random kernels."""
     import numpy as np
     import tensorflow as tf
 
-    from keras_vit import export
+    random, heads, size, hidden = np.random.default_rng(0), sizes["heads"], sizes["hidden_size"], sizes["mlp_dim"]
+    shapes = ((size, size), (size, 2 * size), (size, size), (size, hidden), (hidden, size))
+    blocks = [
+        [tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype) for rows, columns in shapes]
+        for _ in range(sizes["layers"])
+    ]
 
-    kind, _, option = name.partition(" ")
-    if kind == "keras":
-        function = tf.function(lambda images: model(images, training=False), autograph=False)
-        return lambda images: function(tf.constant(images)).numpy(), None
-    if kind == "saved_model":
-        path = export.saved_model(model, folder, signatures=["tensor"], precision=option or "float32")
-        signature = tf.saved_model.load(path).signatures["tensor"]
-        # Logits up to a constant, which the comparison removes.
-        return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy()), path
-    if kind == "onnx":
-        import onnxruntime
+    def split(x, parts):
+        x = tf.reshape(x, (-1, x.shape[1], parts * heads, size // heads))
+        return tf.split(tf.transpose(x, (0, 2, 1, 3)), parts, 1)
 
-        path = f"{folder}/model.onnx"
-        export.onnx(model, path)
-        if option:
-            from onnxruntime.quantization import QuantType, quantize_dynamic
+    def compute(tokens):
+        x = tf.cast(tokens, dtype)
+        for i, (query, key_value, output, up, down) in enumerate(blocks):
+            queries = x[:, :1] if i == len(blocks) - 1 else x  # the last block computes the class token only
+            (q,), (k, v) = split(queries @ query, 1), split(x @ key_value, 2)
+            attended = tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3))
+            x = tf.reshape(attended, (-1, queries.shape[1], size)) @ output @ up @ down
+        return {"outputs": tf.cast(x, "float32")}
 
-            quantize_dynamic(path, f"{folder}/int8.onnx", weight_type=QuantType.QInt8, per_channel=True)
-            path = f"{folder}/int8.onnx"
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = FLAGS.threads
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda images: session.run(["logits"], {"images": images})[0], path
-    path = f"{folder}/model.tflite"
-    export.litert(model, path, quantization=option or "none")
-    return litert_function(path), path
+    return compute
 
 
-def litert_function(path):
+def load_limits(folder):
+    """Returns `run(precision, batch)`, which computes the matrix products for a batch of images."""
+    import numpy as np
     import tensorflow as tf
 
-    interpreter = tf.lite.Interpreter(path, num_threads=FLAGS.threads)
-    source, result = interpreter.get_input_details()[0]["index"], interpreter.get_output_details()[0]["index"]
+    from keras_vit.export.conversions import litert_runner
 
-    def run(images):
-        if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
-            interpreter.resize_tensor_input(source, images.shape)
-            interpreter.allocate_tensors()
-        interpreter.set_tensor(source, images)
-        interpreter.invoke()
-        return interpreter.get_tensor(result)
+    sizes = json.loads((folder / "sizes.json").read_text())
+    runs = {dtype: tf.function(products(sizes, dtype), autograph=False) for dtype in ("float32", "bfloat16")}
+    int8 = litert_runner((folder / "limit_int8").read_bytes())
+    tokens = np.random.default_rng(0).normal(size=(64, sizes["tokens"], sizes["hidden_size"])).astype("float32") / 100
+
+    def run(precision, batch):
+        inputs = np.resize(tokens, (batch, *tokens.shape[1:]))
+        return int8(inputs) if precision == "int8" else runs[precision](tf.constant(inputs))["outputs"].numpy()
 
     return run
 
 
-def size_of(path):
-    """Bytes of a file, or of a SavedModel's graph and weights."""
-    path = Path(path)
-    parts = [path] if path.is_file() else [path / "saved_model.pb", *path.glob("variables/*")]
-    return sum(part.stat().st_size for part in parts)
-
-
-def worker(name):
-    """Prints facts about a format, then answers batch sizes from standard input with seconds."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not mix with the answers
+def load_tensorflow(name, folder):
+    import keras
     import numpy as np
+    import tensorflow as tf
 
-    from keras_vit.export.conversions import example_images
+    versions = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
+    if name.startswith("saved_model"):
+        signature = tf.saved_model.load(str(folder / name)).signatures["tensor"]
+        # The logarithm of probabilities: logits up to a constant, which the comparison removes.
+        return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy()), versions
+    if name == "keras_hub":
+        import keras_hub
 
-    model = build()
-    with tempfile.TemporaryDirectory() as folder:
-        run, path = load(name, model, folder)
-        images = example_images(model.input_shape[1:], 16)
-        centered = [values - values.mean(1, keepdims=True) for values in (model(images).numpy(), run(images))]
-        facts = {
-            "megabytes": size_of(path) / 1e6 if path else "",
-            "difference": float(np.abs(centered[1] - centered[0]).max() / np.ptp(centered[0])),
-            "same_class": float((centered[0].argmax(1) == centered[1].argmax(1)).mean()),
-        }
-        print(json.dumps(facts), file=answers, flush=True)
-        for line in sys.stdin:
-            batch = images[: int(line)]
-            start = time.perf_counter()
-            run(batch)
-            seconds = time.perf_counter() - start
-            print(seconds, file=answers, flush=True)
+        sizes = json.loads((folder / "sizes.json").read_text())
+        backbone = keras_hub.models.ViTBackbone(
+            image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:], patch_size=sizes["patch_size"],
+            num_layers=sizes["layers"], num_heads=sizes["heads"], hidden_dim=sizes["hidden_size"],
+            mlp_dim=sizes["mlp_dim"],
+        )  # fmt: skip
+        model = keras_hub.models.ViTImageClassifier(backbone, num_classes=sizes["classes"])
+        versions = f"keras-hub {keras_hub.__version__}, {versions}"
+    else:
+        import keras_vit
+
+        model = keras_vit.load_keras_file(folder / "model.keras", compile=False)
+    call = lambda images: model(images, training=False)  # noqa: E731
+    function = tf.function(call, autograph=False, jit_compile=name.endswith("xla") or None)
+    return lambda images: function(tf.constant(images)).numpy(), versions
 
 
-def main(_):
-    if FLAGS.worker:
-        return worker(FLAGS.worker)
-    workers, facts = {}, {}
-    for name in FLAGS.formats:
-        command = [sys.executable, __file__, *sys.argv[1:], f"--worker={name}"]
-        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        facts[name] = json.loads(workers[name].stdout.readline())
-    batch_sizes = [int(size) for size in FLAGS.batch_sizes]
-    seconds = {(name, size): [] for name in workers for size in batch_sizes}
+def load_litert(name, folder):
+    import tensorflow as tf
+
+    from keras_vit.export.conversions import litert_runner
+
+    return litert_runner((folder / name).read_bytes()), f"LiteRT of TensorFlow {tf.__version__}"
+
+
+def load_onnx(name, folder):
+    import numpy as np
+    import onnxruntime
+
+    is_timm = name.startswith("timm")
+    if is_timm:  # written by the other Python
+        subprocess.run(timm_command("write_timm_onnx", folder), check=True, stdout=sys.stderr)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = os.cpu_count()
+    session = onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
+    source = session.get_inputs()[0].name
+    layout = (lambda x: np.ascontiguousarray(x.transpose(0, 3, 1, 2))) if is_timm else lambda x: x
+    return lambda images: session.run(None, {source: layout(images)})[0], f"ONNX Runtime {onnxruntime.__version__}"
+
+
+def timm_command(name, folder):
+    python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
+    return [python, formats_worker.__file__, name, str(folder), str(os.cpu_count())]
+
+
+def load(name, folder):
+    if name == "limits":
+        return load_limits(folder), ""
+    loaders = {"onnx": load_onnx, "timm": load_onnx, "litert": load_litert}
+    return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
+
+
+# The process that the others answer to.
+
+
+class Worker:
+    """The process of one format."""
+
+    def __init__(self, name, arguments, folder):
+        self._name = name
+        command = [sys.executable, __file__, *sys.argv[1:], *arguments, f"--worker={name}"]
+        if name.startswith("timm") and name != "timm_onnx":
+            command = timm_command(name, folder)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count()), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        self._process = subprocess.Popen(command, env=environment, **pipes)
+        self.facts = self._answer()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {"error": "the process ended; its message is above"}
+
+    def query(self, *command):
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        if "error" in answer:
+            raise app.UsageError(f"{self._name}: {answer['error']}")
+        return answer
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def precision_of(name):
+    return next((precision for precision in ("bfloat16", "int8") if precision in name), "float32")
+
+
+def measure(names, arguments, folder, batch_sizes):
+    """Returns the facts of each format, `{name: dict}`, and their seconds and memory, `{(name, size): [answers]}`."""
+    workers = {name: Worker(name, arguments, folder) for name in ("limits", *names)}
+    facts = {name: workers[name].facts for name in names}
+    for name in [name for name in names if "error" in facts[name]]:
+        workers.pop(name).close()
+    answers = {}
     for number in range(FLAGS.rounds + 1):
         for size in batch_sizes:
             for name, process in workers.items():
-                process.stdin.write(f"{size}\n")
-                process.stdin.flush()
-                value = float(process.stdout.readline())
-                if number:
-                    seconds[name, size].append(value)
+                for precision in LIMITS if name == "limits" else [precision_of(name)]:
+                    answer = process.query(precision, size)
+                    if number:
+                        answers.setdefault((precision if name == "limits" else name, size), []).append(answer)
+    for process in workers.values():
+        process.close()
+    return facts, answers
+
+
+def rows_of(model, names, folder, batch_sizes):
+    """Measures formats of a model at the same time, and returns rows of the table."""
+    arguments = [f"--models={model}", f"--folder={folder}"]
+    facts, answers = measure(names, arguments, folder, batch_sizes)
     rows = []
-    for name, process in workers.items():
-        process.stdin.close()
-        process.wait()
-        rates = [f"{size / statistics.median(seconds[name, size]):.2f}" for size in batch_sizes]
-        numbers = [facts[name][key] for key in ("megabytes", "difference", "same_class")]
-        rows.append([name, *rates, *(f"{number:.3g}" if number != "" else "" for number in numbers)])
-    columns = ["format", *(f"images/s at batch {size}" for size in batch_sizes), "MB", "difference", "same class"]
-    for row in (columns, *rows):
-        print(" | ".join(row))
+    for name in names:
+        if "error" in facts[name]:
+            print(f"{model}, {name} was not run: {facts[name]['error']}", flush=True)
+            continue
+        for size in batch_sizes:
+            seconds, limit = (
+                statistics.median(answer[0] for answer in answers[key, size]) for key in (name, precision_of(name))
+            )
+            memory = max(answer[1] for answer in answers[name, size])
+            numbers = {"images/s": size / seconds, "share": limit / seconds, "MB of memory": memory}
+            numbers |= {"MB of file": size_of(folder / name), **facts[name]}
+            if name == "keras_hub":  # its weights are others
+                numbers |= {"difference": "", "same class": ""}
+            row = {"model": model, "format": name, "batch size": size, "processor": processor(), **numbers}
+            rows.append({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
+            print(" | ".join(str(rows[-1][column]) for column in COLUMNS[:-2]), flush=True)
+    return rows
+
+
+def size_of(path):
+    """Megabytes of a file, or of a SavedModel's graph and weights; "" for a library that reads none."""
+    if not path.exists():
+        return ""
+    parts = [path] if path.is_file() else [path / "saved_model.pb", *path.glob("variables/*")]
+    return sum(part.stat().st_size for part in parts) / 1e6
+
+
+def processor():
+    """Returns the name of the processor and the number of threads used."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name or platform.processor()}, {os.cpu_count()} threads"
+
+
+def main(_):
+    logging.set_verbosity(logging.WARNING)
+    folder = Path(FLAGS.folder)
+    if FLAGS.worker == "prepare":
+        return prepare(folder)
+    if FLAGS.worker:
+        return formats_worker.serve(lambda: load(FLAGS.worker, folder), folder)
+    names, batch_sizes, rows = list(FLAGS.formats), [int(size) for size in FLAGS.batch_sizes], []
+    for flag, known in (("formats", FORMATS), ("models", MODELS)):
+        if unknown := set(FLAGS[flag].value) - set(known):
+            raise app.UsageError(f"--{flag} must be among {', '.join(known)}. Received: {', '.join(unknown)}")
+    if "keras_hub" in names and not importlib.util.find_spec("keras_hub"):
+        names.remove("keras_hub")
+    print(f"{processor()}\n" + " | ".join(COLUMNS[:-2]))
+    for model in FLAGS.models:
+        with tempfile.TemporaryDirectory() as folder:
+            script = [sys.executable, __file__, *sys.argv[1:], f"--models={model}", f"--folder={folder}"]
+            subprocess.run([*script, "--worker=prepare"], check=True, stdout=sys.stderr)
+            for start in range(0, len(names), FLAGS.at_once):
+                rows += rows_of(model, names[start : start + FLAGS.at_once], Path(folder), batch_sizes)
     if FLAGS.output:
-        with open(FLAGS.output, "w", encoding="utf-8") as file:
-            file.writelines(",".join(row) + "\n" for row in (columns, *rows))
+        with open(FLAGS.output, "w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
 
 
 if __name__ == "__main__":

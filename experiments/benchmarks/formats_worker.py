@@ -1,0 +1,78 @@
+"""Runs one format for `formats.py`: loads it, and computes batches on request.
+
+As a script, it runs timm in a Python that needs only torch and timm: `formats_worker.py NAME FOLDER THREADS`.
+"""
+
+import importlib
+import importlib.util
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def serve(load, folder):
+    """Prints facts about a format, then answers `[precision, batch size]` with seconds and the peak memory in MB.
+
+    `load()` returns `(function, versions)`. With `versions`, the function maps images to logits; without, it takes the
+    precision and the batch size.
+    """
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not mix with the answers
+    images, logits = np.load(folder / "images.npy"), np.load(folder / "logits.npy")
+    try:
+        function, versions = load()
+        facts = {"versions": versions, **(compare(logits, function(images)) if versions else {})}
+    except Exception as error:  # a library that fails must not stop the others
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"[:300]}), file=answers, flush=True)
+        return
+    print(json.dumps(facts), file=answers, flush=True)
+    for line in sys.stdin:
+        precision, size = json.loads(line)
+        start = time.perf_counter()
+        function(images[:size]) if versions else function(precision, size)
+        seconds = time.perf_counter() - start
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # Linux counts in KiB
+        print(json.dumps([seconds, memory]), file=answers, flush=True)
+
+
+def compare(ours, theirs):
+    """Returns facts about logits; those of a SavedModel are known up to a constant, which the mean removes."""
+    ours, theirs = (values - values.mean(1, keepdims=True) for values in (ours, theirs))
+    difference, same = np.abs(theirs - ours).max() / np.ptp(ours), theirs.argmax(1) == ours.argmax(1)
+    return {"difference": float(difference), "same class": float(same.mean())}
+
+
+def load_timm(name, folder, threads):
+    """Returns the function of a model in timm; with "write_timm_onnx", writes the ONNX file of another process."""
+    import timm
+    import torch
+
+    torch.set_num_threads(threads)
+    model = timm.create_model(f"local-dir:{folder / 'timm_weights'}", pretrained=True).eval()
+    if name == "write_timm_onnx":
+        shape = timm.data.resolve_model_data_config(model)["input_size"]
+        if not importlib.util.find_spec("onnx"):  # only needed for functions of onnxscript, which the model has not
+            onnx_proto_utils = importlib.import_module("torch.onnx._internal.torchscript_exporter.onnx_proto_utils")
+            onnx_proto_utils._add_onnxscript_fn = lambda content, _: content
+        names = {"input_names": ["images"], "output_names": ["logits"], "dynamic_axes": {"images": {0: "batch"}}}
+        torch.onnx.export(model, torch.zeros(2, *shape), folder / "timm_onnx", dynamo=False, opset_version=17, **names)
+        return None
+    run = torch.compile(model, dynamic=False) if name.endswith("compile") else model
+    reduced = "bfloat16" in name
+
+    def logits(images):
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=reduced):
+            return run(torch.from_numpy(images).permute(0, 3, 1, 2)).float().numpy()
+
+    return logits, f"timm {timm.__version__}, PyTorch {torch.__version__}"
+
+
+if __name__ == "__main__":
+    name, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    if name == "write_timm_onnx":
+        load_timm(name, folder, threads)
+    else:
+        serve(lambda: load_timm(name, folder, threads), folder)

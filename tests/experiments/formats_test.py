@@ -1,0 +1,33 @@
+"""`experiments/benchmarks/formats.py` on a tiny model."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = "experiments/benchmarks/formats.py"
+
+
+def test_formats_and_their_limits_are_measured_in_turns(scripts, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_TORCH_PYTHON", "/bin/false")  # a library that fails is left out
+    flags = ["--models=test", "--formats=keras,litert_int8,timm", "--rounds=1", "--batch_sizes=1,2"]
+    done = scripts.run(SCRIPT, *flags, f"--output={tmp_path / 'formats.csv'}", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "test, timm was not run: the process ended; its message is above" in done.stdout
+    with open(tmp_path / "formats.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["format"], row["batch size"]) for row in rows] == [
+        (name, size) for name in ("keras", "litert_int8") for size in ("1", "2")
+    ]
+    for row in rows:
+        assert float(row["images/s"]) > 0 and float(row["share"]) > 0 and float(row["MB of memory"]) > 50
+        assert (row["MB of file"] == "") == (row["format"] == "keras")
+        assert float(row["difference"]) < (1e-5 if row["format"] == "keras" else 0.2)
+        assert float(row["same class"]) > 0.8 and "threads" in row["processor"] and "TensorFlow" in row["versions"]
+
+
+@pytest.mark.parametrize("flag", ["--formats=keras,litert_int4", "--models=B/17"])
+def test_unknown_names_are_refused(flag, scripts):
+    done = scripts.run(SCRIPT, flag, cwd=ROOT)
+    assert done.returncode != 0 and f"Received: {flag.split(',')[-1].split('=')[-1]}" in done.stderr + done.stdout
