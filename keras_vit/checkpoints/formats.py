@@ -132,9 +132,10 @@ def _shape_naflex(weights, facts, path):
 
 
 def _place_positions(weights, facts):
-    """Replaces "image_size" in the facts by the "grid" of the positions, if the grid fits their number.
+    """Replaces the fact "image_size" with "grid", the patch grid, if the grid matches the number of positions.
 
-    Register tokens have no position embeddings in keras_vit, so those in the file are added to the tokens themselves.
+    Register tokens have no position embeddings in keras_vit, so this function adds their position embeddings in the
+    file to the tokens themselves.
     """
     # Derive the grid from the image size.
     sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
@@ -151,7 +152,7 @@ def _place_positions(weights, facts):
     def fits(rows):
         return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.get("class_row")) is not None
 
-    # If there are rows for registers, add them to the register tokens and remove them from the positions.
+    # If some position embeddings belong to registers, add them to the register tokens and remove them from the table.
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
     if extra and not fits(count) and fits(count - extra):
         rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
@@ -284,7 +285,7 @@ def _read_preprocessor(config, defaults):
     if isinstance(size, int):
         is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # DeiT and ViT stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
-    # Find the resize method and the share of the image that is kept.
+    # Find the resize method and the fraction of the image that the center crop keeps.
     resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
     crops = config.get("do_center_crop", crop is not None)
     resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))

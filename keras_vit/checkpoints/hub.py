@@ -69,7 +69,7 @@ def fetch(repository):
 
 
 def _download(repository, name):
-    """Downloads a file of a repository and the shards it lists; returns its local path, or None if it is absent."""
+    """Downloads a file and, for an index, its shards. Returns the local path, or None if the file does not exist."""
     import huggingface_hub
     from huggingface_hub import errors
 

@@ -50,7 +50,7 @@ def load(
             channel `c % S`, multiplied by S / C. A ResNet standardizes this kernel, so "sum" preserves its response to
             gray images only up to one factor per filter.
         resize_patches: whether to accept a file with a different patch size and resize its kernel as FlexiViT does.
-            Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept it.
+            Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept such files.
 
     Returns:
         A `LoadReport`, which is also logged at level INFO by the logger "keras_vit".

@@ -12,7 +12,7 @@ from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
-# Arguments outside the architecture that an error message may suggest to change.
+# Arguments outside the architecture that an error message may suggest changing.
 _PARTS = (
     *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
 )
@@ -331,7 +331,7 @@ class LoadPlan:
 
 
 def _is_optional(name):
-    """Returns whether fine-tuning works without an array because it pools the tokens or follows the pooling."""
+    """Returns whether fine-tuning may drop or initialize an array: the class token, the pooling and later layers."""
     return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 

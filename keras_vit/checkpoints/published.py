@@ -108,7 +108,7 @@ def _file_in(folder):
 def find(source, size=(), resolution=None):
     """Returns the published file for a source and the names of a size, or None for a path or URL.
 
-    If there are several, returns the file trained at this resolution, or else the first.
+    If several files match, returns the file trained at this resolution, or else the first.
     """
     size = [size] if isinstance(size, str) else size or []
     if not is_name(os.fspath(source)):
@@ -132,7 +132,7 @@ def find(source, size=(), resolution=None):
 def find_file(collection, name):
     """Returns a published file of a collection by name.
 
-    Raises a `ValueError` if the collection neither lists the name nor has a naming rule that it follows.
+    Raises a `ValueError` if the name is neither listed in the collection nor follows the collection's naming rule.
     """
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:

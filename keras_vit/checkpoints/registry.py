@@ -35,9 +35,9 @@ class Format:
         facts: arguments of the model that the arrays do not show.
         read_config: function from the parsed config.json next to a file to facts that override `facts`. None to ignore
             the config.json.
-        fits: function from `{name in the file: shape}` and the parsed config.json, or {}, to whether the file has this
-            format. None if the names decide. Of two formats that recognize equally many names, one with `fits` takes
-            precedence.
+        fits: function that takes `{name in the file: shape}` and the parsed config.json, or {}, and returns whether the
+            file has this format; None if the names are sufficient. If two formats recognize equally many names, the
+            format with `fits` takes precedence.
         write_config: function from the arguments of a model to `(config, options)`: the config.json for the library,
             and options for `checkpoints.writing`. The config is None if the format is for other models, and a string
             with the reason if the format does not support this model. None if the format is read-only.

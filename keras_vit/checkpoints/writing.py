@@ -28,7 +28,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
     if not forms:
         known = sorted({f.name for family in registry.FAMILIES for f in family.formats if f.write_config})
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
-    # Try one format after the other, and collect the reasons why they do not support the model.
+    # Try each format, and collect the reasons why formats do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     labels = {**_labels(class_names, form_name), **_problem_type(model)}
     problems = []  # `(number of unsupported parts, reason)` for each format
@@ -39,7 +39,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             problems += [] if config is None else [(0, config)]
             continue
         if not arguments["mlp_bias"] and "mlp_bias" not in config:
-            problems.append((100, "it has no MLPs without biases"))
+            problems.append((100, "its MLPs always have biases"))
             continue
         tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **options)
         if left:
@@ -137,7 +137,7 @@ def _difference(arguments, folder):
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^", **_):
-    """Returns `{name in the format: array}`, and `{canonical name: array}` for arrays that the format does not name."""
+    """Returns `{name in the format: array}`, and `{canonical name: array}` for arrays that it cannot store."""
     # `prefix` replaces the optional beginning of a name; names that match `skip` are omitted.
     left, tensors = dict(arrays), {}
     for pattern, _ in form.renames:

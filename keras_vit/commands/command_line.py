@@ -16,7 +16,7 @@ from ml_collections import config_flags
 from keras_vit import files
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-# Messages of exceptions raised under these paths are meant for the user.
+# Exceptions raised by code in these folders have messages for the user.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
 _arguments: list[str] = []  # arguments of the command, with config names replaced by paths
 
@@ -139,7 +139,7 @@ def run_name():
 
 
 def this_command():
-    """Returns the shell command that repeats this process, or the command that started this process as a child."""
+    """Returns the shell command that repeats this process, or in a child process, the parent process."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
     backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []

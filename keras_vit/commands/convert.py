@@ -4,10 +4,10 @@
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
     keras-vit convert runs/photos for_transformers --format=huggingface
 
-SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights: an .npz file of vit_jax, big_vision
-or BiT, a .safetensors file or folder of timm or transformers, each a path or a URL, or a repository of the Hugging Face
-Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, it is a folder, whose
-config.json has the class names of the source.
+SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights: an .npz file (vit_jax, big_vision or
+BiT) or a .safetensors file (timm or transformers), as a path or URL; a folder with a .safetensors file; or a repository
+on the Hugging Face Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, TARGET is
+a folder, and its config.json contains the class names of the source.
 """
 
 import sys

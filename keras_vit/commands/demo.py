@@ -28,7 +28,7 @@ FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # number of classes to show
 SIDE = 448  # approximate side in pixels to which small images are enlarged, by an integer factor
-# Content security policy that forbids the browser to load anything from other servers.
+# Content security policy that prevents the browser from loading anything from other servers.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
@@ -65,7 +65,10 @@ def import_gradio():
 
 
 class DemoModel:
-    """A classifier with its class names and the grid, layers and heads of its attention (None, 0 and 0 without any)."""
+    """A classifier with its class names, patch grid, number of layers and number of attention heads.
+
+    For a model without self-attention, the grid is None and both numbers are 0.
+    """
 
     grid, layers, heads = None, 0, 0
 

@@ -8,8 +8,8 @@ keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=p
 
 --format=auto measures every format on this machine and writes the fastest one that is accurate enough: a SavedModel to
 the folder --output, or a file named --output plus .tflite or .onnx. float32 is always accurate enough. bfloat16 must
-predict the same class as the model for at least 99 % of the images in --calibrate, or by default of noise images. int8
-must do so for the images in --calibrate, and is not selected without them.
+predict the same class as the model for at least 99 % of the images in --calibrate or, without --calibrate, of noise
+images. int8 must meet the same limit, and is never selected without --calibrate.
 """
 
 import sys
@@ -39,8 +39,8 @@ def define_flags():
     shared_flags.define_class_names()
     flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
     flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above.")
-    text = f"Folder of images; up to {MOST_IMAGES} of them calibrate onnx_int8 and compare a format's outputs with the"
-    flags.DEFINE_string("calibrate", "", f"{text} model.")
+    text = f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare outputs with the"
+    flags.DEFINE_string("calibrate", "", f"{text} model's.")
     flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
     flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
     flags.DEFINE_list(

@@ -35,7 +35,7 @@ def find_images(sources):
 class Classifier:
     """A classifier with its class names and a reader of image files.
 
-    `details` are those of `shared_flags.load_model`, and `class_names` is the value of the flag.
+    `details` come from `shared_flags.load_model`, and `class_names` is the value of the flag.
     """
 
     def __init__(self, model, details, class_names=""):

@@ -47,7 +47,7 @@ def main(*sources):
     model, details, _ = shared_flags.chosen_model()
     classifier = Classifier(model, details, FLAGS.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
-        terminal.write("the model has no class names; pass --class_names to show them", sys.stderr)
+        terminal.write("the model has no class names; set them with --class_names", sys.stderr)
     # Write one prediction at a time, in the selected format.
     width = min(max(len(printable(str(path))) for path in paths), 60)
     done = 0

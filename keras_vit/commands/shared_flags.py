@@ -176,7 +176,7 @@ def _did_you_mean_model(source):
 
 
 def read_class_names(source, classes):
-    """Returns the lines of the file `source`, or the published names for this number of classes for "published"."""
+    """Returns the lines of the file `source`, or for "published", the names of a known set of `classes` classes."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
     if not Path(source).is_file():

@@ -2,8 +2,8 @@
 
     keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
 
-Each title shows the labels of the image and their shares. If images have more than three channels, the first three are
-drawn.
+Each title shows the labels of the image and, for a mixed image, the proportion of each label. If images have more than
+three channels, the first three are drawn.
 """
 
 import os

@@ -165,7 +165,7 @@ def pick(probabilities, labels, number):
 
 
 def draw(picture, function):
-    """Draws with `function(path)` and copies the result to `picture`, which may be remote; only prints a failure."""
+    """Draws with `function(path)` and copies the result to `picture`, which may be remote; prints any error."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             function(f"{folder}/picture.png")

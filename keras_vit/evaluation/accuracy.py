@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy; for an example with several labels, each of them is correct."""
+    """Computes top-1 and top-5 accuracy; a prediction is correct if it is any of an example's labels."""
     check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 

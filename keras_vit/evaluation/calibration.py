@@ -24,7 +24,7 @@ def calibration(model, inputs, engine=None):
 def predictions(model, inputs):
     """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable, labeled test examples.
 
-    `kind` is "probabilities", or the activation for which the outputs are logits.
+    `kind` is "probabilities" or, if the outputs are logits, the activation that converts them to probabilities.
     """
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)

@@ -29,10 +29,10 @@ def load_inputs(
     """Loads a dataset with the preprocessing of a model.
 
     Args:
-        model: a `keras.Model` of images `(B, H, W, C)`.
+        model: a `keras.Model` that takes images `(B, H, W, C)`.
         name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME", "folder" and others.
         path: folder of the dataset; "" for the default folder.
-        splits: the splits to load: the first for training, the last for testing; `("",)` loads a whole folder.
+        splits: splits to load. The first is used for training, the last for testing. `("",)` loads a whole folder.
         batch_size: number of images per batch.
         max_bad_share: maximum share of a split that may be unreadable.
 
@@ -57,7 +57,7 @@ def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: i
 
 
 def _normalized(model, inputs):
-    preprocessing = find_preprocessing(model)  # None for other libraries' models, which get [-1, 1]
+    preprocessing = find_preprocessing(model)  # None for a model of another library, which gets [-1, 1]
     return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
@@ -182,7 +182,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns indices of up to `number` test examples, evenly spaced, or the first ones of a sequential source."""
+    """Returns up to `number` indices of test examples, evenly spaced, or the first indices for a sequential source."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
@@ -191,7 +191,7 @@ def sample_indices(inputs, number):
 
 def read_test_examples(inputs, indices):
     """Reads test examples by index; returns `(images, labels, file names)` of the readable and labeled examples."""
-    # Find the position of each example in the order of reading.
+    # Find the position of each example in reading order.
     source = inputs.test
     if source.read is None:
         positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]

@@ -40,7 +40,7 @@ def check_representation(model, inputs):
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns features `(N, F)` and labels `(N,)` of the readable examples, and a mask of these in the split."""
+    """Returns features `(N, F)` and labels `(N,)` of a split's readable examples, and the mask that selects them."""
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():

@@ -69,7 +69,7 @@ def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndar
 
 
 def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
-    """Draws a confusion matrix; colors show shares of the row.
+    """Draws a confusion matrix; the color of a cell shows its fraction of the row.
 
     Args:
         path: file to write.

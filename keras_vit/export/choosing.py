@@ -11,7 +11,7 @@ from keras_vit.export import conversions
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.terminal import first_line
 
-# `--format` of the command, followed by `--precision` of a SavedModel.
+# Values of `--format`; a SavedModel is followed by its `--precision`.
 CANDIDATES = ("saved_model", "saved_model bfloat16", "litert", "litert_int8", "onnx", "onnx_int8")
 SAME_CLASS = 0.99  # minimum agreement of bfloat16 and int8 with the model
 _BATCH = 8  # number of images in a timed batch
@@ -73,7 +73,7 @@ def choose(measurements, calibrated):
     ranked = sorted(measurements, key=lambda name: -measurements[name][1])
     best = next(name for name in ranked if not obstacle(name))
     ratio = measurements[best][1] / measurements["saved_model"][1]
-    reason = f"{best} is the fastest that is accurate enough, {ratio:.1f} times the float32 SavedModel"
+    reason = f"{best} is the fastest accurate format, {ratio:.1f} times as fast as the float32 SavedModel"
     return best, reason + "".join(f"; {name} is faster, but {obstacle(name)}" for name in ranked[: ranked.index(best)])
 
 

@@ -63,7 +63,7 @@ def litert(
         images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
 
     Returns:
-        An `ExportReport` on the file, run by LiteRT's interpreter.
+        An `ExportReport` that compares the model with the file in LiteRT's interpreter.
 
     Raises:
         ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
@@ -89,7 +89,7 @@ def onnx(
         images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
 
     Returns:
-        An `ExportReport` on the file, run by onnxruntime.
+        An `ExportReport` that compares the model with the file in onnxruntime.
 
     Raises:
         ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
@@ -192,7 +192,7 @@ def quantize_onnx(content, images):
     model, kinds = onnx.load_from_string(content), ["MatMul", "Gemm", "Conv"]
     kernels = {tensor.name for tensor in model.graph.initializer}
     products = [node.name for node in model.graph.node if node.op_type in kinds and kernels.intersection(node.input)]
-    quantization.quant_utils.add_pre_process_metadata(model)  # prevents advice to fold constants again
+    quantization.quant_utils.add_pre_process_metadata(model)  # suppresses the advice to preprocess the model
     with tempfile.TemporaryDirectory() as folder:
         quantization.quantize_static(
             model, f"{folder}/int8.onnx", Reader(), nodes_to_quantize=products, per_channel=True,
@@ -203,7 +203,7 @@ def quantize_onnx(content, images):
 
 
 def _erfc(graph, node, name, _):
-    """Replaces erfc(x) of the exact GELU, which ONNX lacks, with 1 - erf(x)."""
+    """Replaces erfc(x), which the exact GELU uses and ONNX lacks, with 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output

@@ -8,7 +8,7 @@ from keras_vit.data import images, transforms
 from keras_vit.data.images import checked
 from keras_vit.preprocessing import Preprocessing
 
-# Resizing the shorter side of a longer strip to the size of the model's images would exhaust memory.
+# Maximum ratio of an image's sides. Resizing the shorter side of a narrower image could exhaust the memory.
 _MAX_ASPECT_RATIO = 100
 # Maximum total size of the images in a request, in units of the maximum size of one image.
 _REQUEST_IMAGES = 10
@@ -21,7 +21,7 @@ class Decoder:
 
     image_shape: tuple  # (height, width, channels), with at most 4 channels
     preprocessing: Preprocessing
-    max_megapixels: float = 50.0  # maximum for one image, checked in its header; for a request, 10 times that
+    max_megapixels: float = 50.0  # limit for one image, checked in its header; the limit for a request is 10 times this
 
     def __post_init__(self):
         channels = self.image_shape[-1]

@@ -55,8 +55,8 @@ def saved_model(
         `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout at image size.
 
     The folder also contains class names, warm-up requests, a model card, the model for `export.load`, and a README.
-    Before the version is published, a process that imports only TensorFlow compares its outputs with the model's. If
-    they differ, the folder is kept as `partial-...` for inspection.
+    Before the version is published, a process that imports only TensorFlow compares the SavedModel's outputs with the
+    model's. If they differ, the folder is kept as `partial-...` for inspection.
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
@@ -74,7 +74,7 @@ def saved_model(
         exif: whether to rotate images by their EXIF orientation; None for the model's setting.
         max_megapixels: maximum size of an image to decode, in millions of pixels.
         max_batch_size: maximum number of images in a batch.
-        recipe: JSON-serializable dict on how the model was trained, for the card.
+        recipe: JSON-serializable dict that describes how the model was trained, for the card.
         metrics: JSON-serializable dict with the model's metrics, for the card.
 
     Returns:
@@ -152,7 +152,7 @@ def check(
 ) -> tuple[tuple[str, ...], Decoder | None]:
     """Checks, without running a model, whether `saved_model` can export it.
 
-    The arguments are those of `saved_model`.
+    For the arguments, see `saved_model`.
 
     Returns:
         `(labels, decoder)`: the class names, and the `Decoder` for image files, or None if no signature takes files.

@@ -21,7 +21,7 @@ ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and the functions that its signatures share, which must be accessed outside of a graph."""
+    """A model and the functions that its signatures share. Access each function outside of a graph first."""
 
     model: keras.Model  # returns logits or probabilities `(B, classes)`
     activation: str  # key of `ACTIVATIONS`, for logits

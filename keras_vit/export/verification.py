@@ -1,7 +1,7 @@
 """Verifies a written SavedModel in a child process that imports only TensorFlow, like a server.
 
-`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this module imports nothing from this library at
-the top. CASES contains a folder per signature, with a file for the tensor `inputs` and for each output. The child
+`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this module imports nothing from keras_vit at
+module level. CASES contains a folder per signature, with a file for the tensor `inputs` and for each output. The child
 process prints the differences.
 """
 
@@ -29,7 +29,7 @@ def tolerance_of(model, precision):
 
 
 def example_files(image_shape, count=3):
-    """Returns a list of deterministic image files, as bytes, with smooth noise and another size than the model's."""
+    """Returns a list of deterministic image files, as bytes: smooth noise in a size that differs from the model's."""
     height, width, channels = image_shape
     stored = channels if channels in (2, 4) else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
@@ -62,7 +62,7 @@ def verify(folder, cases, tolerance):
             for part, tensor in case.items():
                 tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
         try:
-            # -P keeps this folder's modules off the path. The parent process already uses the GPUs.
+            # -P keeps this folder off `sys.path`. The GPUs are hidden because the parent process already uses them.
             arguments = ["-P", __file__, folder, case_folder, tolerance]
             last_line = files.run_python(arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
         except ChildProcessError as error:

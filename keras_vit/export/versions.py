@@ -93,7 +93,7 @@ def check_version(base_dir, version):
 
 
 def staging_dir(base_dir, kept_after=()):
-    """Returns a context with a local folder to write a version to; servers ignore it, as its name is not a number."""
+    """Returns a context manager for a local folder to write a version to; servers ignore folders without a number."""
     if files.is_remote(base_dir):
         return files.staging_dir(None, kept_after)
     with files.explained_errors("The folder of the versions cannot be created", "It must be writable.", base_dir):

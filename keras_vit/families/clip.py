@@ -123,7 +123,7 @@ ORIGINAL = Format(
 
 
 def infer(shapes, facts):
-    """Infers the arguments of a CLIP model, which has a pre-norm. Without a known GELU, `mlp` is "unknown"."""
+    """Infers the arguments of weights with a pre-norm; `mlp` is "unknown" if the file does not determine the GELU."""
     arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
     return arguments and {"mlp": "unknown", **arguments}
 

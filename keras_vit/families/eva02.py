@@ -41,8 +41,8 @@ def write_timm_config(arguments):
     if {**rotary, "reference": 16} != ROTARY:
         return None, {}
     is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    # With `no_embed_class=False`, timm would add position embeddings to the registers too, so the position embedding of
-    # the class token is folded into the token.
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead, add the position
+    # embedding of the class token to the class token itself.
     into_token = registers > 0 and arguments["class_token_position"]
     config = vit.timm_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
@@ -61,8 +61,9 @@ def write_timm_config(arguments):
 
 _BLOCK = r"blocks\.(\d+)\."
 _FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
-# The smaller sizes pack query, key and value, and the two SwiGLU inputs. The larger sizes have separate matrices and a
-# LayerNorm inside the MLP. Alternatives in a pattern are timm's name, then the authors'.
+# The smaller sizes store query, key and value in one matrix, and the SwiGLU gate and values in another. The larger
+# sizes have separate matrices and a LayerNorm inside the MLP. Alternatives in a pattern are timm's name, then the
+# authors'.
 TIMM = Format(
     "timm",
     r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",

@@ -79,7 +79,7 @@ class Sizes:
         return build
 
     def register(self, **fields: Any) -> Family:
-        """Registers the family of these sizes, with further fields of a `Family`."""
+        """Registers a `Family` with these sizes; the keyword arguments set its other fields."""
         return register(Family(self.constructor, sizes=self.table, **fields))
 
 
@@ -103,7 +103,7 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 
 def canonical_name(name: str) -> str:
-    """Adds "BiT-" to names of BiT sizes in the paper's tables, such as "R50x1"; returns other names unchanged."""
+    """Adds "BiT-" to a BiT size as the paper's tables name it, such as "R50x1"; returns other names unchanged."""
     return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
 
 

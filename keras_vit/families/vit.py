@@ -58,14 +58,15 @@ VIT_JAX = Format(
 )
 
 
-# Supported `model_args` of timm: the arrays show them, `read_timm_config` reads them, or they do not affect the output.
+# Supported `model_args` of timm. The arrays determine them, `read_timm_config` reads them, or they do not affect the
+# output.
 _TIMM_ARGUMENTS = re.compile(
     r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
     r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
     r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
     r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
-# Unsupported timm models, which differ in ways that no array shows, such as post-norms or other rotary embeddings.
+# Unsupported timm models. The arrays do not reveal how they differ, for example in post-norms or rotary embeddings.
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
 # timm models with the tanh approximation of the GELU.
 _TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
@@ -76,7 +77,7 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
     config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
-        raise ValueError(f"`global_pool` must be token, avg, map or empty, with no `pool_include_prefix`, not {pool!r}")
+        raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
     if re.match(_TIMM_OTHERS, name):
         raise ValueError(f"{name} is not supported")
     if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _TIMM_ARGUMENTS.fullmatch(key)]:
@@ -85,7 +86,7 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     for key, value, known in (("act_layer", activation, activations), ("norm_layer", norm, ("layernorm",))):
         if value not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
-    # Collect the facts that no array shows. The model name implies some defaults.
+    # Collect the facts that the arrays do not determine. The model name implies some defaults.
     facts = {
         "num_heads": arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None),
         "image_size": arguments.get("img_size") or (config.get("input_size") or [])[1:],
@@ -114,8 +115,8 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
-    # With `no_embed_class=False`, timm would add position embeddings to the registers too, so the position embedding of
-    # the class token is folded into the token.
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead, add the position
+    # embedding of the class token to the class token itself.
     into_token = has_row and arguments["num_registers"] > 0
     is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in ("qkvo", "o")
     if not is_plain or arguments["rotary"] or arguments["representation_size"]:
@@ -145,7 +146,7 @@ def gelu_of(arguments):
 
 
 def timm_config(arguments, architecture, packed=False):
-    """Returns the fields of timm's config.json that all models share; `packed` is for SwiGLU with one input matrix."""
+    """Returns the fields of timm's config.json that all models share; `packed` means one matrix for gate and values."""
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
@@ -481,7 +482,7 @@ def _add_parts(arguments, shapes, facts):
 
 
 def _published_heads(arguments):
-    """Returns the number of heads of the named sizes with these dimensions, or None."""
+    """Returns the number of heads of a named size with these dimensions or this hidden size, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")

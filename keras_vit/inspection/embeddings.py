@@ -25,7 +25,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
-    # Add the embedding, of any kind, to zeros to obtain its values.
+    # Apply the layer to zeros to obtain the position embeddings, whatever their kind.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
     positions = positions[0, tokens - math.prod(vit.grid) :]

@@ -16,7 +16,7 @@ def attention_relevance(
     """Computes the relevance of each input token to each output token for one class of each image.
 
     `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of
-    `max(0, gradient * attention)`, in which the gradient is that of the class output with respect to the attention.
+    `max(0, gradient * attention)`, with the gradient of the class output with respect to the attention.
 
     Args:
         model, images: as in `attention_scores`; the model's outputs must be `(B, classes)`.

@@ -27,15 +27,15 @@ def runs_on_gpu():
 class MultiHeadAttention(BaseLayer):
     """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
-    The softmax runs in at least float32. Except in bfloat16, the projections flatten the batch and token axes, which is
-    faster than an einsum in TensorFlow.
+    The softmax is computed in float32 even under mixed precision. Except in bfloat16, the projections flatten the batch
+    and token axes, which is faster than an einsum in TensorFlow.
 
     Args:
         num_heads: number of heads; must divide D.
         dropout: dropout rate of the attention scores, in [0, 1).
         relative_positions: whether to add `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r shared by all
             heads; N must be static. A class token has position 0.
-        biases: projections with a bias: any letters of "qkvo" (query, key, value, output).
+        biases: letters of the projections that have a bias, from "qkvo" (query, key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         epsilon: epsilon of the LayerNorms.
         rotary: arguments of `layers.rotary.rotary_table` except `size`, as a dict that contains at least `grid`; None
@@ -43,8 +43,8 @@ class MultiHeadAttention(BaseLayer):
         out_norm: whether to apply a LayerNorm to the concatenated heads before the output projection.
 
     Call arguments:
-        tokens: `(B, N, D)`, the input of keys, values and, by default, queries.
-        queries: `(B, M, D)`, the input of queries; the output is then `(B, M, D)`.
+        tokens: `(B, N, D)`, from which keys, values and, by default, queries are projected.
+        queries: `(B, M, D)`, from which queries are projected instead; the output is then `(B, M, D)`.
         score_change: array to add to the attention scores after the softmax.
         real: bool `(B, N)`, False for padding tokens, which are not attended to.
 

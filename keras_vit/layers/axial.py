@@ -14,7 +14,7 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 class AxialTransformerBlock(BaseLayer):
     """A pair of encoder blocks that attend along rows, then columns, of a token grid: `(B, N, D)` to `(B, N, D)`.
 
-    Each of the two is a `TransformerBlock` with its own weights. Each token attends to rows + columns tokens instead of
+    Both blocks are `TransformerBlock`s with their own weights. Each token attends to rows + columns tokens instead of
     rows * columns.
 
     Args:

@@ -17,9 +17,9 @@ class PatchMasking(BaseLayer):
     In every image, 80 % of the corrupted patches become the learned mask embedding, 10 % become another patch of the
     same image, and 10 % stay unchanged, rounded to whole patches.
 
-    Inside `layers.dropout.seed_scope`, patches are drawn from its seeds; otherwise, training draws from Keras' seed
-    counter, and evaluation corrupts nothing. In training, each image gets its own draw. In evaluation, all images share
-    one draw, so that results do not depend on the batch size or the number of devices.
+    Inside `layers.dropout.seed_scope`, the layer uses the seeds of the scope in training and evaluation. Outside, it
+    uses Keras' seed counter in training and corrupts nothing in evaluation. In training, each image gets its own draw.
+    In evaluation, all images share one draw, so that results do not depend on the batch size or the number of devices.
 
     Args:
         rate: fraction of the patches to corrupt, in (0, 1]; at least one patch is corrupted.

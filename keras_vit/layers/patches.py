@@ -10,8 +10,8 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
-# Overrides in the current thread for another patch size, by layer id: the patch size for `Patches`, the matrices for
-# `resize_axes` for other layers. Set by `VisionTransformer.at_patch_size`.
+# Overrides by layer id while `VisionTransformer.at_patch_size` is active in the current thread: the patch size for a
+# `Patches` layer, and the matrices that other layers pass to `resize_axes`.
 RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
 
 

@@ -115,7 +115,7 @@ class SinCosPositionEmbedding(_Positions):
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, the number of tokens does not match it, or D is not a
-            multiple of 4 that is at least 8.
+            multiple of 4 or is less than 8.
 
     Reference: big_vision's `sincos2d`.
     """

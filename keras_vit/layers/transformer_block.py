@@ -44,7 +44,7 @@ class TransformerBlock(BaseLayer):
             dense_1(x))`); None for the GELU that `exact_gelu` selects.
         mlp_norm: whether to apply a LayerNorm before the MLP's second dense layer.
         mlp_bias: whether the MLP's dense layers have biases.
-        attention_bias: attention projections with a bias: any letters of "qkvo" (query, key, value, output).
+        attention_bias: letters of the attention projections that have a bias, from "qkvo" (query, key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         attention_norm: whether to apply a LayerNorm before the attention's output projection.
         rotary: arguments of the rotary position embedding, see `MultiHeadAttention`; None for no rotary embedding.
@@ -160,8 +160,8 @@ class TransformerBlock(BaseLayer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def _rematerialized(self, tokens):
-        # `keras.RematScope` fails on functional models inside `tf.function`, and the recomputation draws other masks
-        # from Keras' dropout, which makes gradients silently wrong.
+        # `keras.RematScope` fails on functional models inside `tf.function`. Its recomputation also draws different
+        # masks from Keras' dropout than the forward pass, which makes gradients silently wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
 
@@ -175,7 +175,7 @@ class TransformerBlock(BaseLayer):
         return keras.remat(encode)(tokens)
 
     def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
-        """Computes the MLP, with dropout after both dense layers: `(B, N, D)` to `(B, N, D)`."""
+        """Computes the MLP, with dropout before and after its second dense layer: `(B, N, D)` to `(B, N, D)`."""
         hidden = self.mlp_1(x)  # (B, N, mlp_dim)
         if self.mlp_gate is not None:
             hidden = ops.silu(self.mlp_gate(x)) * hidden

@@ -157,7 +157,7 @@ def is_naflex(model: keras.Model) -> bool:
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """Returns the `VisionTransformer` that a model is or contains; raises a `ValueError` unless there is only one."""
+    """Returns the only `VisionTransformer` that a model is or contains; raises a `ValueError` for none or several."""
     found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
     if len(found) == 1:
         return found[0]

@@ -30,8 +30,8 @@ def features(
         layers: layer number, or a list of layer numbers in any order: 1 is the output of the first block, 0 its input,
             and -1 the output of the last block. None for the last block.
         tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R, D)`; "patch" for the
-            patch tokens in raster order, `(N, P, D)`; "all" for all tokens in this order; "pooled" for the head's input
-            `(N, F)`, to which `pre_logits` is applied only in the last layer.
+            patch tokens in raster order, `(N, P, D)`; "all" for all tokens in this order; "pooled" for the pooled
+            tokens `(N, F)`, which the head reads. `pre_logits` is applied only to the last layer.
         grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
         norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True for "pooled".
         batch_size: number of images per forward pass.

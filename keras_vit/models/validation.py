@@ -67,7 +67,7 @@ def check_vision_transformer(arguments, can_position_class_token):
         if other := [name for name, value in needed.items() if (arguments[name] or None) != value]:
             refuse(
                 '`max_patches` requires classifier="map" and learned position embeddings added once, and does not '
-                "support registers, rotary embeddings, masking, `pre_norm`, `pool_norm` and ResNet stems.",
+                "support registers, rotary embeddings, masking, `pre_norm`, `pool_norm` or ResNet stems.",
                 *other,
             )
     if a.pool_norm and "unpooled" in a.classifier:

@@ -275,7 +275,7 @@ class VisionTransformer(ImageModel):
             blocks.append(
                 layers.TransformerBlock(
                     stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
-                    # The head reads only the class token. Skipping the others saves about 7 % of ViT-B/16's FLOPs.
+                    # The head reads only the class token. Skipping other tokens saves about 7 % of ViT-B/16's FLOPs.
                     first_token_only=classifier == "token" and i == num_layers - 1 and not distilled,
                     relative_positions=position_embedding == "relative",
                     masked=bool(max_patches),
@@ -371,7 +371,7 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def replaced_forward(self, function: Callable) -> Iterator[list]:
-        """Replaces this model's forward pass by `function(images)` in this thread, also inside other models.
+        """Replaces this model's forward pass with `function(images)` in this thread, even if the model is nested.
 
         Yields a list that collects the images passed to `embed`.
         """
@@ -409,8 +409,8 @@ class VisionTransformer(ImageModel):
         refused = self.stem or a["rotary"] or a["masking_rate"] or a["max_patches"]
         if refused or a["position_embedding"] not in ("learned", "none"):
             raise ValueError(
-                "Changing the patch size requires a model without a stem, rotary embedding, masked patches or NaFlex, "
-                "whose `position_embedding` is learned or none. "
+                "Changing the patch size requires a model without a stem, rotary embedding, masked patches or NaFlex "
+                "inputs; its `position_embedding` must be learned or none. "
                 f"Received: {', '.join(f'{name}={a[name]!r}' for name in names)}"
             )
         grid, rule = patch_grid(self.image_shape, patch_size), a["position_resampling"]
@@ -453,7 +453,7 @@ class VisionTransformer(ImageModel):
     def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
         """Computes the attention scores, after the softmax, of layer `number`, given the previous layer's tokens.
 
-        Layers are counted from 1. Returns float32 `(B, heads, N, N)`, with queries before keys.
+        Layers are counted from 1. Returns float32 `(B, heads, N, N)`; the last axis is the keys.
         """
         block = self.blocks[number - 1]
         real = real_tokens(tokens) if block.masked else None

@@ -130,7 +130,7 @@ def _measurement(speed, same_class):
 @pytest.mark.parametrize(
     ("calibrated", "int8", "bfloat16", "chosen", "reason"),
     [
-        (True, 0.99, 1.0, "litert_int8", "accurate enough, 3.0 times the float32 SavedModel$"),
+        (True, 0.99, 1.0, "litert_int8", "accurate format, 3.0 times as fast as the float32 SavedModel$"),
         (True, 0.98, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but it predicts the same class for 98 %"),
         (False, 1.0, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but int8 .* --calibrate=FOLDER"),
         (False, 1.0, 0.5, "saved_model", "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %"),

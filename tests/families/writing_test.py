@@ -202,7 +202,7 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
     [
         ("timm", {"representation_size": 5}, ": no class of the library has all of the model's parts. Received: "),
         ("timm", {"attention_bias": "kvo"}, ": no class of the library has all of the model's parts. Received: "),
-        ("huggingface", {"mlp_bias": False}, ": it has no MLPs without biases. Received: "),
+        ("huggingface", {"mlp_bias": False}, ": its MLPs always have biases. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* in transformers has attention biases that the model lacks"),
         (
             "huggingface",
