@@ -6,8 +6,8 @@
 
 SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights: an .npz file (vit_jax, big_vision or
 BiT) or a .safetensors file (timm or transformers), as a path or URL; a folder with a .safetensors file; or a repository
-on the Hugging Face Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, TARGET is
-a folder, and its config.json contains the class names of the source.
+on the Hugging Face Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, TARGET
+is a folder, and its config.json contains the class names of the source.
 """
 
 import sys
