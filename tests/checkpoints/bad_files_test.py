@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_backend  # files are read with numpy
 
 
 @pytest.fixture
-def refused(small, values):
+def assert_rejected(small, values):
     """Checks that loading a file raises the message and leaves the model unchanged."""
 
     def load(source, message, **arguments):
@@ -46,13 +46,13 @@ def edited(golden_files, arrays, tmp_path):
     return write
 
 
-def test_rejects_text_file(refused, tmp_path):
+def test_rejects_text_file(assert_rejected, tmp_path):
     path = tmp_path / "text.npz"
     path.write_text("not an archive")
-    refused(path, "complete .npz file")
+    assert_rejected(path, "complete .npz file")
 
 
-def test_damaged_zip_directory_loads_or_raises(refused, golden_files, tmp_path):
+def test_damaged_zip_directory_loads_or_raises(assert_rejected, golden_files, tmp_path):
     """Damages each of the last bytes in turn; a load succeeds or raises a ValueError."""
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "damaged.npz"
@@ -69,13 +69,13 @@ def test_damaged_zip_directory_loads_or_raises(refused, golden_files, tmp_path):
             assert str(path) in str(error)
 
 
-def test_rejects_safetensors_header_with_huge_shape(refused, tmp_path):
+def test_rejects_safetensors_header_with_huge_shape(assert_rejected, tmp_path):
     huge = {"a": {"dtype": "F32", "shape": [10**300] * 4000, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "huge.safetensors", huge, 4)
-    refused(tmp_path / "huge.safetensors", "header of the .safetensors file is invalid")
+    assert_rejected(tmp_path / "huge.safetensors", "header of the .safetensors file is invalid")
     deep = {"a": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "deep.safetensors", deep, 4)
-    refused(tmp_path / "deep.safetensors", "contains no weights of a known family")
+    assert_rejected(tmp_path / "deep.safetensors", "contains no weights of a known family")
 
 
 def _write_safetensors(path, header, size):
@@ -84,62 +84,62 @@ def _write_safetensors(path, header, size):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_rejects_truncated_npz(share, refused, golden_files, tmp_path):
+def test_rejects_truncated_npz(share, assert_rejected, golden_files, tmp_path):
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "cut.npz"
     path.write_bytes(whole[: int(share * len(whole))])
-    refused(path, "complete .npz file" if share else "The file is empty")
+    assert_rejected(path, "complete .npz file" if share else "The file is empty")
 
 
-def test_rejects_missing_file(refused, tmp_path):
-    refused(tmp_path / "missing.npz", "The file does not exist")
+def test_rejects_missing_file(assert_rejected, tmp_path):
+    assert_rejected(tmp_path / "missing.npz", "The file does not exist")
 
 
-def test_rejects_flipped_bits(refused, golden_files, tmp_path):
+def test_rejects_flipped_bits(assert_rejected, golden_files, tmp_path):
     content = bytearray((golden_files / "vit_token.ckpt.npz").read_bytes())
     with zipfile.ZipFile(golden_files / "vit_token.ckpt.npz") as archive:
         offset = archive.getinfo("embedding/kernel.npy").header_offset
     content[offset + 20_000] ^= 0x10
     path = tmp_path / "flipped.npz"
     path.write_bytes(content)
-    refused(path, "'embedding/kernel' cannot be read .*CRC")
+    assert_rejected(path, "'embedding/kernel' cannot be read .*CRC")
 
 
-def test_rejects_missing_array(refused, edited):
-    refused(edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
+def test_rejects_missing_array(assert_rejected, edited):
+    assert_rejected(edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
 
 
-def test_rejects_wrong_shape(refused, edited):
-    refused(edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
+def test_rejects_wrong_shape(assert_rejected, edited):
+    assert_rejected(edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
-def test_rejects_wrong_dtype(dtype, refused, edited):
-    refused(
+def test_rejects_wrong_dtype(dtype, assert_rejected, edited):
+    assert_rejected(
         edited(embedding__bias=np.zeros(64, dtype)),
         "'embedding/bias' in the checkpoint must be one of float32|contain only numbers, but 'embedding/bias.npy'",
     )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rejects_nonfinite_array(value, refused, edited, golden_files, arrays):
+def test_rejects_nonfinite_array(value, assert_rejected, edited, golden_files, arrays):
     name = "Transformer/posembed_input/pos_embedding"  # the last array that a load reads
     array = arrays(golden_files / "vit_token.ckpt.npz")[name]
     array[0, -1, -1] = value
-    refused(edited(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
+    assert_rejected(edited(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
 
 
-def test_rejects_positions_without_a_grid(refused, edited):
+def test_rejects_positions_without_a_grid(assert_rejected, edited):
     positions = np.zeros((1, 19, 64), "float32")
-    refused(edited(Transformer__posembed_input__pos_embedding=positions), "source_grid")
+    assert_rejected(edited(Transformer__posembed_input__pos_embedding=positions), "source_grid")
 
 
-def test_rejects_pickled_object(refused, edited, tmp_path):
+def test_rejects_pickled_object(assert_rejected, edited, tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
 
-    refused(edited(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
+    assert_rejected(edited(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -148,39 +148,41 @@ def npy(header, data=b""):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def test_rejects_npy_header_with_wrong_size(refused, tmp_path):
+def test_rejects_npy_header_with_wrong_size(assert_rejected, tmp_path):
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(path, "w") as archive:
         header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
         archive.writestr("embedding/bias.npy", npy(header, b"\0" * 64))
-    refused(path, "does not match its shape")
+    assert_rejected(path, "does not match its shape")
 
 
-def test_rejects_oversized_npy_header(refused, tmp_path):
+def test_rejects_oversized_npy_header(assert_rejected, tmp_path):
     path = tmp_path / "header.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64)
-    refused(path, "'embedding/bias.npy' of the checkpoint is not an array")
+    assert_rejected(path, "'embedding/bias.npy' of the checkpoint is not an array")
 
 
-def test_rejects_member_without_an_array(refused, tmp_path):
+def test_rejects_member_without_an_array(assert_rejected, tmp_path):
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused(path, "'readme.txt' of the checkpoint is not an array")
+    assert_rejected(path, "'readme.txt' of the checkpoint is not an array")
 
 
-def test_architecture_error_names_both_models(refused, golden_files, tmp_path):
+def test_architecture_error_names_both_models(assert_rejected, golden_files, tmp_path):
     other = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(other, tmp_path / "ti.npz")
-    refused(tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf")
-    refused(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
-    refused(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)
-    refused(golden_files / "vit_token.ckpt.npz", "num_layers=2.*num_layers=1", num_layers=1)
-    refused(golden_files / "timm_token.safetensors", "num_layers=2.*num_layers=3", num_layers=3)
+    assert_rejected(
+        tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf"
+    )
+    assert_rejected(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
+    assert_rejected(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)
+    assert_rejected(golden_files / "vit_token.ckpt.npz", "num_layers=2.*num_layers=1", num_layers=1)
+    assert_rejected(golden_files / "timm_token.safetensors", "num_layers=2.*num_layers=3", num_layers=3)
     bit = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(bit, tmp_path / "bit.npz")
-    refused(tmp_path / "bit.npz", r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)")
+    assert_rejected(tmp_path / "bit.npz", r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)")
 
 
 def header_of(path):
@@ -191,7 +193,7 @@ def header_of(path):
 
 @pytest.fixture
 def edited_header(golden_files, tmp_path):
-    """Writes a .safetensors file whose header is changed by a function."""
+    """Writes a .safetensors file after applying a function to its header."""
 
     def write(change):
         header, data = header_of(golden_files / "timm_token.safetensors")
@@ -221,8 +223,8 @@ def edited_header(golden_files, tmp_path):
         lambda h: '{"a": 1, "a": 2}',
     ],
 )
-def test_rejects_invalid_safetensors_header(change, refused, edited_header):
-    refused(
+def test_rejects_invalid_safetensors_header(change, assert_rejected, edited_header):
+    assert_rejected(
         edited_header(lambda header: text if isinstance(text := change(header), str) else None),
         "header of the .safetensors file is invalid",
         exact_gelu=True,
@@ -230,25 +232,25 @@ def test_rejects_invalid_safetensors_header(change, refused, edited_header):
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 20, 5000])
-def test_rejects_truncated_safetensors(length, refused, golden_files, tmp_path):
+def test_rejects_truncated_safetensors(length, assert_rejected, golden_files, tmp_path):
     path = tmp_path / "cut.safetensors"
     path.write_bytes((golden_files / "timm_token.safetensors").read_bytes()[:length])
     message = "header of the .safetensors file is invalid" if length else "The file is empty"
-    refused(path, message, exact_gelu=True)
+    assert_rejected(path, message, exact_gelu=True)
 
 
-def test_rejects_safetensors_length_beyond_the_file(refused, tmp_path):
+def test_rejects_safetensors_length_beyond_the_file(assert_rejected, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
-    refused(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
+    assert_rejected(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
 
 
-def test_rejects_file_without_model_weights(refused, tmp_path):
+def test_rejects_file_without_model_weights(assert_rejected, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
-    refused(tmp_path / "other.npz", "contains no weights of a known family")
+    assert_rejected(tmp_path / "other.npz", "contains no weights of a known family")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
-    refused(tmp_path / "empty.npz", "contains no weights")
+    assert_rejected(tmp_path / "empty.npz", "contains no weights")
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,9 @@ def test_leftovers_of_a_killed_download_are_ignored(server, home):
 
 def test_offline_error_names_url_and_folder(server, monkeypatch, tmp_path):
     url = f"{server.url}/missing/ViT-B_16.npz"
-    with pytest.raises(ConnectionError) as refused:
+    with pytest.raises(ConnectionError) as raised:
         downloading.fetch(url)
-    message = str(refused.value)
+    message = str(raised.value)
     assert url in message and str(downloading.cache_path(url)) in message and "KERAS_VIT_WEIGHTS" in message
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
     with pytest.raises(ConnectionError, match=str(tmp_path / "mirror" / "127.0.0.1" / "missing" / "ViT-B_16.npz")):

@@ -18,7 +18,7 @@ def arrays(golden):
     return dict(golden("vit_token.ckpt"))
 
 
-def _expect_refusal(path, message, model=None):
+def _assert_rejected(path, message, model=None):
     """Checks that loading raises the message and leaves the model unchanged."""
     model = model or _small()
     before = model.get_weights()
@@ -68,12 +68,12 @@ def test_class_mismatch_error_names_the_number_of_classes(golden):
 )
 def test_architecture_mismatch_error_names_both_models(arguments, golden):
     message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
-    _expect_refusal(golden.path("vit_token.ckpt"), message, _small(**arguments))
+    _assert_rejected(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
 
 @pytest.mark.one_backend
 def test_rejects_class_token_missing_in_the_model(golden):
-    _expect_refusal(golden.path("vit_token.ckpt"), "cls", _small(classifier="gap"))
+    _assert_rejected(golden.path("vit_token.ckpt"), "cls", _small(classifier="gap"))
 
 
 def test_loads_nested_model(golden):

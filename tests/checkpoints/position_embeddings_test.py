@@ -124,7 +124,7 @@ def test_load_resamples_to_a_rectangular_grid(golden_files, small, values, array
 
 
 def test_saved_file_stores_a_rectangular_grid(small, values, tmp_path):
-    wide = small(input_shape=(16, 64, 3))  # 2x8, as many tokens as 4x4
+    wide = small(input_shape=(16, 64, 3))  # 2x8 patches, the same number as 4x4
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
     checkpoints.save(wide, tmp_path / "wide.npz")
     same = small(input_shape=(16, 64, 3), weights=tmp_path / "wide.npz")

@@ -80,7 +80,7 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """An export of a model with class names and preprocessing of its own; the model's probabilities are sigmoids."""
+    """Returns a sigmoid model with custom preprocessing, and the folder of its export with class names."""
     preprocessing = {"mean": [10, 20, 30], "std": [50, 60, 70], "resize": "shorter_side", "interpolation": "bicubic"}
     model = keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", num_heads=4)
     model.preprocessing = keras_vit.Preprocessing(**preprocessing)
@@ -94,7 +94,7 @@ NAMES = ["cat", "dog", "crane, bird", "café", "e", "f", "g", "h", "i", "LABEL_9
 
 
 @pytest.mark.parametrize("form", ["timm", "huggingface"])
-def test_a_folder_keeps_the_names_of_the_classes(form, exported, convert, tmp_path, monkeypatch):
+def test_written_folder_keeps_class_names(form, exported, convert, tmp_path, monkeypatch):
     model, folder = exported
     code, printed = convert(folder, tmp_path / "to", f"--format={form}")
     assert code == 0 and "10 class names" in printed, printed
@@ -111,13 +111,13 @@ def test_a_folder_keeps_the_names_of_the_classes(form, exported, convert, tmp_pa
     np.testing.assert_allclose(again.preprocessing.mean, model.preprocessing.mean, rtol=1e-6)
     images = np.random.default_rng(0).normal(size=(2, *model.image_shape)).astype("float32")
     np.testing.assert_array_equal(again.predict_on_batch(images), model.predict_on_batch(images))
-    # Back from the folder, with the names.
+    # Converting to the other format keeps the class names.
     other = {"timm": "huggingface", "huggingface": "timm"}[form]
     assert convert(tmp_path / "to", tmp_path / "back", f"--format={other}")[0] == 0
     assert keras_vit.checkpoints.find_class_names(tmp_path / "back") == NAMES
 
 
-def test_names_of_a_file_are_given_by_a_flag(convert, tmp_path):
+def test_class_names_flag_sets_names(convert, tmp_path):
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     source, names = GOLDEN / "vit_token.ckpt.npz", f"--class_names={tmp_path / 'names.txt'}"
     for arguments, expected in (([], None), ([names], NAMES)):

@@ -80,7 +80,7 @@ def test_probabilities_use_the_trained_activation():
     np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # one softmax
 
 
-def test_demo_of_models_without_attention_or_classes():
+def test_demo_handles_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not demo_model.layers and "no self-attention to show" in demo_model.facts

@@ -148,10 +148,10 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
     _click(browser, "#attention img", 0.9, 0.7)
     _wait(browser, "#query", lambda element: "Attention of the patch in row 2, column 3" in element.text)
     _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
-    of_patch = _sources(browser)
+    patch_sources = _sources(browser)
     field = _wait(browser, "#layer input[type=number]")
     field.send_keys("\ue009a\ue000" + "1\n")  # Control-A, then the new value
-    _wait(browser, "#attention img", lambda image: image.get_attribute("src") != of_patch[1])
+    _wait(browser, "#attention img", lambda image: image.get_attribute("src") != patch_sources[1])
     _wait(browser, "#output").click()
     _wait(browser, "#query", lambda element: "Attention of the output" in element.text)
 
@@ -199,7 +199,7 @@ def test_server_serves_only_the_page_to_localhost(server):
 
     code, policy = status("/")
     assert code == 200 and "default-src 'self'" in policy and "http" not in policy
-    assert status("/", "a.page.of.somebody.else")[0] == 400
+    assert status("/", "another.host")[0] == 400
     for path in ("/etc/passwd", ROOT / "keras_vit" / "commands" / "demo.py"):
         assert status(f"/gradio_api/file={path}")[0] == 403
     port = int(server.rpartition(":")[2])

@@ -56,15 +56,15 @@ def test_run_export_and_keras_file_agree(run, photos, capsys):
     paths = image_files.find_images([photos])
     found = [str(path.relative_to(photos)) for path in paths]
     assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
-    of_run, of_export, of_file = (_predict(run / name, paths) for name in ("run", "export", "model.keras"))
-    assert list(of_run) == ["a b.png", "alpha.png", "gray, too.jpg", "gray.PNG"]
+    run_rows, export_rows, file_rows = (_predict(run / name, paths) for name in ("run", "export", "model.keras"))
+    assert list(run_rows) == ["a b.png", "alpha.png", "gray, too.jpg", "gray.PNG"]
     assert capsys.readouterr().err.count(f"{photos}/class/broken.jpg cannot be read: it is damaged.") == 3
     signature = tf.saved_model.load(str(run / "export" / "1")).signatures["serving_default"]
-    for path in (path for path in paths if path.name in of_run):
+    for path in (path for path in paths if path.name in run_rows):
         served = signature(image_bytes=tf.constant([path.read_bytes()]))["probabilities"][0]
-        for others in (of_export, of_file):
-            np.testing.assert_array_equal(others[path.name], of_run[path.name])
-        np.testing.assert_allclose(served, of_run[path.name], atol=1e-6)
+        for others in (export_rows, file_rows):
+            np.testing.assert_array_equal(others[path.name], run_rows[path.name])
+        np.testing.assert_allclose(served, run_rows[path.name], atol=1e-6)
 
 
 def test_predict_preprocessing_matches_evaluation(run, photos):
@@ -76,10 +76,10 @@ def test_predict_preprocessing_matches_evaluation(run, photos):
     np.testing.assert_allclose(reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7)
 
 
-@pytest.mark.parametrize("how", ["json", "csv", ""])
-def test_output_files_are_readable(how, run, photos, scripts, tmp_path):
+@pytest.mark.parametrize("output_format", ["json", "csv", ""])
+def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path):
     output = tmp_path / "predictions"
-    flags = [f"--{how}"] if how else []
+    flags = [f"--{output_format}"] if output_format else []
     done = scripts.run(
         "-m", "keras_vit", "predict", f"--model={run}/export", photos / "a b.png", photos, "--top=2", *flags,
         f"--output={output}",
@@ -87,12 +87,12 @@ def test_output_files_are_readable(how, run, photos, scripts, tmp_path):
     assert done.returncode == 1 and "1 of 6 files cannot be read" in done.stderr, done.stderr
     assert done.stdout == f"wrote {output}: 5 images\n"
     text = output.read_text()
-    if how == "json":
+    if output_format == "json":
         rows = [json.loads(line) for line in text.splitlines()]
         first = rows[0]["classes"]
         assert rows[3]["image"].endswith("gray, too.jpg") and first[0]["probability"] >= first[1]["probability"]
         assert len(rows) == 5 and len(first) == 2
-    elif how == "csv":
+    elif output_format == "csv":
         rows = list(csv.DictReader(text.splitlines()))
         assert [row["rank"] for row in rows] == ["1", "2"] * 5 and rows[6]["image"].endswith("gray, too.jpg")
         assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])

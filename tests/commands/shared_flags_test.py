@@ -89,7 +89,7 @@ def test_rejects_other_files(source, message, model):
         ("qqq", r"--model takes the workdir of a run.* a constructor. Received: model='qqq'"),
     ],
 )
-def test_a_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeypatch):
+def test_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("runs/photos/config.json", "weights/config.json", "weights/model.safetensors", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_a_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeyp
     ("name", "near"),
     [("fotos", "photos"), ("cifar", "cifar10"), ("Digits", "digits"), ("qqq", ""), ("photo/x", "photos")],
 )
-def test_a_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatch):
+def test_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."

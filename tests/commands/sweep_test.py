@@ -201,8 +201,8 @@ def fake_train(tmp_path, monkeypatch):
     """Replaces the training command of a sweep with a script, given its source."""
     monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
     monkeypatch.setattr(sweep, "FLAGS", {"config": None})
-    of_config = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "config.py"}
-    monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**of_config))
+    fake_flags = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "config.py"}
+    monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**fake_flags))
     monkeypatch.setattr(sweep, "_TRAIN", (sys.executable, str(tmp_path / "train.py")))
     return (tmp_path / "train.py").write_text
 

@@ -146,7 +146,7 @@ def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monk
     for name, content in bad.items():
         (photos / "cat" / f"{name}.{'png' if 'png' in name else 'jpg'}").write_bytes(content)
     for number in range(5):
-        (photos / "bee" / f"sound{number}.png").write_bytes(png)
+        (photos / "bee" / f"good{number}.png").write_bytes(png)
     traces, decode_pixels = [], examples.decode_pixels
     monkeypatch.setattr(
         examples, "decode_pixels", lambda *args, **kwargs: traces.append(1) or decode_pixels(*args, **kwargs)

@@ -48,7 +48,7 @@ def batches_of(source, **options):
         *[pytest.param(channels, "float32", 1.0, marks=pytest.mark.slow) for channels in (1, 2, 4)],
     ],
 )
-def test_arrays_of_any_dtype_become_minus_one_to_one(channels, dtype, white):
+def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
     values = (RNG.random((3, 4, 5, channels)) * white).astype(dtype)
     source = data.arrays(values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white)
     evaluated, trained = batches_of(source, channels=channels)
@@ -115,7 +115,7 @@ def test_16_bit_batches_match_the_values():
     assert -1 <= augmented.min() < augmented.max() <= 1
 
 
-def test_color_files_decode_to_gray_whole_or_in_a_window():
+def test_color_files_decode_to_gray_with_or_without_window():
     coarse = np.random.default_rng(5).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     rgb = np.asarray(Image.fromarray(coarse).resize((40, 32), Image.BICUBIC))
     luma = rgb @ np.array([0.299, 0.587, 0.114])

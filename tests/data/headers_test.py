@@ -108,7 +108,7 @@ def decoded_size(file):
 @pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
 def test_header_size_matches_the_decoded_image(kind, count):
     rng = np.random.default_rng(count)
-    outcomes = {"refused": 0, "not decoded": 0, "decoded": 0}
+    outcomes = {"rejected": 0, "not decoded": 0, "decoded": 0}
     for number in range(count):
         file = damaged(FILES[kind][number % len(FILES[kind])], rng)
         try:
@@ -117,7 +117,7 @@ def test_header_size_matches_the_decoded_image(kind, count):
             height = width = 0
         # The decoded size does not matter if the header is rejected.
         if not 0 < int(height) * int(width) <= 1_000_000:
-            outcomes["refused"] += 1
+            outcomes["rejected"] += 1
             continue
         try:
             size = decoded_size(file).numpy().tolist()
@@ -129,7 +129,7 @@ def test_header_size_matches_the_decoded_image(kind, count):
         else:
             assert size == [height, width], file
         outcomes["decoded"] += 1
-    assert min(outcomes["refused"], outcomes["decoded"]) > count // 100, outcomes
+    assert min(outcomes["rejected"], outcomes["decoded"]) > count // 100, outcomes
 
 
 def test_png_with_late_header_is_rejected():
@@ -150,7 +150,7 @@ def test_webp_without_chunk_header_has_no_size():
     assert size_of(bare).numpy().tolist() == [0, 0]
 
 
-def of_blocks(length, count):
+def gif_of_blocks(length, count):
     """Returns a GIF of one frame with `count` data blocks of `length` bytes."""
     at = GIF.index(b"\x2c" + bytes(4), 13) + 11  # after the image descriptor and the LZW code size
     return GIF[:at] + (bytes([length]) + bytes(length)) * count + b"\0\x3b"
@@ -160,8 +160,8 @@ def test_gif_with_many_small_blocks_has_no_size():
     """The number of blocks read is bounded by the file's length."""
     start = GIF.index(b"\x2c" + bytes(4), 13)
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
-    assert [size_of(file).numpy().tolist() for file in (of_blocks(1, 10_000), comments)] == [[0, 0]] * 2
-    assert size_of(of_blocks(255, 300)).numpy().tolist() == [22, 31]
+    assert [size_of(file).numpy().tolist() for file in (gif_of_blocks(1, 10_000), comments)] == [[0, 0]] * 2
+    assert size_of(gif_of_blocks(255, 300)).numpy().tolist() == [22, 31]
 
 
 def png_with_text(name, content, count):

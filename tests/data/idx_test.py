@@ -37,7 +37,7 @@ def test_images_and_labels_match_the_files(folder):
     assert source.class_names == ("0", "1", "2", "3")
 
 
-def test_idx_subsets_are_balanced_and_tuning_splits_exist(folder):
+def test_idx_subsets_are_balanced(folder):
     few = data.load_split("idx", "train[:8]", path=str(folder))
     assert np.bincount(few.labels).tolist() == [2, 2, 2, 2]
     tune_train, tune_val = data.load("idx", path=str(folder), train_split="tune_train", test_split="tune_val")

@@ -49,12 +49,12 @@ def test_file_list_rejects_pipes(photos):
 def test_rejects_unlistable_folder(photos, monkeypatch):
     scandir = os.scandir
 
-    def refuse(path):
+    def deny(path):
         if str(path).endswith("bee"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "scandir", deny)
     with pytest.raises(ValueError, match="cannot be listed.*Permission denied.*bee'$"):
         data.folder(photos)
 

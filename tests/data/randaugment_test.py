@@ -9,7 +9,7 @@ from keras_vit import data
 from keras_vit.data import randaugment as ra
 
 RNG = np.random.default_rng(2)
-# Both are not square and smooth enough for gaps in their histograms; the second has a flat channel.
+# Rectangular images, smooth enough for gaps in their histograms; the second has a constant channel.
 IMAGE = np.asarray(Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize((37, 24), Image.BICUBIC))
 FLAT = IMAGE * np.uint8([1, 0, 1]) + np.uint8([0, 77, 0])
 

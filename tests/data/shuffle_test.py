@@ -55,7 +55,7 @@ def test_small_epochs_are_shuffled():
     # In 100 orders of 40 examples, 100 examples stay in place by chance, with a standard deviation of 10.
     orders = np.concatenate([epochs_of(40, seed) for seed in range(34)])[:100]
     assert abs((orders == np.arange(40)).sum() - 100) < 5 * 10
-    # Every example comes first equally often.
+    # Each example is equally likely to come first.
     counts = np.bincount([permutation[0] for permutation in orders], minlength=40)
     assert ((counts - 2.5) ** 2 / 2.5).sum() < 39 + 5 * np.sqrt(2 * 39)
 

@@ -151,9 +151,13 @@ def test_vtab_has_19_tasks_with_800_and_200_examples():
 
 
 def test_vtab_exceptions_match_the_paper():
-    of = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
-    assert of("flip", "off") == {"vtab/dsprites_orientation", "vtab/smallnorb_azimuth", "vtab/dsprites_location"}
-    assert of("train_crop", "resize") == {
+    names_with = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
+    assert names_with("flip", "off") == {
+        "vtab/dsprites_orientation",
+        "vtab/smallnorb_azimuth",
+        "vtab/dsprites_location",
+    }
+    assert names_with("train_crop", "resize") == {
         "vtab/clevr_count", "vtab/clevr_distance", "vtab/dmlab", "vtab/kitti", "vtab/dsprites_location",
     }  # fmt: skip
 

@@ -57,11 +57,11 @@ def test_features_attention_and_flops(model, images):
     (scores,) = inspection.attention_scores(model, images, layers=[3])
     np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
     assert inspection.attention_maps(model, images).shape[:3] == images.shape[:3]
-    for of_layers, of_layer in [
+    for rollout, attention in [
         inspection.token_attention(model, images),
         inspection.token_attention(model, images, (0, 1)),
     ]:
-        assert of_layers.shape == of_layer.shape == (2, *model.grid)
+        assert rollout.shape == attention.shape == (2, *model.grid)
     patches, prefix = np.prod(model.grid), model.num_prefix_tokens
     assert scores.shape == (2, 3, patches + prefix, patches + prefix)
     block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the projections' operations

@@ -90,9 +90,9 @@ def test_batches_match_reference(images, pictures, budget):
     result = naflex.preprocess(pictures, MEAN, MEAN, patch_size=4, max_patches=budget)
     np.testing.assert_array_equal(result[:, :, -2:], expected[:, :, -2:])
     assert np.abs(result - expected).max() / 2 < 1.001 / 255  # the reference rounds to 8 bits
-    how, shape = keras_vit.Preprocessing(resize="naflex"), naflex.batch_shape(budget, 4)
-    of_tensorflow = [transforms.evaluation_image(image, shape, how) for image in pictures]
-    np.testing.assert_allclose(of_tensorflow, result, atol=1e-5)
+    preprocessing, shape = keras_vit.Preprocessing(resize="naflex"), naflex.batch_shape(budget, 4)
+    tf_images = [transforms.evaluation_image(image, shape, preprocessing) for image in pictures]
+    np.testing.assert_allclose(tf_images, result, atol=1e-5)
 
 
 @pytest.mark.one_backend

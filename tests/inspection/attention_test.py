@@ -51,11 +51,11 @@ def test_scores_sum_to_one_and_reproduce_attention(changes):
 def test_attention_scores_select_layers_and_average_heads():
     model = build()
     images = images_of(model)
-    everything = inspection.attention_scores(model, images)
-    np.testing.assert_array_equal(inspection.attention_scores(model, images, -1), everything[2])
-    np.testing.assert_array_equal(inspection.attention_scores(model, images, [3, 1]), everything[[2, 0]])
+    all_scores = inspection.attention_scores(model, images)
+    np.testing.assert_array_equal(inspection.attention_scores(model, images, -1), all_scores[2])
+    np.testing.assert_array_equal(inspection.attention_scores(model, images, [3, 1]), all_scores[[2, 0]])
     mean = inspection.attention_scores(model, images, [2], reduce="mean")
-    np.testing.assert_allclose(mean[0], everything[1].mean(1), atol=1e-6)
+    np.testing.assert_allclose(mean[0], all_scores[1].mean(1), atol=1e-6)
 
 
 def test_rows_sum_to_one_in_mixed_precision():

@@ -100,7 +100,7 @@ def test_layer_passes_the_keras_layer_test(layer, arguments, input_shape, output
         expected_output_shape=output_shape,
         expected_num_trainable_weights=weights,
         expected_num_non_trainable_weights=0,
-        run_training_check=weights > 0,  # Keras warns if there is nothing to train
+        run_training_check=weights > 0,  # Keras warns about layers without weights
     )
 
 

@@ -59,12 +59,12 @@ class Subclass(keras.Model):
         return self.head(self.vit(images / 2, training=training))
 
 
-def wrap(vit, how):
+def wrap(vit, wrapper):
     """Returns a model that halves the pixel values and applies a Vision Transformer to them."""
-    if how == "subclass":
+    if wrapper == "subclass":
         return Subclass(vit)
     half = keras.layers.Rescaling(0.5)
-    if how == "sequential":
+    if wrapper == "sequential":
         return keras.Sequential([keras.Input(vit.input_shape[1:]), half, vit, keras.layers.Dense(2)])
     images = keras.Input(vit.input_shape[1:])
     inner = keras.Model(images, keras.layers.Dense(2)(vit(half(images))))
@@ -79,9 +79,9 @@ def test_features_of_each_layer_match_a_submodel(kind):
     model = build(**KINDS[kind])
     images, prefix = images_of(model), int(kind != "gap")
     layers = [3, 0, 1, -1]
-    everything = keras_vit.features(model, images, layers, tokens="all")
+    all_tokens = keras_vit.features(model, images, layers, tokens="all")
     maps = keras_vit.features(model, images, layers, tokens="patch", grid=True)
-    for number, tokens, grid in zip([3, 0, 1, 3], everything, maps):
+    for number, tokens, grid in zip([3, 0, 1, 3], all_tokens, maps):
         expected = reference(model, number, images)
         assert tokens.shape[1] == 6 + prefix
         np.testing.assert_allclose(tokens, expected, atol=2e-5)
@@ -103,12 +103,13 @@ def test_pooled_features_are_the_input_of_the_head(options):
 
 
 @pytest.mark.parametrize(
-    "how", ["twice", *(pytest.param(how, marks=pytest.mark.one_backend) for how in ("sequential", "subclass"))]
+    "wrapper",
+    ["twice", *(pytest.param(wrapper, marks=pytest.mark.one_backend) for wrapper in ("sequential", "subclass"))],
 )
-def test_features_of_a_wrapped_model_include_earlier_layers(how):
+def test_features_of_a_wrapped_model_include_earlier_layers(wrapper):
     vit = build()
     images = images_of(vit)
-    wrapped = wrap(vit, how)
+    wrapped = wrap(vit, wrapper)
     for options in ({"layers": [1, 3], "tokens": "all"}, {"layers": [2, 3], "tokens": "class"}):
         inner = keras_vit.features(vit, images / 2, **options)
         outer = keras_vit.features(wrapped, images, **options)

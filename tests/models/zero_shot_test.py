@@ -78,7 +78,7 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_rejects_tower_of_tokens(tower):
+def test_rejects_tower_with_unpooled_output(tower):
     with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
         model = tower("clip", include_top=False, classifier="token_unpooled")
         keras_vit.zero_shot(model, GOLDEN / "clip_zeroshot.npz")
