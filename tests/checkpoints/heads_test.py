@@ -9,7 +9,7 @@ import pytest
 from keras_vit import checkpoints
 from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
 
-pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
+pytestmark = pytest.mark.one_backend  # arrays are rearranged in numpy
 
 
 def names_of(entries):

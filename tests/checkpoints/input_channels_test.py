@@ -10,7 +10,7 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels
 
-pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
+pytestmark = pytest.mark.one_backend  # arrays are rearranged in numpy
 
 HYBRID = {"patch_size": 1, "resnet_blocks": (1, 2)}
 

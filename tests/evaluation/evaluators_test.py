@@ -109,7 +109,7 @@ def test_neighbor_votes_are_weighted_by_similarity():
     test = np.array([[2.0, 0.1]])
     assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of five are of class 1, but are far away
     assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
-    # Of equally near training examples, the first vote.
+    # Ties are broken in favor of the first training examples.
     x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):

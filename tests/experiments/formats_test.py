@@ -28,6 +28,6 @@ def test_formats_and_their_limits_are_measured_in_turns(scripts, tmp_path, monke
 
 
 @pytest.mark.parametrize("flag", ["--formats=keras,litert_int4", "--models=B/17"])
-def test_unknown_names_are_refused(flag, scripts):
+def test_rejects_unknown_names(flag, scripts):
     done = scripts.run(SCRIPT, flag, cwd=ROOT)
     assert done.returncode != 0 and f"Received: {flag.split(',')[-1].split('=')[-1]}" in done.stderr + done.stdout

@@ -102,7 +102,7 @@ def test_cell_has_estimate_at_largest_batch(monkeypatch, mode):
     assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
 
 
-def test_steps_that_do_not_fit_or_compile_are_reported(monkeypatch):
+def test_reports_steps_too_large_or_not_compiling(monkeypatch):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     for changes, expected in (({"per_image": 20 * GIB}, table.NOTHING_FITS), ({"error": "no"}, "no")):
         for name, value in changes.items():

@@ -131,10 +131,8 @@ def test_unknown_family_error_names_the_model_type(tmp_path):
     arrays = load_file(GOLDEN / "hf_token.safetensors")
     config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    for name in (
-        "embeddings.detection_tokens",
-        "vit.embeddings.position_embeddings",
-    ):  # an unused array; positions of no valid grid
+    # An unused array, and positions of no valid grid.
+    for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):
         save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
         for head in ("keep", "new"):
             with pytest.raises(ValueError, match=r"known family \(its config.json names 'yolos'\); .*DINOv2"):

@@ -36,9 +36,8 @@ def masked_attention(monkeypatch):
 
         def scores(self, query, key, dtype=None, real=None):
             query, key = keras.ops.transpose(query, (0, 2, 1, 3)), keras.ops.transpose(key, (0, 2, 3, 1))
-            return keras.ops.softmax(
-                keras.ops.matmul(query, key) / 2.0 + mask, axis=-1
-            )  # 2 is the square root of the head size, 4
+            # 2 is the square root of the head size, 4.
+            return keras.ops.softmax(keras.ops.matmul(query, key) / 2.0 + mask, axis=-1)
 
         monkeypatch.setattr(MultiHeadAttention, "scores", scores)
 

@@ -130,7 +130,7 @@ def test_mixed_precision_logits_are_close_float32(policy, arguments):
     assert keras.backend.standardize_dtype(result.dtype) == "float32"
     assert model.get_layer("encoderblock_0").norm_1.compute_dtype == keras.config.dtype_policy().compute_dtype
     np.testing.assert_allclose(_numpy(result), _numpy(expected), atol=0.08)
-    # In float16, the loss scale starts high and steps are skipped until the gradients are finite, so train a few.
+    # In float16, the loss scale starts high and steps are skipped until the gradients are finite, so train three steps.
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     for _ in range(3):
         model.train_on_batch(images, labels)
