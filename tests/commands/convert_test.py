@@ -135,7 +135,7 @@ def test_class_names_flag_sets_names(convert, tmp_path):
         (["vit_token.ckpt.npz", "x.npz", "--format=timm"], "With --format, TARGET is a folder"),
         (["vit_tokn.ckpt.npz", "x.npz"], "Did you mean"),
         (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
-        (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "pass `input_shape`"),
+        (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "`input_shape` is required"),
         (["missing.npz", "x.npz"], "The file does not exist"),
         (["vit_token.ckpt.npz", "nowhere/x.npz"], "cannot be written"),
         (["vit_token.ckpt.npz", "nowhere/x.keras"], "cannot be written"),
