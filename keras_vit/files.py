@@ -53,13 +53,13 @@ def is_dir(path):
 
 
 def did_you_mean(name, known):
-    """Returns " Did you mean NEAR?" with the known name nearest to a misspelled one, or "" if none is near."""
+    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, or "" if none is close."""
     near = _nearest(name, known)
     return f" Did you mean {near}?" if near else ""
 
 
 def did_you_mean_path(path):
-    """Returns " Did you mean PATH?" for a local path that does not exist, with its first wrong part corrected."""
+    """Returns " Did you mean PATH?" with the first wrong part of a missing local path corrected, or ""."""
     parts, folder = pathlib.Path(path).parts, pathlib.Path()
     for index, part in enumerate(() if is_remote(path) else parts):
         if not exists(folder / part):
@@ -71,7 +71,7 @@ def did_you_mean_path(path):
 
 
 def _nearest(name, known):
-    """Returns the known name nearest to a misspelled one, in any case and punctuation; None if none is near."""
+    """Returns the known name closest to a misspelled name, ignoring case and punctuation; None if none is close."""
     by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
     near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
     return by_letters[near[0]] if near else None

@@ -93,7 +93,8 @@ class Page:
     def draw(self, name, heading, text, function, *arguments, wide=False, columns=1):
         """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width if `wide`.
 
-        On a narrow screen, the columns of a picture scroll instead of shrinking below 96 pixels.
+        `columns` is the number of columns in the picture. On a narrow screen, a picture scrolls instead of shrinking
+        below 96 pixels per column.
         """
         with files.atomic_path(self.folder / name) as path:
             function(path, *arguments)

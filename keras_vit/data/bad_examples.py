@@ -105,7 +105,7 @@ def examine(source, index, decode, record=None):
             return stored, labels, "the file is empty"
         decode(example["image"])
         if np.any((labels < 0) | (labels >= len(source.class_names))):
-            return stored, labels, f"the label must be in 0 to {len(source.class_names) - 1}, but is: {labels}"
+            return stored, labels, f"the label must be from 0 to {len(source.class_names) - 1}, but is: {labels}"
     except tf.errors.OpError as error:
         return stored, labels, _first_line(error.message)
     return stored, labels, ""

@@ -103,7 +103,7 @@ def one_hot(label, source):
     """Encodes one label, or a vector of all correct labels, as a float32 vector `(classes,)` of zeros and ones."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
-    label = images.checked(label, in_range, f"the label must be in 0 to {classes - 1}, but is:", label)
+    label = images.checked(label, in_range, f"the label must be from 0 to {classes - 1}, but is:", label)
     rows = tf.one_hot(label, classes)
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 

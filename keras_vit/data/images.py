@@ -118,7 +118,7 @@ def _gif_size(encoded):
 
 
 def orientation(encoded):
-    """Returns the EXIF orientation of a JPEG, int32 in 1 to 8; 1 (upright) if the file does not specify it."""
+    """Returns the EXIF orientation of a JPEG, int32 from 1 to 8; 1 (upright) if the file does not specify it."""
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
     # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count 1, and the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"

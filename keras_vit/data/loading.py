@@ -145,7 +145,7 @@ def load_known_split(name, split, names, **details):
 
 
 def dataset_names() -> list[str]:
-    """Returns the names of all datasets; "tfds", the last one, is followed by a colon and the name in TFDS."""
+    """Returns the names of all datasets; "tfds", the last, needs the name of a TFDS dataset, as in "tfds:mnist"."""
     return ["digits", *SOURCES, *DATASETS, "folder", "list", "tfrecords", "idx", "tfds"]
 
 

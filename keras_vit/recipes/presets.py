@@ -169,9 +169,9 @@ def _row_of(rows, table, model, dataset, choices):
     options = {n: values for n, values in row._asdict().items() if isinstance(values, tuple) and n != "models"}
     is_complete = all(choices.get(name) in values for name, values in options.items())
     if not is_complete or set(choices) - set(options):
-        known = "; ".join(f"{name}= one of {', '.join(map(_text, values))}" for name, values in options.items())
+        known = "; ".join(f"{name} must be one of {', '.join(map(_text, values))}" for name, values in options.items())
         received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
-        known = f"several values; choose one for each field: {known}" if known else "no choices"
+        known = f"several values to choose from: {known}" if known else "no choices"
         raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
     return row._asdict() | {name: values[values.index(choices[name])] for name, values in options.items()}
 

@@ -197,7 +197,7 @@ def load_checkpoint(
     steps = finished_steps(folder / "checkpoints")
     if not steps:
         raise ValueError(
-            f"The run has no checkpoint yet; the command in its command.json continues it. Received: workdir={folder}"
+            f"The run has no checkpoint yet. Resume it with the command in its command.json. Received: workdir={folder}"
         )
     config.update(strategy="default", shard="")
     engine = choose_engine(config)

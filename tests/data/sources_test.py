@@ -135,7 +135,7 @@ def test_rejects_records_with_wrong_features_or_labels(tmp_path, images_of):
     names, keys = ["a", "b", "c"], {"image_key": "jpeg", "label_key": "class"}
     with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
         data.tfrecords(tmp_path / "r", names)
-    with pytest.raises(ValueError, match=r"label_offset must be in 0 to 2. Received: 3 in .*r record 0"):
+    with pytest.raises(ValueError, match=r"label_offset must be from 0 to 2. Received: 3 in .*r record 0"):
         data.tfrecords(tmp_path / "r", names, **keys)
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
@@ -144,7 +144,7 @@ def test_verify_finds_out_of_range_labels(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
     report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
     assert report["bad"] == [f"{tmp_path}/r record 2"]
-    assert "in 0 to 1, but is: 7" in report["reasons"][report["bad"][0]]
+    assert "from 0 to 1, but is: 7" in report["reasons"][report["bad"][0]]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_warns_of_batch_larger_than_the_data(photos, caplog):
         ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "no dimension of size 0"),
         ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
-        ({"labels": [0, 2]}, "Labels of 2 classes must be in 0 to 1. Received: labels from 0 to 2"),
+        ({"labels": [0, 2]}, "Labels of 2 classes must be from 0 to 1. Received: labels from 0 to 2"),
         ({"labels": [-1, 0]}, "Received: labels from -1 to 0"),
         (
             {"max_value": 3, "images": np.full((2, 4, 4, 3), 9, np.uint8)},

@@ -125,8 +125,8 @@ def test_augreg_needs_every_choice():
 @pytest.mark.parametrize(
     ("preset", "model", "dataset", "choices", "message"),
     [
-        ("pretraining", "ViT-L/16", "imagenet21k", {}, "choose one for each.*one of 30, 90. Received: no choice"),
-        ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs= one of 7, 14. Received: epochs=8"),
+        ("pretraining", "ViT-L/16", "imagenet21k", {}, "epochs must be one of 30, 90. Received: no choice"),
+        ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs must be one of 7, 14. Received: epochs=8"),
         ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "has no choices. Received: epochs"),
         ("pretraining", "ViT-H/14", "imagenet21k", {}, "Table 3 has rows for jft300m, imagenet2012. Received: model="),
         ("pretraining", "DeiT", "imagenet21k", {}, "Table 3 has no row for this model. Received: model='DeiT'"),
@@ -136,14 +136,14 @@ def test_augreg_needs_every_choice():
             "ViT-B/16",
             "imagenet2012",
             {"augreg": "light1", "dropout": 0.1},
-            "weight_decay= one of 0.03, 0.1; ",
+            "weight_decay must be one of 0.03, 0.1; ",
         ),
         (
             "augreg",
             "ViT-B/16",
             "imagenet2012",
             {"augreg": "light3"},
-            "augreg= one of none, light1, .*Received: augreg=light3",
+            "augreg must be one of none, light1, .*Received: augreg=light3",
         ),
         ("augreg", "R50x1", "imagenet2012", {}, "or a hybrid for AugReg. Received: model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),

@@ -80,7 +80,7 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
     if read is None:
         raise ValueError("`source` must be readable by index. Received: a source that can only be read in order")
     if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
-        raise ValueError(f"`indices` must be in 0 to {source.num_examples - 1}. Received: {indices.size} indices")
+        raise ValueError(f"`indices` must be from 0 to {source.num_examples - 1}. Received: {indices.size} indices")
     index_of = tf.constant(indices, tf.int64)
     return dataclasses.replace(
         source,
@@ -153,7 +153,7 @@ def check_labels(labels, class_names):
     """Raises a `ValueError` unless every label, in an integer array `(N,)`, has a class name."""
     if len(labels) and (labels.min() < 0 or labels.max() >= len(class_names)):
         raise ValueError(
-            f"Labels of {len(class_names)} classes must be in 0 to {len(class_names) - 1}. "
+            f"Labels of {len(class_names)} classes must be from 0 to {len(class_names) - 1}. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
 

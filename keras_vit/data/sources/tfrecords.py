@@ -102,7 +102,7 @@ def _check_first(index, parse, classes):
         ) from None
     if not 0 <= label < classes:
         raise ValueError(
-            f"Labels minus --config.data.label_offset must be in 0 to {classes - 1}. "
+            f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
             f"Received: {label} in {index.name_of(0)}"
         )
 
