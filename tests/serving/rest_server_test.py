@@ -119,7 +119,7 @@ def test_serves_highest_version(rest_server, exported, tmp_path):
 
 
 def test_server_needs_valid_export(rest_server, exported, tmp_path):
-    with pytest.raises(ValueError, match="There is no version to serve in"), rest_server.RestServer(tmp_path):
+    with pytest.raises(ValueError, match="--model_base_path must contain a version"), rest_server.RestServer(tmp_path):
         pass
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"no graph")
@@ -138,10 +138,10 @@ def test_missing_compiler_error_names_package(rest_server, monkeypatch):
     [
         (
             {"rest_api_port": 70_000},
-            "--rest_api_port must be an integer of 0 to 65535. Received: --rest_api_port=70000",
+            "--rest_api_port must be an integer from 0 to 65535. Received: --rest_api_port=70000",
         ),
-        ({"rest_api_num_threads": "two"}, "--rest_api_num_threads must be an integer of 1 to 1024"),
-        ({"port": 8501}, "no flag is called --port=8501"),
+        ({"rest_api_num_threads": "two"}, "--rest_api_num_threads must be an integer from 1 to 1024"),
+        ({"port": 8501}, "unknown flag --port=8501"),
     ],
     ids=["range", "words", "unknown"],
 )
@@ -297,7 +297,7 @@ def test_slow_clients_and_total_body_bytes_are_limited(rest_server, exported):
 
 def test_rejects_oversized_body(client, served, malformed):
     code, response = client.request("POST", ":predict", b"0" * (65 << 20))
-    assert code == 413 and "A body may have" in response["error"]
+    assert code == 413 and "The body must have at most" in response["error"]
     _assert_golden(client, served, malformed)
 
 

@@ -1,5 +1,5 @@
-// A small HTTP/1.1 server over POSIX sockets: a fixed number of threads, each with one request at a time. Connections
-// that wait for their next request have no thread.
+// A small HTTP/1.1 server over POSIX sockets. Each thread of a fixed pool processes one request at a time. Idle
+// connections use no thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ struct Response {
   std::string json;
 };
 
-// An error that is sent to the client, with its HTTP status code.
+// An error response with an HTTP status code.
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& message) : std::runtime_error(message), code(code) {}
@@ -49,24 +49,24 @@ class Error : public std::runtime_error {
 struct Limits {
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 64 << 20;
-  size_t in_flight_bytes = 256 << 20;     // of all bodies that are received or processed
+  size_t in_flight_bytes = 256 << 20;     // total of all bodies in memory
   size_t connections = 1024;
-  std::chrono::seconds request_time{60};  // from the first byte of a request to its last, and for its response
-  std::chrono::seconds idle_time{60};     // without a request
+  std::chrono::seconds request_time{60};  // time limit for receiving a request, and for its response
+  std::chrono::seconds idle_time{60};     // time limit between requests
 };
 
-// The bytes of bodies that may still be received.
+// Number of body bytes that may still be allocated.
 class Budget {
  public:
   explicit Budget(size_t bytes) : bytes_(bytes) {}
 
-  // Holds some of them for as long as it lives.
+  // Reserves bytes until it is destroyed.
   class Lease {
    public:
     Lease() = default;
     Lease(const Lease&) = delete;
     ~Lease() { Release(); }
-    // False if there are not that many.
+    // Returns false if the budget has too few bytes.
     bool Take(Budget* budget, size_t bytes) {
       size_t available = budget->bytes_;
       do {
@@ -118,34 +118,36 @@ class Connection {
   Connection(const Connection&) = delete;
 
   int socket() const { return socket_; }
-  // Whether the next request has arrived with the last one.
+  // Returns true if bytes of the next request have already arrived.
   bool HasReceived() const { return !received_.empty(); }
   Clock::time_point idle_since() const { return idle_since_; }
   void SetIdle() { idle_since_ = Clock::now(); }
 
-  // Reads the next request, which holds a lease on the bytes of its body; false if the client disconnects or sends
-  // nothing. Throws Error for a malformed request.
+  // Reads the next request and reserves the bytes of its body. Returns false if the client disconnects without a
+  // request. Throws Error for a malformed request.
   bool Read(Request* request, Budget* budget, Budget::Lease* lease) {
     deadline_ = Clock::now() + limits_.request_time;
     size_t end;
     while ((end = received_.find("\r\n\r\n")) == std::string::npos) {
-      if (received_.size() > limits_.header_bytes) throw Error(431, "The headers are too long.");
+      if (received_.size() > limits_.header_bytes) throw Error(431, "The headers are too large.");
       const bool nothing_received = received_.empty();
       if (!Receive()) {
         if (nothing_received) return false;
-        throw Incomplete("The request ended within its headers.");
+        throw Incomplete("The request ended before the end of its headers.");
       }
     }
     const Head head = ParseHead(received_.substr(0, end + 2), request);
     received_.erase(0, end + 4);
     if (head.length > limits_.body_bytes) {
-      throw Error(413, "A body may have " + std::to_string(limits_.body_bytes) + " bytes.");
+      throw Error(413, "The body must have at most " + std::to_string(limits_.body_bytes) + " bytes.");
     }
-    if (!lease->Take(budget, head.length)) throw Error(503, "There are too many bytes of other requests now.");
+    if (!lease->Take(budget, head.length)) {
+      throw Error(503, "The bodies of concurrent requests are too large. Try again later.");
+    }
     if (head.expects_continue && received_.empty()) Send("HTTP/1.1 100 Continue\r\n\r\n");
     received_.reserve(head.length);
     while (received_.size() < head.length) {
-      if (!Receive()) throw Incomplete("The request ended within its body.");
+      if (!Receive()) throw Incomplete("The request ended before the end of its body.");
     }
     request->body = std::move(received_);
     received_ = request->body.substr(head.length);
@@ -153,7 +155,7 @@ class Connection {
     return true;
   }
 
-  // False if the client has disconnected.
+  // Returns false if the client has disconnected.
   bool Respond(const Response& response, bool keep_alive) {
     deadline_ = Clock::now() + limits_.request_time;
     return Send("HTTP/1.1 " + std::to_string(response.code) + " " + Reason(response.code) +
@@ -161,7 +163,7 @@ class Connection {
                 "\r\nConnection: " + (keep_alive ? "keep-alive" : "close") + "\r\n\r\n" + response.json);
   }
 
-  // Reads what the client still sends: closing at once would reset the connection before the client reads the response.
+  // Reads the rest of the request. Otherwise, close() would reset the connection before the client reads the response.
   void Drain() {
     shutdown(socket_, SHUT_WR);
     deadline_ = Clock::now() + std::min(limits_.request_time, std::chrono::seconds(5));
@@ -180,11 +182,11 @@ class Connection {
     return text;
   }
 
-  // The first line and the headers, each with its line break.
+  // Parses the request line and the headers, each with its line break.
   static Head ParseHead(const std::string& text, Request* request) {
     const size_t line = text.find("\r\n"), first = text.find(' '), last = text.rfind(' ', line);
     if (first >= last || last == std::string::npos || line - last != 9 || text.compare(last + 1, 7, "HTTP/1.") != 0) {
-      throw Error(400, "The first line must be: METHOD PATH HTTP/1.1");
+      throw Error(400, "The first line must be like `METHOD PATH HTTP/1.1`.");
     }
     *request = {text.substr(0, first), text.substr(first + 1, last - first - 1), "", text[line - 1] != '0'};
     Head head;
@@ -192,38 +194,40 @@ class Connection {
     for (size_t begin = line + 2, end; begin < text.size(); begin = end + 2) {
       end = text.find("\r\n", begin);
       const size_t colon = text.find(':', begin);
-      if (colon >= end) throw Error(400, "A header must be: name: value");
+      if (colon >= end) throw Error(400, "A header must be like `name: value`.");
       const size_t value_begin = std::min(text.find_first_not_of(" \t", colon + 1), end);
       const size_t value_end = text.find_last_not_of(" \t", end - 1) + 1;
       const std::string name = Lower(text.substr(begin, colon - begin));
       if (name.empty() || name.find_first_of(" \t") != std::string::npos) {
-        throw Error(400, "A header must begin with its name, and no blank may stand before the colon.");
+        throw Error(400, "A header must start with its name, without a space before the colon.");
       }
       const std::string value = Lower(text.substr(value_begin, std::max(value_end, value_begin) - value_begin));
       if (name == "content-length") {
         const bool number = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
-        if (!number || value.size() > 15 || has_length) throw Error(400, "Content-Length must be one number of bytes.");
+        if (!number || value.size() > 15 || has_length) {
+          throw Error(400, "Content-Length must be given once, as a number of bytes.");
+        }
         head.length = std::stoull(value);
         has_length = true;
       } else if (name == "transfer-encoding") {
-        throw Error(501, "A body comes with its Content-Length, not in chunks.");
+        throw Error(501, "A body must have a Content-Length and must not be chunked.");
       } else if (name == "connection") {
         request->keep_alive = value == "keep-alive" || (value != "close" && request->keep_alive);
       } else if (name == "expect") {
         head.expects_continue = value == "100-continue";
       }
     }
-    if (request->method == "POST" && !has_length) throw Error(411, "A POST needs a Content-Length.");
-    if (request->method != "POST" && head.length > 0) throw Error(400, "Only a POST has a body.");
+    if (request->method == "POST" && !has_length) throw Error(411, "A POST request must have a Content-Length.");
+    if (request->method != "POST" && head.length > 0) throw Error(400, "Only POST requests may have a body.");
     return head;
   }
 
-  // Why a request is not complete: its time is up, or the client has disconnected.
+  // Returns the error for an incomplete request: a timeout, or `message` if the client has disconnected.
   Error Incomplete(const std::string& message) const {
     return timed_out_ ? Error(408, "The request did not arrive in time.") : Error(400, message);
   }
 
-  // Waits until the socket is ready; false if the time is up.
+  // Waits until the socket is ready. Returns false on timeout.
   bool Wait(short events) {
     const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     pollfd waiting{socket_, events, 0};
@@ -231,7 +235,7 @@ class Connection {
     return !timed_out_;
   }
 
-  // Appends the bytes that have arrived; false if the client has disconnected or the time is up.
+  // Appends received bytes. Returns false on timeout or if the client has disconnected.
   bool Receive() {
     if (!Wait(POLLIN)) return false;
     char bytes[1 << 16];
@@ -253,30 +257,30 @@ class Connection {
   const int socket_;
   const Limits& limits_;
   bool timed_out_ = false;
-  std::string received_;  // bytes that no request has used yet
+  std::string received_;  // bytes that are not parsed yet
   Clock::time_point deadline_, idle_since_ = Clock::now();
 };
 
 inline Response ErrorResponse(int code, std::string message) {
-  // TensorFlow's messages may quote the bytes of an image, which are not text.
+  // TensorFlow's messages may contain bytes of an image, which are not valid UTF-8.
   std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c >= 0x80; }, '?');
   return {code, "{\"error\": " + Quoted(message) + "}"};
 }
 
-// The response that `work` returns, or the error response for its exception.
+// Returns the response of `work`, or the error response for its exception.
 inline Response CatchErrors(const std::function<Response()>& work) {
   try {
     return work();
   } catch (const Error& error) {
     return ErrorResponse(error.code, error.what());
   } catch (const std::bad_alloc&) {
-    return ErrorResponse(503, "There is not enough memory for this request now.");
+    return ErrorResponse(503, "The server has too little memory for this request. Try again later.");
   } catch (const std::exception& error) {
     return ErrorResponse(500, error.what());
   }
 }
 
-// Serves the next request of a connection; whether the connection is kept for another one.
+// Serves the next request of a connection. Returns true if the connection stays open.
 inline bool ServeRequest(Connection* connection, Budget* budget, const Handler& handler) {
   Request request;
   Budget::Lease lease;
@@ -288,15 +292,15 @@ inline bool ServeRequest(Connection* connection, Budget* budget, const Handler& 
   });
   if (disconnected) return false;
   request.body = std::string();
-  lease.Release();  // the client may take its time with the response
-  // After a malformed request it is unknown where the next one begins.
+  lease.Release();  // the client may read the response slowly
+  // After a malformed request, the start of the next request is unknown.
   const bool keep_alive = was_read && request.keep_alive;
   if (!connection->Respond(response, keep_alive)) return false;
   if (!keep_alive) connection->Drain();
   return keep_alive;
 }
 
-// A listening socket. With `*port` 0 it takes any free port, and writes it there.
+// Returns a listening socket. If `*port` is 0, chooses a free port and stores it in `*port`.
 inline int Listen(int* port) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -304,7 +308,7 @@ inline int Listen(int* port) {
   socklen_t size = sizeof address;
   address.sin_family = AF_INET;
   address.sin_port = htons(*port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // for tests on this machine
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // localhost only, because the server is for tests
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     throw std::runtime_error("port " + std::to_string(*port) + ": " + std::strerror(errno));
@@ -313,14 +317,14 @@ inline int Listen(int* port) {
   return listener;
 }
 
-// The connections of a server: those that wait for a request, and a queue of those that have one.
+// Watches idle connections and queues those with a request.
 class Dispatcher {
  public:
   Dispatcher(int listener, const Limits& limits) : listener_(listener), limits_(limits) {
     if (pipe(wake_) != 0) throw std::runtime_error(std::strerror(errno));
   }
 
-  // The next connection that has a request.
+  // Waits for and returns the next connection with a request.
   std::unique_ptr<Connection> Next() {
     std::unique_lock<std::mutex> lock(mutex_);
     ready_condition_.wait(lock, [&] { return !ready_.empty(); });
@@ -329,7 +333,7 @@ class Dispatcher {
     return connection;
   }
 
-  // Takes a connection back after a request; null if it is closed.
+  // Takes a connection back after a request. A null pointer is a closed connection.
   void Return(std::unique_ptr<Connection> connection) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (connection == nullptr) {
@@ -344,7 +348,7 @@ class Dispatcher {
     }
   }
 
-  // Watches the listener and the connections that wait, until the process ends.
+  // Watches the listener and the idle connections until the process ends.
   void Run() {
     std::vector<std::unique_ptr<Connection>> idle;
     while (true) {
@@ -360,7 +364,7 @@ class Dispatcher {
         } else if (Clock::now() - idle[i]->idle_since() < limits_.idle_time) {
           still_idle.push_back(std::move(idle[i]));
         } else {
-          --count_;  // and closed, with the list
+          --count_;  // destroying `idle` closes the connection
         }
       }
       idle = std::move(still_idle);
@@ -376,7 +380,7 @@ class Dispatcher {
   void Accept(std::vector<std::unique_ptr<Connection>>* idle) {
     const int socket = accept(listener_, nullptr, nullptr);
     if (socket < 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // perhaps out of file descriptors
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the process may be out of file descriptors
     } else if (count_ >= limits_.connections) {
       close(socket);
     } else {
@@ -395,7 +399,7 @@ class Dispatcher {
   size_t count_ = 0;
 };
 
-// Serves until the process ends. More requests than threads wait their turn.
+// Serves until the process ends. Requests wait in a queue for a free thread.
 inline void Serve(int listener, int threads, const Limits& limits, const Handler& handler) {
   Dispatcher dispatcher(listener, limits);
   Budget budget(limits.in_flight_bytes);
@@ -406,7 +410,7 @@ inline void Serve(int listener, int threads, const Limits& limits, const Handler
         std::unique_ptr<Connection> connection = dispatcher.Next();
         try {
           if (!ServeRequest(connection.get(), &budget, handler)) connection.reset();
-        } catch (const std::bad_alloc&) {  // no memory for a response either
+        } catch (const std::bad_alloc&) {  // too little memory even for an error response
           connection.reset();
         }
         dispatcher.Return(std::move(connection));

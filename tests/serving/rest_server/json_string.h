@@ -1,4 +1,4 @@
-// Strings in JSON.
+// JSON strings.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Tensors from JSON and to JSON, as TensorFlow Serving's REST protocol writes them.
+// Converts tensors from and to the JSON of TensorFlow Serving's REST protocol.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@
 
 using Json = google::protobuf::Value;
 
-// On an arena, because a batch of images is millions of values. Unlike TensorFlow Serving's, this parser refuses NaN.
+// Parses JSON on an arena, because a batch of images has millions of values. Unlike TensorFlow Serving, rejects NaN.
 inline const Json& ParseJson(const std::string& text, google::protobuf::Arena* arena) {
   Json* json = google::protobuf::Arena::Create<Json>(arena);
   const absl::Status status = google::protobuf::json::JsonStringToMessage(text, json);
@@ -30,7 +30,7 @@ inline const Json* Find(const Json& json, const std::string& name) {
   return field == fields.end() ? nullptr : &field->second;
 }
 
-// The value of {"b64": ...}, which encodes one string of bytes.
+// Decodes {"b64": ...}, the encoding of a byte string.
 inline const Json* Encoded(const Json& json) {
   return json.struct_value().fields_size() == 1 ? Find(json, "b64") : nullptr;
 }
@@ -50,37 +50,37 @@ template <typename T>
 T Number(const Json& json) {
   const double number = json.number_value();
   if (!json.has_number_value()) throw http::Error(400, "An element of this tensor must be a number.");
-  // Also refuses fractions for integers. TensorFlow Serving itself wraps some of these silently.
+  // Also rejects fractions for integer tensors. TensorFlow Serving converts some of these silently.
   if (std::abs(number) > std::numeric_limits<T>::max() || number < std::numeric_limits<T>::lowest() ||
       (std::is_integral_v<T> && number != std::floor(number))) {
-    throw http::Error(400, "A number does not fit the tensor's type. Received: " + std::to_string(number));
+    throw http::Error(400, "A number does not fit the dtype of the tensor. Received: " + std::to_string(number));
   }
   return static_cast<T>(number);
 }
 
-// Appends the elements of nested lists, in order; throws unless the lists have the shape `dims`, from axis `depth` on.
+// Appends the elements of nested lists in order. Throws unless the lists have the shape `dims` from axis `depth` on.
 inline void Flatten(const Json& json, const std::vector<int64_t>& dims, size_t depth,
                     std::vector<const Json*>* elements) {
   if (depth == dims.size()) {
-    if (json.has_list_value()) throw http::Error(400, "Some lists are deeper than the first.");
+    if (json.has_list_value()) throw http::Error(400, "All lists must be nested as deeply as the first.");
     elements->push_back(&json);
     return;
   }
   if (!json.has_list_value() || json.list_value().values_size() != dims[depth]) {
-    throw http::Error(400, "The lists of one depth must be equally long.");
+    throw http::Error(400, "Lists at the same depth must have the same length.");
   }
   for (const Json& value : json.list_value().values()) Flatten(value, dims, depth + 1, elements);
 }
 
-// A tensor of rows that have the shape of the first one. The graph checks whether that shape suits the model.
+// Returns a tensor of rows, which must all have the shape of the first row. The graph checks the shape itself.
 inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, tensorflow::DataType dtype) {
-  if (rows.empty()) throw http::Error(400, "There must be one row or more.");
+  if (rows.empty()) throw http::Error(400, "The request must have at least one row.");
   std::vector<int64_t> dims = {static_cast<int64_t>(rows.size())};
   for (const Json* first = rows[0]; first->has_list_value(); first = &first->list_value().values(0)) {
     dims.push_back(first->list_value().values_size());
     if (dims.back() == 0) break;
   }
-  // Before the tensor is allocated: the shape of the first row times the number of rows may exceed the memory.
+  // Check before allocating: the size of the first row times the number of rows may exceed the memory.
   std::vector<const Json*> elements;
   for (const Json* row : rows) Flatten(*row, dims, 1, &elements);
   tensorflow::Tensor tensor(dtype, tensorflow::TensorShape(dims));
@@ -102,7 +102,7 @@ inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, t
 template <typename T>
 void AppendNumber(T number, std::string* json) {
   if (std::isnan(number)) {
-    *json += "NaN";  // these three are not JSON, but TensorFlow Serving writes them
+    *json += "NaN";  // not valid JSON, but TensorFlow Serving writes these three values
   } else if (std::isinf(number)) {
     *json += number > 0 ? "Infinity" : "-Infinity";
   } else {

@@ -1,4 +1,4 @@
-// The newest version of a SavedModel, loaded and warmed up as TensorFlow Serving does it.
+// The newest version of a SavedModel, loaded and warmed up like in TensorFlow Serving.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,10 @@ class Model {
       const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
       if (digits && number.size() < 19) version = std::max<int64_t>(version, std::stoll(number));
     }
-    if (version == 0) throw std::runtime_error("There is no version to serve in " + base_path);
+    if (version == 0) {
+      throw std::runtime_error("--model_base_path must contain a version to serve. Received: --model_base_path=" +
+                               base_path);
+    }
     const std::string folder = base_path + "/" + std::to_string(version);
     Check(tensorflow::LoadSavedModel({}, {}, folder, {"serve"}, &bundle_));
     for (const auto& request : ReadWarmUpRequests(folder + "/assets.extra/tf_serving_warmup_requests")) {
@@ -35,13 +38,13 @@ class Model {
 
   const tensorflow::SignatureDef& Signature(const std::string& signature) const {
     const auto entry = Signatures().find(signature);
-    // Names that begin with two underscores are internal to TensorFlow and must not be run.
+    // Signatures with two leading underscores are internal to TensorFlow and must not run.
     if (entry != Signatures().end() && signature.compare(0, 2, "__") != 0) return entry->second;
     throw http::Error(400, "Serving signature name: \"" + signature + "\" not found in signature def");
   }
 
-  // The outputs by their names. As in TensorFlow Serving, neither this nor the session compares the inputs' shapes with
-  // the signature: a graph that does not do so either may abort the process.
+  // Returns the outputs by name. As in TensorFlow Serving, neither this function nor the session compares the shapes of
+  // inputs with the signature, so a graph without its own checks may abort the process.
   Tensors Run(const tensorflow::SignatureDef& signature, const Tensors& inputs) const {
     std::vector<std::pair<std::string, tensorflow::Tensor>> feeds;
     for (const auto& [input, info] : signature.inputs()) {

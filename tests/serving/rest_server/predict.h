@@ -1,4 +1,4 @@
-// TensorFlow Serving's REST protocol for Predict and Classify: a body to tensors, and tensors to a body.
+// TensorFlow Serving's REST protocol for Predict and Classify.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ inline std::string SignatureName(const Json& request) {
   return name->string_value();
 }
 
-// The values by input, from `{input: value}` or, for a signature of one input, from the value alone.
+// Returns the values by input. A signature with one input also accepts the value without the name.
 inline std::map<std::string, const Json*> ByInput(const Json& value, const tensorflow::SignatureDef& signature) {
   std::map<std::string, const Json*> values;
   if (value.has_struct_value() && Encoded(value) == nullptr) {
@@ -24,20 +24,22 @@ inline std::map<std::string, const Json*> ByInput(const Json& value, const tenso
   } else if (signature.inputs_size() == 1) {
     values.emplace(signature.inputs().begin()->first, &value);
   } else {
-    throw http::Error(400, "The signature has several inputs: give each by its name.");
+    throw http::Error(400, "The signature has several inputs, so each needs its name.");
   }
   return values;
 }
 
-// `{"instances": rows}` or `{"inputs": columns}`.
+// Parses `{"instances": rows}` or `{"inputs": columns}`.
 inline Tensors ParseInputs(const Json& request, const tensorflow::SignatureDef& signature) {
   const Json *instances = Find(request, "instances"), *columns = Find(request, "inputs");
   if ((instances == nullptr) == (columns == nullptr)) {
     throw http::Error(400, "A request must be an object with either `instances` or `inputs`.");
   }
-  std::map<std::string, std::vector<const Json*>> rows;  // by input
+  std::map<std::string, std::vector<const Json*>> rows;  // rows by input
   if (instances != nullptr) {
-    if (instances->list_value().values().empty()) throw http::Error(400, "`instances` must be a list of rows.");
+    if (instances->list_value().values().empty()) {
+      throw http::Error(400, "`instances` must be a list of one or more rows.");
+    }
     for (const Json& row : instances->list_value().values()) {
       for (const auto& [input, json] : ByInput(row, signature)) rows[input].push_back(json);
     }
@@ -54,12 +56,12 @@ inline Tensors ParseInputs(const Json& request, const tensorflow::SignatureDef& 
     const auto info = signature.inputs().find(input);
     if (info == signature.inputs().end()) throw http::Error(400, "The signature has no input \"" + input + "\".");
     tensors.emplace(input, TensorFromRows(values, info->second.dtype()));
-    if (values.size() != count) throw http::Error(400, "Every input must have as many rows.");
+    if (values.size() != count) throw http::Error(400, "All inputs must have the same number of rows.");
   }
   return tensors;
 }
 
-// Outputs whose names end in "_bytes" are written as {"b64": ...}.
+// Outputs with names that end in "_bytes" are encoded as {"b64": ...}.
 inline bool AsBytes(const std::string& name) {
   return name.size() >= 6 && name.compare(name.size() - 6, 6, "_bytes") == 0;
 }
@@ -86,7 +88,7 @@ inline std::string PredictJson(const Tensors& outputs, bool in_rows) {
     const int64_t count = outputs.begin()->second.dims() == 0 ? 0 : outputs.begin()->second.dim_size(0);
     for (const auto& [name, tensor] : outputs) {
       if (tensor.dims() == 0 || tensor.dim_size(0) != count) {
-        throw http::Error(400, "The output \"" + name + "\" has another batch size; send `inputs`, not rows.");
+        throw http::Error(400, "The output \"" + name + "\" has another batch size. Send `inputs`, not `instances`.");
       }
     }
     for (int64_t i = 0; i < count; ++i) {
@@ -108,7 +110,7 @@ inline std::string Predict(const Model& model, const std::string& body) {
   return PredictJson(outputs, Find(request, "instances") != nullptr);
 }
 
-// A feature is one value or a list: strings, or numbers, which become floats.
+// Converts a value or a list of strings or numbers to a feature. Numbers become floats.
 inline tensorflow::Feature ParseFeature(const Json& json) {
   tensorflow::Feature feature;
   const auto add = [&](const Json& value) {
@@ -123,14 +125,14 @@ inline tensorflow::Feature ParseFeature(const Json& json) {
   return feature;
 }
 
-// `{"examples": [{feature: value}]}` to `{"results": [[[class, score], ...], ...]}`.
+// Returns `{"results": [[[class, score], ...], ...]}` for `{"examples": [{feature: value}]}`.
 inline std::string Classify(const Model& model, const std::string& body) {
   google::protobuf::Arena arena;
   const Json& request = ParseJson(body, &arena);
   const auto& signature = model.Signature(SignatureName(request));
   const Json* examples = Find(request, "examples");
   if (examples == nullptr || examples->list_value().values().empty()) {
-    throw http::Error(400, "`examples` must be a list of one example or more.");
+    throw http::Error(400, "`examples` must be a list of one or more examples.");
   }
   tensorflow::Tensor inputs(tensorflow::DT_STRING, {examples->list_value().values_size()});
   for (int i = 0; i < examples->list_value().values_size(); ++i) {
@@ -142,7 +144,7 @@ inline std::string Classify(const Model& model, const std::string& body) {
   }
   const Tensors outputs = model.Run(signature, {{"inputs", inputs}});
   if (outputs.count("classes") == 0 || outputs.count("scores") == 0) {
-    throw http::Error(400, "The signature is not for Classify: it needs the outputs `classes` and `scores`.");
+    throw http::Error(400, "A Classify signature must have the outputs `classes` and `scores`.");
   }
   const auto classes = outputs.at("classes").matrix<tensorflow::tstring>();
   const auto scores = outputs.at("scores").matrix<float>();

@@ -1,6 +1,6 @@
-// Serves a SavedModel over TensorFlow Serving's REST protocol, with nothing but what the TensorFlow wheel ships.
+// Serves a SavedModel over TensorFlow Serving's REST protocol. The TensorFlow wheel is the only dependency.
 //
-// It tests exports where TensorFlow Serving itself cannot be installed; rest_server.py builds and starts it. It serves
+// The server tests exports if TensorFlow Serving is not installed. rest_server.py builds and starts it. It serves
 // POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
 #include <malloc.h>
 
@@ -17,12 +17,12 @@
 
 namespace {
 
-// A semaphore for the requests that are processed at a time: each holds the values of its JSON in memory.
+// Limits the number of requests in progress, because each keeps its parsed JSON in memory.
 class Semaphore {
  public:
   explicit Semaphore(int count) : count_(count) {}
 
-  // Acquires the semaphore for as long as it lives.
+  // Holds the semaphore until it is destroyed.
   class Lock {
    public:
     explicit Lock(Semaphore* semaphore) : semaphore_(semaphore) {
@@ -80,15 +80,15 @@ http::Response Handle(const Model& model, Semaphore* semaphore, const http::Requ
   }
   const bool post = request.method == "POST", get = request.method == "GET";
   if (action == ":predict" || action == ":classify") {
-    if (!post) throw http::Error(405, "Send " + action + " with POST.");
+    if (!post) throw http::Error(405, action + " needs a POST request.");
     const Semaphore::Lock semaphore_lock(semaphore);
     return {200, (action == ":predict" ? Predict : Classify)(model, request.body)};
   }
   if (action == "" || action == "/metadata") {
-    if (!get) throw http::Error(405, "Get status and metadata with GET.");
+    if (!get) throw http::Error(405, "Status and metadata need a GET request.");
     return {200, action == "" ? StatusJson(model) : MetadataJson(model)};
   }
-  throw http::Error(404, "Nothing is served at this path. The model is at " + base + " and " + versioned + ".");
+  throw http::Error(404, "The path is unknown. The model is at " + base + " and " + versioned + ".");
 }
 
 using Flags = std::map<std::string, std::string>;
@@ -104,7 +104,7 @@ Flags ParseFlags(int argc, char** argv) {
     const std::string argument = argv[i];
     const size_t equals = std::min(argument.find('='), argument.size());
     const auto flag = argument.compare(0, 2, "--") == 0 ? flags.find(argument.substr(2, equals - 2)) : flags.end();
-    if (flag == flags.end() || equals == argument.size()) throw std::runtime_error("no flag is called " + argument);
+    if (flag == flags.end() || equals == argument.size()) throw std::runtime_error("unknown flag " + argument);
     flag->second = argument.substr(equals + 1);
   }
   return flags;
@@ -115,7 +115,7 @@ int Integer(const Flags& flags, const std::string& name, int lowest, int highest
   int number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < lowest || number > highest) {
-    throw std::runtime_error("--" + name + " must be an integer of " + std::to_string(lowest) + " to " +
+    throw std::runtime_error("--" + name + " must be an integer from " + std::to_string(lowest) + " to " +
                              std::to_string(highest) + ". Received: --" + name + "=" + text);
   }
   return number;
@@ -124,7 +124,7 @@ int Integer(const Flags& flags, const std::string& name, int lowest, int highest
 }  // namespace
 
 int main(int argc, char** argv) {
-  mallopt(M_ARENA_MAX, 2);  // with a heap for each thread, each would keep the freed memory of its large requests
+  mallopt(M_ARENA_MAX, 2);  // one arena per thread would keep the freed memory of large requests
   try {
     const Flags flags = ParseFlags(argc, argv);
     int port = Integer(flags, "rest_api_port", 0, 65535);

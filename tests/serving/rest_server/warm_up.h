@@ -1,4 +1,4 @@
-// The warm-up requests of an export, which are run before the server listens.
+// Warm-up requests of an export. The server runs them before it accepts connections.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,8 @@ struct WarmUpRequest {
   std::map<std::string, tensorflow::Tensor> inputs;
 };
 
-// The fields of a serialized message that hold bytes, by their numbers. The messages of TensorFlow Serving are not in
-// TensorFlow's libraries; the few fields needed are read without them.
+// Returns the length-delimited fields of a serialized message by number. TensorFlow's libraries do not have the message
+// types of TensorFlow Serving, so the few fields are parsed by hand.
 inline std::multimap<int, std::string> Fields(const std::string& message) {
   std::multimap<int, std::string> fields;
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), message.size());
@@ -40,29 +40,29 @@ inline std::multimap<int, std::string> Fields(const std::string& message) {
       default: valid = false;
     }
   }
-  if (!valid) throw std::runtime_error("a record of the warm-up file is broken");
+  if (!valid) throw std::runtime_error("a record of the warm-up file is malformed");
   return fields;
 }
 
-// The only field with a number, empty if there is none.
+// Returns the field with a number, or an empty string if the message does not have it.
 inline std::string Field(const std::string& message, int number) {
   const auto fields = Fields(message);
   const auto field = fields.find(number);
   return field == fields.end() ? "" : field->second;
 }
 
-// The request (1) in the predict_log (6) of a PredictionLog.
+// Parses the request (field 1) in the predict_log (field 6) of a PredictionLog.
 inline WarmUpRequest ParseWarmUpRequest(const std::string& log) {
   const std::string request = Field(Field(log, 6), 1);
   if (request.empty()) throw std::runtime_error("a record of the warm-up file is not a Predict request");
   WarmUpRequest warm_up{Field(Field(request, 1), 3), {}};  // model_spec.signature_name
   if (warm_up.signature.empty()) warm_up.signature = "serving_default";
   const auto fields = Fields(request);
-  for (auto [input, end] = fields.equal_range(2); input != end; ++input) {  // a map: key (1), value (2)
+  for (auto [input, end] = fields.equal_range(2); input != end; ++input) {  // map entries: key (1), value (2)
     tensorflow::TensorProto proto;
     tensorflow::Tensor tensor;
     if (!proto.ParseFromString(Field(input->second, 2)) || !tensor.FromProto(proto)) {
-      throw std::runtime_error("a tensor of the warm-up file is broken");
+      throw std::runtime_error("a tensor of the warm-up file is malformed");
     }
     warm_up.inputs.emplace(Field(input->second, 1), tensor);
   }
@@ -78,6 +78,7 @@ inline std::vector<WarmUpRequest> ReadWarmUpRequests(const std::string& path) {
   tensorflow::io::SequentialRecordReader reader(file.get());
   tensorflow::tstring record;
   while ((status = reader.ReadRecord(&record)).ok()) requests.push_back(ParseWarmUpRequest(std::string(record)));
-  if (!absl::IsOutOfRange(status)) throw std::runtime_error(std::string(status.message()));  // the end of the file
+  // OutOfRange is the end of the file.
+  if (!absl::IsOutOfRange(status)) throw std::runtime_error(std::string(status.message()));
   return requests;
 }
