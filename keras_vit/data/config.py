@@ -74,7 +74,7 @@ class InputPipeline:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """The shape of an image in a batch, and thus of a model's input: `(H, W, C)`."""
+        """The shape of an image in a batch, which is also the model's input shape; see `Options.image_shape`."""
         return self.train_options.image_shape(self.train)
 
     def summary(self) -> str:

@@ -1,6 +1,6 @@
 """Random windows, resizing, cropping and normalization of single images.
 
-With `rounding="float"`, resized images stay float32, as in `vit_jax`; with "uint8", they are cast, as in big_vision.
+With `rounding="float"`, resized images stay float32 as in `vit_jax`; with "uint8", they are truncated as in big_vision.
 """
 
 import tensorflow as tf

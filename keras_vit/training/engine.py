@@ -119,7 +119,7 @@ class Engine(abc.ABC):
         """Returns the compiled training function for a task."""
 
     def _train_steps(self, step):
-        """Returns the compiled training function for a step; there is one per patch size."""
+        """Returns the compiled training function for a step; each patch size has its own function."""
         size = patch_size_of_step(self._config, step)
         if size not in self._compiled:
             self._compiled[size] = self._make_train_steps(at_patch_size(self._task, size))

@@ -81,7 +81,7 @@ class ShardReaders:
         self._block = max(1, shuffle_buffer // (2 * self.count))
 
     def steps(self, slots, first_step):
-        """Returns a dataset with `(numbers, records)` of these slots of the batch for each step."""
+        """Returns a dataset that contains, for each step, the `(numbers, records)` of these slots."""
         readers = sorted({slot // self.size for slot in slots})
         place = np.searchsorted(readers, np.array(slots) // self.size) * self.size + np.array(slots) % self.size
         first_step = tf.cast(first_step, tf.int64)
