@@ -251,7 +251,7 @@ def _facts_of(form, config, path):
 
 
 def read_class_names(path):
-    """Returns the class names in the config.json of timm or transformers next to a file; None without real names."""
+    """Returns the class names in the config.json next to a file, or None if it has only placeholders or no names."""
     if path.endswith(".npz"):
         return None
     config = _read_json(path, "config.json")

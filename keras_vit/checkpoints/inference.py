@@ -55,13 +55,14 @@ def find_arguments(source, num_heads=None, grid=None):
 
 
 def find_class_names(source: str | os.PathLike) -> list[str] | None:
-    """Returns the names of the classes in the `config.json` of timm or transformers, or None if there are none.
+    """Returns the class names in the config.json of timm or transformers, or None if it does not contain any.
 
     Args:
-        source: a path, a repository of the Hugging Face hub, or a URL, as for `load`; published names have none.
+        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`. Returns None for the name of
+            published weights.
 
     Raises:
-        ValueError: there is no such file, or the `config.json` is damaged.
+        ValueError: the file does not exist, or the config.json is damaged.
         ConnectionError: the file could not be downloaded.
     """
     return None if published.is_name(source) else read_class_names(published.resolve(source).path)

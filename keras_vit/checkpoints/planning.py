@@ -331,7 +331,7 @@ class LoadPlan:
 
 
 def _is_optional(name):
-    """Returns whether fine-tuning may drop or initialize an array: the class token, the pooling and later layers."""
+    """Returns whether fine-tuning may drop or initialize an array of the class token, pooling or head."""
     return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 

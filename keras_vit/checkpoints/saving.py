@@ -39,11 +39,11 @@ def save(
             "vit_jax", a folder, in which `model.safetensors` and `config.json` are replaced.
         format: "vit_jax", "timm" or "huggingface". To load the folder, call `timm.create_model("local-dir:PATH",
             pretrained=True)`, or `from_pretrained(PATH)` of the transformers class that `config.json` names.
-        class_names: one name per class, for the `config.json` of a folder; `find_class_names` reads them.
+        class_names: one name per class, to store in the config.json of a folder; `find_class_names` reads the names.
 
     Raises:
-        ValueError: the path is invalid or cannot be written, the format does not support a part of the model, or there
-            is not one class name for each class.
+        ValueError: the path is invalid or cannot be written, the format does not support a part of the model, or the
+            number of class names differs from the number of classes.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
@@ -84,12 +84,12 @@ def save(
 def _checked_names(class_names, model, format):
     """Returns class names as a list of strings, or raises a `ValueError` if they do not fit the model and format."""
     if format == "vit_jax":
-        raise ValueError("An .npz file has no class names; a folder does. Received: class_names with format='vit_jax'")
+        raise ValueError("`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'")
     arguments, class_names = getattr(model, "arguments", {}), list(map(str, class_names))
     classes = arguments.get("classes") if arguments.get("include_top") else 0
     if len(class_names) != classes:
         raise ValueError(
-            f"There must be one name for each of the model's {classes} classes. Received: {len(class_names)} "
+            f"`class_names` must have one name for each of {classes} classes. Received: {len(class_names)} "
             f"class_names, {', '.join(map(repr, class_names[:3]))}, ..."
         )
     return class_names

@@ -62,7 +62,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
 
 
 def _labels(class_names, form_name):
-    """Returns the fields of a config.json that name the classes."""
+    """Returns the config.json fields that contain the class names."""
     if class_names is None:
         return {}
     if form_name == "timm":
@@ -74,7 +74,7 @@ def _labels(class_names, form_name):
 
 
 def _problem_type(model):
-    """Returns the field by which transformers chooses the sigmoid; timm ignores it, and we read it from both."""
+    """Returns the config.json field that selects the sigmoid in transformers and keras_vit; timm ignores the field."""
     is_sigmoid = model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top")
     return {"problem_type": "multi_label_classification"} if is_sigmoid else {}
 

@@ -27,7 +27,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Write a folder for this library.")
+    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Library to write a folder for, instead of a file.")
     shared_flags.define_class_names()
     flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
     flags.DEFINE_float("tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0)
@@ -49,9 +49,7 @@ def main(source, target):
     if FLAGS.format and (ending or target.endswith(".safetensors")):
         raise ValueError(f"With --format, TARGET is a folder. Received: {target} with --format={FLAGS.format}")
     if FLAGS.class_names and not FLAGS.format:
-        raise ValueError(
-            f"Only the folders of --format have class names. Received: --class_names={FLAGS.class_names} for {target}"
-        )
+        raise ValueError(f"--class_names requires --format. Received: class_names={FLAGS.class_names!r} for {target}")
     model, class_names = read(source)
     if FLAGS.verify:
         difference = verify(model, FLAGS.verify)
@@ -73,7 +71,7 @@ def main(source, target):
 
 
 def read(source):
-    """Returns the model of a file or folder, and its class names or None."""
+    """Loads a model from a file or folder; returns the model and its class names, or None if they are unknown."""
     if source.endswith(".keras") and not files.exists(source):
         raise ValueError(f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}")
     if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
@@ -88,7 +86,7 @@ def read(source):
 
 
 def class_names_for(model, found):
-    """Returns the class names of the flag, or else those found with the source if they are of the model's classes."""
+    """Returns the class names that --class_names selects, or `found` if it has a name for each class, or else None."""
     if FLAGS.class_names:
         return shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
     has_head = getattr(model, "arguments", {}).get("include_top", True)

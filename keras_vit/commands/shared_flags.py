@@ -58,7 +58,7 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
 
 
 def check_data_name(name):
-    """Raises a `ValueError` if `--data` is neither a folder nor the name of a dataset; an empty name is accepted."""
+    """Raises a `ValueError` if `name` is not empty and its part before ":" is not the name of a dataset."""
     if name and name.partition(":")[0] not in data.dataset_names():
         known = data.dataset_names()
         advice = files.did_you_mean_path(name) or files.did_you_mean(name, known)
@@ -82,7 +82,7 @@ def chosen_model():
             f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
         )
     if weights.endswith(".keras"):
-        raise ValueError(f"A .keras file is a whole model: pass it as --model. Received: weights={weights!r}")
+        raise ValueError(f"--weights must not be a .keras file; pass it as --model. Received: weights={weights!r}")
     if source:
         model, details = load_model(source)
     elif not variant:
@@ -91,7 +91,7 @@ def chosen_model():
         model = getattr(keras_vit, variant)(weights=weights or None)
     else:
         known = keras_vit.families.CONSTRUCTORS
-        near = files.did_you_mean(variant, known) or f" They are {', '.join(known)}."
+        near = files.did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
         raise ValueError(f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}")
     names = checkpoints.find_class_names(weights) if weights else None
     if names and len(names) == model.output_shape[-1]:
@@ -103,7 +103,7 @@ def chosen_model():
 
 
 def has_weights(folder):
-    """Returns whether a folder contains weights of timm or transformers."""
+    """Returns whether a folder contains weights in the layout of timm or transformers."""
     return any(name.endswith((".safetensors", ".safetensors.index.json", ".bin")) for name in files.list_dir(folder))
 
 
@@ -123,8 +123,8 @@ def load_model(source):
 def _load(source):
     if not files.exists(source):
         raise ValueError(
-            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, and --variant a "
-            f"constructor.{_did_you_mean_model(source)} Received: model={source!r}"
+            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, and --variant "
+            f"takes a constructor.{_did_you_mean_model(source)} Received: model={source!r}"
         )
     if source.endswith(".keras"):
         model = load_keras_file(source, compile=False)
@@ -132,7 +132,7 @@ def _load(source):
         return model, {"class_names": names} if names else {}
     if not files.is_dir(source) or has_weights(source):
         is_weights = files.is_dir(source) or source.endswith((".npz", ".safetensors"))
-        reason = "These are weights: pass them as --weights" if is_weights else f"--model takes {MODELS}"
+        reason = "--model must not be weights; use --weights instead" if is_weights else f"--model takes {MODELS}"
         raise ValueError(f"{reason}. Received: model={source!r}")
     # Load an unfinished run, or a run without an export, from a checkpoint.
     folder = files.as_path(source)
@@ -163,7 +163,7 @@ def _is_model(path):
 
 
 def _did_you_mean_model(source):
-    """Returns a suggestion for a `--model` that does not exist: a path, or another flag."""
+    """Returns a sentence that suggests a similar path or another flag for a `--model` that does not exist, or ""."""
     constructors = {re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS}
     if name := constructors.get(re.sub(r"\W|_", "", source).lower()):
         return f" Did you mean --variant={name}?"

@@ -147,7 +147,7 @@ def _parse(text, max_bad_share):
     if name not in EVALUATORS:
         hint = did_you_mean(name, EVALUATORS)
         if "," in text:
-            hint = " Several in a config are written as --config.evals=\"('top1', 'knn')\"."
+            hint = " To set several in a config, write --config.evals=\"('top1', 'knn')\"."
         raise ValueError(f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}")
     kind = EVALUATORS[name]
     if name == "real" and dataset.endswith(".json"):

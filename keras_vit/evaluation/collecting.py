@@ -92,12 +92,12 @@ def _options_for(model, source):
     return options
 
 
-_reused: dict | None = None  # the objects that `reused` made, within `reuse_compiled`
+_reused: dict | None = None  # results of `reused` while `reuse_compiled` is active
 
 
 @contextlib.contextmanager
 def reuse_compiled():
-    """A context in which evaluations of one model share compiled functions; its layers must not change in it."""
+    """Makes evaluations inside this context share compiled functions. The model's layers must not change inside it."""
     global _reused
     outer, _reused = _reused, {} if _reused is None else _reused
     try:
@@ -107,7 +107,7 @@ def reuse_compiled():
 
 
 def reused(make, *arguments):
-    """Returns `make(*arguments)`, made once for the same arguments within `reuse_compiled`."""
+    """Returns `make(*arguments)`; inside `reuse_compiled`, equal arguments return the cached result."""
     if _reused is None:
         return make(*arguments)
     key = (make, *arguments)

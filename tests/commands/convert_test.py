@@ -125,7 +125,7 @@ def test_class_names_flag_sets_names(convert, tmp_path):
         assert code == 0, printed
         assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == expected
     code, printed = convert(source, tmp_path / "x.npz", "--num_heads=4", names)
-    assert code == 2 and "Only the folders of --format have class names" in printed
+    assert code == 2 and "--class_names requires --format" in printed
 
 
 @pytest.mark.parametrize(
