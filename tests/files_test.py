@@ -13,7 +13,7 @@ needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", r
 
 @pytest.fixture(params=["local", pytest.param("remote", marks=needs_tensorflow)])
 def folder(request, tmp_path):
-    """An existing folder, on disk or in TensorFlow's in-memory file system."""
+    """Returns an existing folder, on disk or in TensorFlow's in-memory file system."""
     if request.param == "local":
         return files.as_path(tmp_path)
     folder = files.as_path(f"ram://{tmp_path.name}")
@@ -52,7 +52,7 @@ def test_failed_write_keeps_old_file(folder):
         ("gs://b/x", ""),
     ],
 )
-def test_suggests_a_near_path(path, near, tmp_path, monkeypatch):
+def test_suggests_similar_path(path, near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "photos").mkdir(parents=True)
     (tmp_path / "runs" / "digits").mkdir()

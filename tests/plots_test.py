@@ -25,7 +25,7 @@ def test_to_pictures_inverts_normalization():
     np.testing.assert_allclose(gray, np.repeat(pixels[..., :1], 3, axis=-1) / 255, atol=1e-6)
 
 
-def test_wide_figure_scrolls_on_a_narrow_screen(tmp_path):
+def test_wide_figure_scrolls_on_narrow_screen(tmp_path):
     page = plots.Page(tmp_path, "model", write=lambda line: None)
     page.draw("worst.png", "Worst", "", lambda path: open(path, "w").close(), columns=8)
     text = page.save("facts").read_text()

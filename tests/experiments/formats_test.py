@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent.parent
 SCRIPT = "experiments/benchmarks/formats.py"
 
 
-def test_formats_and_their_limits_are_measured_in_turns(scripts, tmp_path, monkeypatch):
+def test_formats_are_measured(scripts, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_TORCH_PYTHON", "/bin/false")  # a library that fails is left out
     flags = ["--models=test", "--formats=keras,litert_int8,timm", "--rounds=1", "--batch_sizes=1,2"]
     done = scripts.run(SCRIPT, *flags, f"--output={tmp_path / 'formats.csv'}", cwd=ROOT)

@@ -57,7 +57,7 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
     assert {x, *y, group} - {""} <= columns
 
 
-def test_every_seed_is_a_run():
+def test_each_seed_is_a_separate_run():
     scale = studies.Scale("small", seeds=(0, 3))
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
@@ -93,7 +93,7 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
     # The second run loaded all weights of the first run except the mask embedding.
     assert any("unused in the file: mask_patches" in line for line in first_lines)
     assert [row["run"] for row in rows] == names[1:]
-    # The cost is the cost of the pre-training.
+    # The reported cost is the pre-training cost.
     pretraining = json.loads(results[0].read_text())
     assert rows[0]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
     with open(tmp_path / "table.csv") as file:
@@ -117,7 +117,7 @@ def test_every_study_finishes_at_tiny_scale(name, tmp_path):
     assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(name).inspected
 
 
-def test_rows_have_our_metric_and_the_papers():
+def test_rows_have_measured_and_paper_metrics():
     metrics = {"5-shot": ("fewshot:digits/5shot", "accuracy"), "loss": "loss"}
     study = Study("t", "q", None, metrics, ("bars", "", "", ""))
     runs = [

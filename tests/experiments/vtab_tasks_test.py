@@ -26,7 +26,7 @@ def _to_digits(config):
     config.data = data.defaults(name="digits")
 
 
-def test_nineteen_tasks_have_the_papers_recipe():
+def test_all_19_tasks_use_paper_recipe():
     assert len(vtab.TASKS) == 19
     assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")

@@ -92,7 +92,7 @@ def test_readme_commands_of_export_run(exported, server, served):
     assert json.loads(response)["predictions"][0]["top_classes"][0] == served.class_names[expected.argmax()]
 
 
-def test_status_and_metadata_describe_the_model(client):
+def test_status_and_metadata_describe_model(client):
     code, status = client.request("GET", "")
     assert (code, status["model_version_status"][0]["state"]) == (200, "AVAILABLE")
     assert status["model_version_status"][0]["version"] == "1"

@@ -109,7 +109,7 @@ def test_malformed_counters_are_corruption(state, tmp_path):
         assert any("000000020: " in line and "finished" in line for line in lines), content
 
 
-def test_new_counters_can_change_the_best_checkpoint(state, tmp_path):
+def test_update_can_change_best_checkpoint(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20, 30, best_step=10)
     checkpoints.update(30, {**COUNTERS, "best_step": 30})
     assert checkpoints.restore() == {**COUNTERS, "best_step": 30, "step": 30} and checkpoints.steps() == [20, 30]
@@ -193,7 +193,7 @@ def _restored_on_two_hosts(tiny, folders):
         return list(pool.map(restore, managers)), states
 
 
-def test_hosts_follow_process_0_to_an_older_checkpoint(state, tiny, tmp_path):
+def test_hosts_follow_process_0_to_older_checkpoint(state, tiny, tmp_path):
     """Step 20 is missing on process 0. The other host can read it but must not."""
     _saved(tmp_path / "a", state, 10)
     _saved(tmp_path / "b", state, 10, 20)

@@ -58,7 +58,7 @@ def classification(**changes):
 
 
 def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
-    """Trains from the start; returns the `State`, the metrics `(steps, 4)`, and all outputs of the last call."""
+    """Trains from step 0 and returns the `State`, the metrics `(steps, 4)` and all outputs of the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
     train_steps = make_train_steps(strategy, state, classification(), batch_size=BATCH, **{"seed": 0, **dict(options)})

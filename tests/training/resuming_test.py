@@ -84,7 +84,7 @@ def test_resume_of_two_replicas_is_bit_exact(whole):
     _assert_resumes_bit_exactly(copy, "mirrored", 5, whole)
 
 
-def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
+def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     def write(line):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -46,7 +46,7 @@ def test_nonfinite_results_are_valid_json(tmp_path):
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
 
 
-def test_fields_newer_than_the_run_have_defaults(tmp_path):
+def test_missing_config_fields_have_defaults(tmp_path):
     full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
     Workdir(tmp_path, full).claim()
     stored = json.loads((tmp_path / "config.json").read_text())

@@ -64,7 +64,7 @@ def test_resume_is_bit_exact_from_any_step(moment, step, whole, scripts, tmp_pat
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
+def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     def write(line):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)
