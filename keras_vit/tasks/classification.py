@@ -21,9 +21,9 @@ _FREE = ("position_resampling", "classes", "include_top", "input_shape", "repres
 class Classification(Task):
     """Image classification with a model of `config.architecture`.
 
-    `config.model` contains the arguments of the architecture. If `config.weights` is a file, it determines the
-    arguments that are left at their defaults. `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any
-    number of correct classes.
+    `config.model` contains the arguments of the architecture. If `config.weights` is a path, that file determines the
+    arguments that are left at their defaults; a published name does not. `config.loss` is "softmax" for labels that sum
+    to 1, or "sigmoid" for any number of correct classes.
 
     The predicted class has the largest logit. In evaluation, it is correct if its label is above 0, so any of several
     correct classes counts. In training, it is correct if its label is the largest, because labels may be mixed or
