@@ -12,7 +12,7 @@ from keras_vit import files
 
 MIRROR = "KERAS_VIT_WEIGHTS"
 
-_LEFTOVER_SECONDS = 24 * 3600  # an older partial download was left by a killed process and is deleted
+_LEFTOVER_SECONDS = 24 * 3600  # age from which partial downloads are deleted, as leftovers of killed processes
 
 
 def fetch(url):

@@ -15,8 +15,8 @@ from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, S
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
-# Prefix of the zip comment that `save` writes. JSON follows, with facts about the model that the arrays do not show.
-# Other libraries ignore the comment.
+# Prefix of the zip comment that `save` writes. The rest of the comment is JSON with facts about the model that the
+# arrays do not determine. Other libraries ignore the comment.
 COMMENT = "keras_vit "
 _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # path endings of variables of shape `(1, N, D)`
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
@@ -31,8 +31,9 @@ class Checkpoint:
     format: Format
     arrays: dict[str, LazyArray]  # weights by canonical name, or by name in the file if the format is unknown
     other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as optimizer state
-    # Facts about the model from the file, the config.json next to it, or its format: constructor arguments by name, and
-    # the keys "constructor" and "arguments" (a complete call), "grid" (of the positions) and "preprocessing".
+    # Facts about the model from the file, the config.json next to the file, or `Format.facts`. The keys are names of
+    # constructor arguments, "constructor" and "arguments" (a complete call), "grid" (of the positions) and
+    # "preprocessing".
     facts: dict[str, Any]
     unknown_kind: str = ""  # the model type in the config.json, if no known family has it
 

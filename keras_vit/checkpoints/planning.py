@@ -135,7 +135,7 @@ class LoadPlan:
             )
 
     def _assign(self, other_arrays):
-        """Plans what to do with every array of the model and the file."""
+        """Plans the use of every array of the model and the file."""
         # Compare the array names of the model and the file.
         new = [name for name in self.shapes if self._is_new(name)]
         zeros = [name for name in self.shapes if self._is_zero(name)]

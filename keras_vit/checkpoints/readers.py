@@ -47,7 +47,7 @@ def _check_start(path):
         if start.startswith(b"version https://git-lfs"):
             problem = "is a git-lfs pointer; download the weights with `git lfs pull`."
         if start.lstrip().startswith(b"<"):
-            problem = "is a web page (HTML); download the file of weights itself."
+            problem = "is a web page (HTML); download the weights file itself."
         if problem:
             raise ValueError(f"The file {problem} Received: {path}")
 

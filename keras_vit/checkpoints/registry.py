@@ -32,7 +32,7 @@ class Format:
             the layout "pytorch", replacements omit the ending "weight" or "bias", and patterns may omit it.
         layout: "keras" or "pytorch", the order of the axes.
         prefixes: possible prefixes of weight names; arrays without the prefix are not weights.
-        facts: arguments of the model that the arrays do not show.
+        facts: arguments of the model that the arrays do not determine.
         read_config: function from the parsed config.json next to a file to facts that override `facts`. None to ignore
             the config.json.
         fits: function that takes `{name in the file: shape}` and the parsed config.json, or {}, and returns whether the
@@ -67,7 +67,7 @@ class PublishedWeights:
         resolution: side, in pixels, of the images in the last training phase; None if unknown.
         representation_size: units of `pre_logits`; 0 without this layer.
         preprocessing: fields of a `Preprocessing`.
-        arguments: arguments of the model that override those of its size.
+        arguments: arguments of the model that override the arguments of its size.
     """
 
     collection: str

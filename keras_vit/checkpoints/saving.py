@@ -96,7 +96,7 @@ def _checked_names(class_names, model, format):
 
 
 def _facts(model):
-    """Returns the facts about a model that its arrays do not show, for the zip comment."""
+    """Returns the facts about a model that its arrays do not determine, for the zip comment."""
     arguments = {name: value for name, value in getattr(model, "arguments", {}).items() if name not in _TRAINING_ONLY}
     arguments = {n: v for n, v in arguments.items() if isinstance(v, bool | int | float | str | tuple | dict | None)}
     preprocessing = getattr(model, "preprocessing", None)

@@ -29,7 +29,7 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     shared_flags.define_data()
-    flags.DEFINE_list("others", [], "Additional models, whose position embeddings are drawn side by side.")
+    flags.DEFINE_list("others", [], "Additional models whose position embeddings are drawn for comparison.")
     flags.DEFINE_integer("count", 128, "Maximum number of images to read.", lower_bound=1)
     flags.DEFINE_integer("shown", 8, "Number of images to draw.", lower_bound=1)
     flags.DEFINE_string("output", "inspection", "Folder to write to.")

@@ -67,7 +67,7 @@ def main(*sources):
 
 
 def predict(classifier, paths, batch_size):
-    """Yields `(path, probabilities)` for each readable file; lists the others on standard error."""
+    """Yields `(path, probabilities)` for each readable file; prints errors of other files to standard error."""
 
     def read(path):
         try:

@@ -50,7 +50,7 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
         except (ValueError, RuntimeError) as error:
             if name == "saved_model":
                 raise  # the other formats would fail too
-            write(f"{name:20} left out: {first_line(error)}")
+            write(f"{name:20} skipped: {first_line(error)}")
             continue
         speed = _images_per_second(run, reference[0][:_BATCH], seconds)
         measurements[name] = report, speed

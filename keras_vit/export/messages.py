@@ -1,7 +1,7 @@
 """Defines the TensorFlow Serving messages for exports and clients, byte-compatible with `tensorflow-serving-api`.
 
-That package is not a dependency, because it would install tensorflow over tensorflow-cpu or the TPU wheel. It can be
-imported in the same process as this module.
+That package is not a dependency, because it would install tensorflow over tensorflow-cpu or the TPU wheel. A
+process can import both that package and this module.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2

@@ -17,7 +17,7 @@ METHODS = ("rollout", "mean", "relevance")
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
-    """Computes the share of each input token in each output token by multiplying the attention of all layers.
+    """Computes the contribution of each input token to each output token by multiplying the attention of all layers.
 
     `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads, or with residual connections
     `0.5 (mean over heads + I)`.

@@ -37,7 +37,7 @@ def rotary_table(
         coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index" counts patches from
             0.
         theta: base of the frequencies, above 0.
-        order: "yx" if the frequencies of the row come first, "xy" if those of the column do.
+        order: "yx" to put the frequencies of the row first, "xy" to put the frequencies of the column first.
         reference: with "index", the side of the grid to which the coordinates are rescaled; None for no rescaling.
         offset: with "index", number added to the coordinates before rescaling.
 

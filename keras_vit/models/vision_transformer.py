@@ -46,9 +46,9 @@ _BLOCK = (
     *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
     *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
 )
-# In this thread: the model whose forward pass is replaced, the replacement, and the images passed to `embed`.
+# Set by `replaced_forward`: the model, the function that replaces its forward pass, and the images passed to `embed`.
 _FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
-# In this thread: the model whose attention scores are changed, and the changes.
+# Set by `changed_scores`: the model and the changes to its attention scores.
 _CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(None, ()))
 
 

@@ -155,7 +155,7 @@ def test_failed_conversion_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(choosing.importlib.util, "find_spec", lambda _: None)
     lines = []
     assert set(choosing.measure(tiny_model(), tmp_path, None, lines.append, 0)) == set(choosing.CANDIDATES[:2])
-    assert lines[-1].split("  ")[-1].endswith("left out: LiteRT cannot convert the model")
+    assert lines[-1].split("  ")[-1].endswith("skipped: LiteRT cannot convert the model")
 
 
 def test_missing_onnx_error_names_package(tmp_path, monkeypatch):
