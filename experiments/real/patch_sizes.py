@@ -29,16 +29,16 @@ def config_of(scale, steps, folder):
     sizes = (2, 4, 8) if tiny else (2, 4, 7)
     fashion = {"name": "idx", "path": folder, "channels": 1, "image_size": 28, "shift": 2, "label_smoothing": 0.1}
     split = {"name": "digits", "train_split": "train[:32]", "test_split": "test[:32]"}
-    width = 8 if tiny else 64
+    width = 8 if tiny else 48
     config = recipes.defaults(
         recipe="patch sizes: ours",
-        batch_size=8 if tiny else 64,
+        batch_size=8 if tiny else 32,
         total_steps=3 if tiny else steps,
         clip_norm=1.0,
-        checkpoint_every_steps=0 if tiny else 200,
+        checkpoint_every_steps=0 if tiny else 400,
         model={
             "patch_size": sizes[1],
-            "num_layers": 1 if tiny else 3,
+            "num_layers": 1 if tiny else 2,
             "hidden_size": width,
             "mlp_dim": 2 * width,
             "num_heads": 2,
@@ -83,6 +83,6 @@ def main(_):
 if __name__ == "__main__":
     flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
     flags.DEFINE_enum("scale", "small", ["tiny", "small"], "How large the runs are.")
-    flags.DEFINE_integer("steps", 800, "Training steps of each run.", lower_bound=20)
+    flags.DEFINE_integer("steps", 5000, "Training steps of each run.", lower_bound=20)
     flags.DEFINE_string("output", "patch_sizes", "Folder to write to, and to resume from.")
     app.run(main)
