@@ -82,7 +82,8 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
             `shapes`.
     """
     patches, shapes = np.asarray(patches, "float32"), np.asarray(shapes)
-    if patches.ndim != 3 or shapes.shape != (len(patches), 2) or patches.shape[2] % channels:
+    values = patches.shape[-1] / channels
+    if patches.ndim != 3 or shapes.shape != (len(patches), 2) or values != math.isqrt(int(values)) ** 2:
         raise ValueError(
             "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). "
             f"Received: patches of shape {patches.shape}, shapes of shape {shapes.shape}, channels={channels}"
@@ -134,14 +135,19 @@ def preprocess(
         A float32 array `(B, S, P*P + 2, C)`.
 
     Raises:
-        ValueError: `max_patches` is not a positive integer, or an image has the wrong shape.
+        ValueError: `max_patches` is not a positive integer, there are no images, or an image has the wrong shape.
     """
+    if not len(images) or any(np.ndim(image) != 3 for image in images):
+        raise ValueError(
+            "`images` must be a list of one or more images (H, W, C). "
+            f"Received: images of shapes {[np.shape(image) for image in images]}"
+        )
     if type(max_patches) is not int or max_patches < 1:
         raise ValueError(f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}")
     channels, patches, shapes = len(mean), [], []
     for image in images:
         image = np.asarray(image, "float32")
-        if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
+        if image.shape[2] != channels or 0 in image.shape:
             raise ValueError(f"`images` must have shape (H, W, {channels}). Received: shape={image.shape}")
         # Resize each axis to whole patches.
         height, width = (np.float64(side) for side in image.shape[:2])

@@ -128,10 +128,12 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     """
     preprocessing = Preprocessing() if model is None else preprocessing_of(model)
     if model is not None and preprocessing.resize == "naflex":
+        images = [np.asarray(image) for image in images]
         for image in images:
-            _check_pixels(ops.convert_to_tensor(image), 2**preprocessing.bit_depth - 1)
+            if image.ndim == 3:  # `naflex.preprocess` refuses others
+                _check_pixels(ops.convert_to_tensor(image), 2**preprocessing.bit_depth - 1)
         max_patches, patch_size = model.input_shape[1], naflex.patch_size_of(model.input_shape[1:])
-        batch = naflex.preprocess(list(images), preprocessing.mean, preprocessing.std, patch_size, max_patches)
+        batch = naflex.preprocess(images, preprocessing.mean, preprocessing.std, patch_size, max_patches)
         return ops.convert_to_tensor(batch)
     if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
         raise ValueError(

@@ -52,7 +52,7 @@ def train_batches(
         A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B = `batch_size / num_hosts`. Images
         are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` and `std` are set. Labels are float32 `(B, classes)`; the
         row of an example with one label sums to 1. Weights are float32 `(B,)`: 1, or 0 for an unreadable example, whose
-        image and label are zeros.
+        label is zeros and whose image is zeros, or for NaFlex one gray patch.
 
     Raises:
         ValueError: an option is out of range, or the batch cannot be divided among the hosts.
@@ -151,7 +151,10 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
     # `numbers` count examples over all epochs; `NO_EXAMPLE` is padding. `keys` are example indices, or records if the
     # source is read in order. `failed` contains the index of each unreadable example, else `NO_EXAMPLE`.
     size = numbers.shape[0]
-    placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
+    blank = np.zeros(options.image_shape(source), "float32")
+    if options.max_patches:
+        blank[0, -2:] = 1  # one gray patch, because models refuse images without patches
+    placeholder = tf.constant(blank), tf.zeros([len(source.class_names)])
     fine = tf.constant(NO_EXAMPLE, tf.int64)
 
     def row(number, key):

@@ -19,6 +19,7 @@ from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
 from keras_vit.models.any_model import find_vision_transformer, logits_activation_of, weights_digest
+from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import preprocessing_of
 
 
@@ -63,7 +64,8 @@ def saved_model(
         base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
         version: a positive integer that is not in use, or None for the number after the largest version.
         name: name of the model on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
-        class_names: name of each class, in order, without line breaks; None to use the class numbers.
+        class_names: name of each class, in order, without line breaks; None to use those of a zero-shot model,
+            else the class numbers.
         signatures: names of signatures: "serving_default", "tensor", "classify", and for Vision Transformers also
             "features" and "attention"; None for `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
@@ -169,6 +171,7 @@ def check(
     if {"features", "attention"} & set(signatures):
         find_vision_transformer(model)
     classes = model.output_shape[-1]
+    class_names = class_names_of(model) if class_names is None else class_names
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
     if len(labels) != classes or any("\n" in label for label in labels):
         raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")

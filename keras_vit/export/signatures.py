@@ -101,6 +101,8 @@ def _tensor(served):
     def example_inputs(image_files):
         decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
         if is_naflex(served.model):
+            gray = [tf.reduce_mean(tf.cast(image, tf.float32), -1, keepdims=True) for image in decoded]
+            decoded = decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
             preprocessing = preprocessing_of(served.model)
             return tf.stack([evaluation_image(image, (height, width), preprocessing) for image in decoded])
         images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]

@@ -65,7 +65,8 @@ def attention_maps(
         upsample: whether to resize the maps to the size of the images.
 
     Returns:
-        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch.
+        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch. The maps of a NaFlex batch
+        have the height and width of its highest and widest images; those of others have zeros below or on the right.
 
     Raises:
         ValueError: `method` is unknown, the attention is not finite, or `attention_scores` raises it.
@@ -73,26 +74,58 @@ def attention_maps(
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
     vit, images = as_images(model, images)
+    is_naflex = bool(vit.arguments["max_patches"])
+    images = ops.convert_to_numpy(images) if is_naflex else images
+
+    def maps_of(matrix, images):
+        return _patch_rows(matrix, images) if is_naflex else token_row(model, matrix)
+
     if method == "mean":
         matrix = attention_scores(model, images, vit.layer_number(layer, least=1), reduce="mean")
     elif method == "rollout":
-        parts = [rollout_map(model, images[i : i + 1], residual) for i in range(len(images))]
+        singles = [images[i : i + 1] for i in range(len(images))]
+        parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
         maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     else:
         matrix = attention_relevance(model, images, targets)
     if method != "rollout":
-        maps = ops.convert_to_numpy(token_row(model, matrix.astype("float32")))
+        maps = ops.convert_to_numpy(maps_of(matrix.astype("float32"), images))
     if not np.isfinite(maps).all():
         raise ValueError("The model's attention must be finite. Received: attention with NaN or infinity")
+    if is_naflex:
+        return _on_grids(maps, images, vit.patch_size if upsample else 1)
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
-def rollout_map(model, images, residual=True):
+def rollout_map(model, images):
     """Computes the rollout of `attention_maps` with `keras.ops`, one layer at a time: float32 `(B, rows, columns)`."""
+    return token_row(model, _rollout(model, images))
+
+
+def _rollout(model, images, residual=True):
+    """Returns the rollout `(B, N, N)` up to the last layer that the output reads."""
     rollout = None
     for _, scores in iterate_scores(model, images, last=tokens_read(model)[1]):
         rollout = rollout_step(rollout, scores, residual)
-    return token_row(model, rollout)
+    return rollout
+
+
+def _patch_rows(matrix, batch):
+    """Returns the mean attention of the patches of each image in a NaFlex batch: `(B, S, S)` to `(B, S)`."""
+    real = np.float32(batch[:, :, -2, 0] > 0)
+    return np.einsum("bqk,bq->bk", ops.convert_to_numpy(matrix), real / real.sum(1, keepdims=True))
+
+
+def _on_grids(values, batch, side):
+    """Arranges values `(B, S)` of a NaFlex batch as `naflex.unpack` does, `side` pixels per patch; padding is zeros."""
+    places = np.rint(batch[:, :, -2:, 0]).astype(int)  # 0 for padding
+    maps = np.zeros((len(batch), *(side * places.max((0, 1)))), "float32")
+    for image, patches, at in zip(maps, values, places):
+        real, grid = at[:, 0] > 0, np.zeros(at.max(0), "float32")
+        grid[tuple(at[real].T - 1)] = patches[real]
+        height, width = side * at.max(0)
+        image[:height, :width] = upsample_maps(grid[None], (height, width))[0]
+    return maps
 
 
 def rollout_step(rollout, scores, residual=True):

@@ -132,7 +132,15 @@ def gives_probabilities(model: keras.Model) -> bool:
 
 
 def logits_activation_of(model: keras.Model) -> str:
-    """Returns the activation that a model records for its logits, "softmax" (the default) or "sigmoid"."""
+    """Returns the activation that a model records for its logits, "softmax" (the default) or "sigmoid".
+
+    That of the last layer counts first: towers of zero-shot classifiers are shared.
+    """
+    last = model
+    while getattr(last, "layers", None):
+        last = last.layers[-1]
+    if hasattr(last, "logits_activation"):
+        return last.logits_activation
     return next((layer.logits_activation for layer in layers_inside(model, InputPreprocessing)), "softmax")
 
 

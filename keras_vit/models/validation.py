@@ -19,8 +19,9 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
     for axis, side in zip(("height", "width"), input_shape):
         features = -(-side // stem_stride)
         if features % patch_size or not features:
+            larger = ", at least one" if patch_size > features else ""
             raise ValueError(
-                f"The image's {axis} must be a whole number of patches; the nearest valid sizes are "
+                f"The image's {axis} must be a whole number of patches{larger}; the nearest valid {axis}s are "
                 f"{nearest_multiples(side, stem_stride * patch_size)}. "
                 f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )

@@ -25,7 +25,7 @@ from keras_vit.layers.naflex import (
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.patches import RESIZED
 from keras_vit.layers.resnet_stem import resolve_stem
-from keras_vit.layers.validation import check_choice
+from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.models.validation import check_vision_transformer, patch_grid
 from keras_vit.naflex import batch_shape
@@ -413,6 +413,7 @@ class VisionTransformer(ImageModel):
                 "inputs; its `position_embedding` must be learned or none. "
                 f"Received: {', '.join(f'{name}={a[name]!r}' for name in names)}"
             )
+        check_positive_int("patch_size", patch_size)
         grid, rule = patch_grid(self.image_shape, patch_size), a["position_resampling"]
         kernel = positions = None
         if patch_size != self.patch_size:

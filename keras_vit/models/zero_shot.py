@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.models.any_model import check_images_known, output_shape_of, set_logits_activation
+from keras_vit.models.any_model import check_images_known, output_shape_of
 
 _NEEDED = ("names", "embeddings", "scale")
 
@@ -20,13 +20,22 @@ class ClassEmbeddings(keras.layers.Layer):
     Args:
         class_names: K names.
         scale, bias: the logits are `scale * cosine + bias`.
+        logits_activation: "softmax" or "sigmoid", which turns the logits into probabilities.
 
     Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023).
     """
 
-    def __init__(self, class_names: Sequence[str], scale: float, bias: float = 0.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        scale: float,
+        bias: float = 0.0,
+        logits_activation: str = "softmax",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32", "trainable": False})
         self.class_names, self.scale, self.bias = list(class_names), scale, bias
+        self.logits_activation = logits_activation
 
     def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1], len(self.class_names))
@@ -36,7 +45,8 @@ class ClassEmbeddings(keras.layers.Layer):
         return self.scale * ops.matmul(ops.normalize(embeddings), self.kernel) + self.bias
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "class_names": self.class_names, "scale": self.scale, "bias": self.bias}
+        names = ("class_names", "scale", "bias", "logits_activation")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
@@ -49,8 +59,8 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
     Args:
         model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without a
             head.
-        source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats of any norm; `scale`, the
-            factor of the cosine (the exponential of CLIP's `logit_scale`); and optionally `bias`.
+        source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), numbers of any norm; `scale`, the
+            factor of the cosine (the exponential of `logit_scale`); and optionally `bias`; both have one value.
 
     Returns:
         A `keras.Model` that maps images to float32 logits `(B, K)`.
@@ -67,10 +77,10 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
             f"text embeddings from {source}"
         )
     images = keras.Input(check_images_known(model))
-    head = ClassEmbeddings(names, scale, bias or 0.0, name="class_embeddings")
+    activation = "softmax" if bias is None else "sigmoid"
+    head = ClassEmbeddings(names, scale, bias or 0.0, activation, name="class_embeddings")
     classifier = keras.Model(images, head(model(images)), name=f"{model.name}_zero_shot")
     head.kernel.assign((embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)).T)
-    set_logits_activation(classifier, "softmax" if bias is None else "sigmoid")
     return classifier
 
 
@@ -93,13 +103,21 @@ def _read(source):
             f"The file must contain the arrays {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}"
         )
     names, embeddings = arrays["names"], arrays["embeddings"]
-    if names.ndim != 1 or names.dtype.kind != "U" or embeddings.ndim != 2 or len(embeddings) != len(names):
+    fits = names.ndim == 1 and embeddings.ndim == 2 and 0 < len(names) == len(embeddings)
+    if not fits or names.dtype.kind != "U" or embeddings.dtype.kind not in "fiu":
         raise ValueError(
-            "`names` must be K strings, and `embeddings` must have K rows of floats. Received: names of shape "
-            f"{names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} in {source}"
+            "`names` must be K strings, and `embeddings` must have K rows of numbers. Received: names of shape "
+            f"{names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} and dtype "
+            f"{embeddings.dtype} in {source}"
         )
-    scale, bias = (float(arrays[name]) if name in arrays else None for name in ("scale", "bias"))
-    embeddings = embeddings.astype("float32")
+    numbers = {name: arrays[name] for name in ("scale", "bias") if name in arrays}
+    for name, array in numbers.items():
+        if array.size != 1 or array.dtype.kind not in "fiu":
+            raise ValueError(f"`{name}` must be one number. Received: {name} of shape {array.shape} in {source}")
+    scale, bias = numbers["scale"].item(), numbers["bias"].item() if "bias" in numbers else None
+    if scale <= 0:
+        raise ValueError(f"`scale` must be above 0, the exponential of `logit_scale`. Received: {scale=} in {source}")
+    embeddings = embeddings.astype("float64")
     if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
         raise ValueError(
             f"`embeddings`, `scale` and `bias` must be finite, and no embedding may be all zeros. Received: {source}"

@@ -112,8 +112,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Reject unsuitable models before the first step.
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
-            f"`model.input_shape` and `data.image_size` must agree: the model expects images of shape "
-            f"{engine.model.input_shape[1:]}. Received: images of shape {inputs.image_shape}"
+            "`model.input_shape` and `data.image_size`, or for NaFlex `data.patch_size`, must agree: the model expects "
+            f"images of shape {engine.model.input_shape[1:]}. Received: images of shape {inputs.image_shape}"
         )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:

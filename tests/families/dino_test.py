@@ -231,7 +231,7 @@ def test_rejects_model_with_other_parts(case, arguments, message, head, folder):
 @pytest.mark.one_backend
 def test_mismatches_are_one_line_errors(folder, tmp_path):
     path = folder("dinov2_registers")
-    with pytest.raises(ValueError, match="nearest valid sizes are 35 and 42. Received: height=40"):
+    with pytest.raises(ValueError, match="nearest valid heights are 35 and 42. Received: height=40"):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
     with pytest.raises(ValueError, match=r'`include_top=False`, or load with head="new"'):
         keras_vit.from_pretrained(path, include_top=True, classes=5)

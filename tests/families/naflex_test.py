@@ -108,8 +108,13 @@ def test_pack_rejects_invalid_arrays(reference):
         naflex.pack(patches[0], shapes)
     with pytest.raises(ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
-    with pytest.raises(ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8\)"):
-        naflex.preprocess([np.zeros((8, 8))], MEAN, MEAN, 4, 9)
+    with pytest.raises(ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8, 1\)"):
+        naflex.preprocess([np.zeros((8, 8, 1))], MEAN, MEAN, 4, 9)
+    with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
+        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])  # 33 pixels are no square
+    for images in ([], [np.zeros((8, 8))]):
+        with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
+            naflex.preprocess(images, MEAN, MEAN, 4, 9)
 
 
 # Model
@@ -204,14 +209,34 @@ def test_rejects_mismatched_input(model, folder, batch):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
     with pytest.raises(ValueError, match="must have pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
+    for images in (["a.jpg"], np.zeros((8, 9, 3), "uint8"), []):
+        with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
+            keras_vit.preprocess_input(images, model)
     with pytest.raises(ValueError, match="At least one image of the batch has no patches: its mask is all zeros"):
         model(0 * batch)
     with pytest.raises(ValueError, match="`max_patches` requires classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
     with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
         keras_vit.features(model, batch, tokens="patch", grid=True)
-    with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
-        inspection.attention_maps(model, batch)
+
+
+@pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
+def test_attention_maps_of_any_shape(method, model, folder):
+    pictures = [picture(i, *size) for i, size in enumerate([(32, 32), (16, 64), (96, 8)])]
+    batch = keras_vit.preprocess_input(pictures, model)
+    grids = [(4, 4), (2, 8), (12, 1)]
+    maps = inspection.attention_maps(model, batch, method=method, upsample=False)
+    assert maps.shape == (3, 12, 8)
+    for i, (rows, columns) in enumerate(grids):
+        alone = inspection.attention_maps(model, batch[i : i + 1], method=method, upsample=False)
+        np.testing.assert_allclose(maps[i, :rows, :columns], alone[0], rtol=1e-4, atol=1e-6)
+        assert maps[i].sum() == pytest.approx(alone.sum(), rel=1e-4)
+    fixed = keras_vit.from_pretrained(folder, max_patches=0)
+    images = keras_vit.preprocess_input(np.stack(pictures[:1]), fixed)
+    expected = inspection.attention_maps(fixed, images, method=method)
+    result = inspection.attention_maps(model, batch, method=method)
+    np.testing.assert_allclose(result[0, :32, :32], expected[0], rtol=1e-3, atol=1e-5)
+    assert result.shape == (3, 96, 64) and not result[0, 32:].any() and not result[2, :, 8:].any()
 
 
 def test_zero_shot_accepts_any_aspect_ratio(model, pictures, tmp_path):
@@ -266,6 +291,18 @@ def test_data_pipeline_makes_naflex_batches(tmp_path):
 
 
 @pytest.mark.one_backend
+def test_unreadable_image_becomes_one_patch(folder, tmp_path):
+    photos(tmp_path)
+    (tmp_path / "a" / "0.png").write_bytes(b"no image")
+    source = data.load_split("folder", "", path=str(tmp_path))
+    batches = data.eval_batches(source, batch_size=24, max_patches=16, patch_size=8)
+    images, labels, weights = (part.numpy() for part in next(iter(batches)))
+    assert weights.sum() == 23 and not labels[weights == 0].any()
+    blank = images[weights == 0][0]
+    assert (blank[0, -2:] == 1).all() and not blank[1:].any() and not blank[0, :-2].any()
+
+
+@pytest.mark.one_backend
 def test_naflex_data_options(tmp_path):
     photos(tmp_path)
     inputs = data.from_config(config_of(tmp_path).data, batch_size=6, seed=0)
@@ -315,6 +352,17 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
         with pytest.raises(ValueError, match="A NaFlex model can only be exported as a SavedModel. Received: model="):
             export(model, tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"))
+
+
+@tensorflow_only
+@pytest.mark.full
+@pytest.mark.parametrize("channels", [1, 4])
+def test_exports_of_other_channels(channels, tmp_path):
+    sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 2}
+    shape = (32, 32, channels)
+    model = keras_vit.VisionTransformer(**sizes, input_shape=shape, classifier="map", max_patches=16)
+    card = keras_vit.export.load_card(keras_vit.export.saved_model(model, tmp_path))
+    assert set(card["self_test"]["largest_differences"]) == {"serving_default", "tensor"}
 
 
 @pytest.mark.full

@@ -64,7 +64,7 @@ def test_own_patch_size_and_other_models_are_unchanged():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"resnet_blocks": (), "patch_size": 1}, "without stem.*resnet_blocks=\\(\\)"),
+        ({"resnet_blocks": (), "patch_size": 1}, "without a stem.*resnet_blocks=\\(\\)"),
         ({"rotary": {"style": "half", "coordinates": "centered", "theta": 100.0}}, "rotary"),
         ({"position_embedding": "learned2d"}, "position_embedding='learned2d'"),
         ({"position_embedding": "relative"}, "position_embedding='relative'"),
@@ -81,6 +81,9 @@ def test_rejects_models_with_fixed_patch_size(changes, message):
 @pytest.mark.one_backend
 def test_patches_must_cover_the_image():
     for size in (3, 16):
-        with pytest.raises(ValueError, match=f"must fill.*patch_size={size}"), _model().at_patch_size(size):
+        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), _model().at_patch_size(size):
+            pass
+    for size in (0, -1, 2.5, "a", (2, 4), True):
+        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), _model().at_patch_size(size):
             pass
     assert not hasattr(BiTResNet, "at_patch_size")

@@ -183,12 +183,15 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
         ({"input_shape": (None, 24, 3)}, r"`input_shape` must be .*Received: input_shape=\(None, 24, 3\)"),
         (
             {"input_shape": (17, 24, 3)},
-            "image's height must be .*; the nearest valid sizes are 16 and 24. Received: height=17",
+            "image's height must be .*; the nearest valid heights are 16 and 24. Received: height=17",
         ),
-        ({"input_shape": (16, 4, 3)}, "image's width .*; the nearest valid sizes are 8. Received: width=4"),
+        (
+            {"input_shape": (16, 4, 3)},
+            "image's width .*, at least one; the nearest valid widths are 8. Received: width=4",
+        ),
         (
             {"input_shape": (64, 70, 3), "resnet_blocks": (), "patch_size": 4},
-            "image's width .*; the nearest valid sizes are 64 and 80. Received: width=70",
+            "image's width .*; the nearest valid widths are 64 and 80. Received: width=70",
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
         ({"stem": "conv"}, '`stem` must be "" or "resnet". Received: stem=\'conv\''),

@@ -64,8 +64,14 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
         ({"embeddings": np.ones((4, 8))}, r"image embeddings \(B, 8\), as wide as the text embeddings.*\(None, 20\)"),
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "no embedding may be all zeros"),
+        ({"embeddings": np.ones((4, 20), complex)}, "K rows of numbers.*complex128"),
+        ({"embeddings": np.ones((0, 20)), "names": np.array([], "U1")}, "`names` must be K strings.*\\(0, 20\\)"),
         ({"scale": np.nan}, "must be finite"),
         ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
+        ({"scale": -2.3}, "`scale` must be above 0, the exponential.* Received: scale=-2.3"),
+        ({"scale": np.ones(4)}, "`scale` must be one number. Received: scale of shape \\(4,\\)"),
+        ({"bias": np.ones(4)}, "`bias` must be one number. Received: bias of shape \\(4,\\)"),
+        ({"bias": "no"}, "`bias` must be one number. "),
         ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings.*int64"),
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
     ],
@@ -75,6 +81,35 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
     np.savez(tmp_path / "classes.npz", **{name: value for name, value in arrays.items() if value is not None})
     with pytest.raises(ValueError, match=message):
         keras_vit.zero_shot(tower("clip"), tmp_path / "classes.npz")
+
+
+@pytest.mark.one_backend
+def test_scale_and_bias_may_be_arrays_of_one_value(tower, tmp_path):
+    arrays = dict(np.load(GOLDEN / "siglip_zeroshot.npz"))
+    changes = {"scale": np.reshape(arrays["scale"], 1), "bias": np.reshape(arrays["bias"], (1, 1))}
+    np.savez(tmp_path / "other.npz", **{**arrays, **changes, "embeddings": 1e-40 * arrays["embeddings"].astype(float)})
+    logits = keras_vit.zero_shot(tower("siglip"), tmp_path / "other.npz")(arrays["images"])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(logits), arrays["logits"], atol=2e-6)
+
+
+@pytest.mark.one_backend
+def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
+    arrays = dict(np.load(GOLDEN / "siglip_zeroshot.npz"))
+    bias = arrays.pop("bias")
+    np.savez(tmp_path / "softmax.npz", **arrays)
+    np.savez(tmp_path / "sigmoid.npz", **arrays, bias=bias)
+    image_tower = tower("siglip")
+    models = [keras_vit.zero_shot(image_tower, tmp_path / f"{name}.npz") for name in ("sigmoid", "softmax")]
+    assert [logits_activation_of(model) for model in models] == ["sigmoid", "softmax"]
+    assert logits_activation_of(keras.Sequential([models[0]])) == "sigmoid"
+    assert logits_activation_of(image_tower) == "softmax"
+
+
+@pytest.mark.one_backend
+def test_export_has_the_class_names(tower):
+    model = keras_vit.zero_shot(tower("siglip"), GOLDEN / "siglip_zeroshot.npz")
+    labels, _ = keras_vit.export.check(model)
+    assert labels == ("cat", "dog", "a tree", "Ünï")
 
 
 @pytest.mark.one_backend
