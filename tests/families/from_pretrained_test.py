@@ -45,7 +45,7 @@ def test_hugging_face_folder_matches_logits(tmp_path):
     with np.load(GOLDEN / "hf_token.io.npz") as io:
         np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 of them"):
+    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 such files"):
         keras_vit.from_pretrained(tmp_path)
 
 

@@ -206,7 +206,7 @@ def test_rejects_bad_requests():
         ("Received: layer=0", lambda: inspection.attention_scores(model, images, 0)),
         ("Received: layer=4", lambda: inspection.attention_scores(model, images, [1, 4])),
         ("Received: reduce='max'", lambda: inspection.attention_scores(model, images, reduce="max")),
-        ("images are", lambda: inspection.attention_scores(model, images[:, :8])),
+        ("`images` must have shape", lambda: inspection.attention_scores(model, images[:, :8])),
         ("Received: method='gradcam'", lambda: inspection.attention_maps(model, images, "gradcam")),
         (r"Received: targets=\[4, 0\]", lambda: inspection.attention_maps(model, images, "relevance", targets=[4, 0])),
         (r"for each of 2 images", lambda: inspection.attention_relevance(model, images, [1])),

@@ -74,7 +74,10 @@ def test_attention_plot_overlays_the_map(tmp_path):
 
 def test_bad_requests_write_no_report(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
-    for match, images in (("at least one image", np.zeros((0, 24, 16, 3))), ("images are", np.zeros((1, 16, 16, 3)))):
+    for match, images in (
+        ("at least one image", np.zeros((0, 24, 16, 3))),
+        ("`images` must have shape", np.zeros((1, 16, 16, 3))),
+    ):
         with pytest.raises(ValueError, match=match):
             write_report(model, images, tmp_path / "out")
     assert not (tmp_path / "out").exists()

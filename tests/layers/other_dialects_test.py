@@ -25,7 +25,7 @@ def test_sincos_encodes_columns_then_rows():
 @pytest.mark.parametrize(
     "grid, shape, message",
     [
-        ((2, 3), (1, 7, 8), "A grid of 2x3 has 6 tokens"),
+        ((2, 3), (1, 7, 8), "A 2x3 grid requires 6 tokens"),
         ((2, 3), (1, 6, 6), "a multiple of 4"),
         ((2, 0), (1, 6, 8), "`grid` must be an integer of 1 or more"),
         (6, (1, 6, 8), r"`grid` must be \(rows, columns\)"),
