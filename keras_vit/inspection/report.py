@@ -40,10 +40,12 @@ def write_report(
         The path of `index.html`.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, or the images are empty or of the wrong size.
+        ValueError: the model does not contain a Vision Transformer or is a NaFlex model, or the images are empty or of
+            the wrong size.
         ImportError: matplotlib is not installed.
     """
     vit, images = as_images(model, np.asarray(images, "float32"))
+    vit.check_grid()
     page = Page(output, title, write)
     few, photographs = images[:shown], to_pictures(images[:shown], vit.preprocessing)
     # Draw attention maps of the images.
