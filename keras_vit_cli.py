@@ -1,4 +1,4 @@
-"""The command `keras-vit`; it is outside the package, whose import takes seconds."""
+"""The `keras-vit` command. It is outside the package, because importing the package takes seconds."""
 
 import difflib
 import importlib
@@ -17,9 +17,9 @@ COMMANDS = {
     "demo": ("demo", "Serve a web page to try a model on your own images."),
     "export": ("export_model", "Export a model as a SavedModel, LiteRT or ONNX file."),
     "query": ("query", "Send images to a server with an exported model."),
-    "convert": ("convert", "Convert a checkpoint of another library, or to another format."),
+    "convert": ("convert", "Convert a checkpoint from another library or to another format."),
     "check-tpu": ("check_tpu", "Check whether a run fits a TPU, on a machine without one."),
-    "verify-data": ("verify_data", "Find unreadable images, duplicates and empty classes of a dataset."),
+    "verify-data": ("verify_data", "Find unreadable images, duplicates and empty classes in a dataset."),
     "show-batch": ("show_batch", "Draw batches as the model sees them."),
     "info": ("info", "Print versions, devices and the environment for a bug report."),
 }
@@ -34,7 +34,7 @@ keras-vit COMMAND --help describes its flags.
 
 
 def main(argv=None):
-    """Runs a command; `argv` holds the words after `keras-vit`, by default those of this process."""
+    """Runs a command; `argv` holds the arguments that follow `keras-vit` and defaults to `sys.argv[1:]`."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("--help", "-h", "help"):
         print(HELP.format(commands="\n".join(f"  {name:12} {line}" for name, (_, line) in COMMANDS.items())), end="")
@@ -42,7 +42,9 @@ def main(argv=None):
     name = "info" if name == "--version" else name
     if name not in COMMANDS:
         near = [f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1)]
-        print(f"error: the commands are {', '.join(COMMANDS)}.{''.join(near)} Received: {name}", file=sys.stderr)
+        print(
+            f"error: the command must be one of {', '.join(COMMANDS)}.{''.join(near)} Received: {name}", file=sys.stderr
+        )
         sys.exit(2)
     if "--config" in arguments[:-1]:  # ml_collections needs the form with "="
         place = arguments.index("--config")

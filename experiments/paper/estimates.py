@@ -85,4 +85,4 @@ def model_name(run):
         return f"BiT-R{model['depth']}x{factor:g}"
     keys = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
     name = families.find_size({key: model.get(key) or None for key in keys})
-    return name or f"{model['num_layers']} layers of {model['hidden_size']}, patches of {model['patch_size']}"
+    return name or f"{model['num_layers']} layers of width {model['hidden_size']}, patches of {model['patch_size']}"

@@ -11,8 +11,8 @@ from keras_vit import files
 
 _SCALES = {
     "tiny": "Two steps of every run on generated images, which only test that the study works.",
-    "small": "Scaled down: generated images of 16 or 32 pixels (shapes) and handwritten digits instead of the paper's "
-    "data, and small models. The list of runs has their sizes and steps.",
+    "small": "Scaled down: small models, trained on generated images of shapes (16 or 32 pixels) and on handwritten "
+    "digits instead of the paper's data. The list of runs gives their sizes and steps.",
     "paper": "The paper's setting.",
 }
 
@@ -49,7 +49,7 @@ def write_page(study, scale, runs, rows, folder, write=print):
 
 
 def as_csv(rows):
-    """Returns the rows as CSV with all digits; missing values are empty."""
+    """Returns the rows as CSV at full precision; missing values are left empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -64,7 +64,7 @@ def as_markdown(rows):
 
 
 def as_html(study, scale, runs, rows, folder, has_picture):
-    """Returns the HTML page with the existing pictures."""
+    """Returns the HTML page, with links to the inspections that exist."""
     escape = html.escape
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(_text(v))}</td>" for v in row.values()) + "</tr>\n" for row in rows)
@@ -75,7 +75,7 @@ def as_html(study, scale, runs, rows, folder, has_picture):
         if files.exists(folder / "runs" / run.name / "inspection" / "index.html")
     )
     listed = "".join(f"<li>{escape(_describe(run))}</li>\n" for run in runs)
-    picture = '<p><img src="picture.png" alt="the picture of this study"></p>\n' if has_picture else ""
+    picture = '<p><img src="picture.png" alt="plot of the results of this study"></p>\n' if has_picture else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(study.title)}</title>\n'
         "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "

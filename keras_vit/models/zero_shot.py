@@ -20,7 +20,8 @@ class ClassEmbeddings(keras.layers.Layer):
     Args:
         class_names: K names.
         scale, bias: the logits are `scale * cosine + bias`.
-        logits_activation: "softmax" or "sigmoid", which turns the logits into probabilities.
+        logits_activation: "softmax" or "sigmoid", the function that turns the logits into probabilities. The layer
+            records it but does not apply it.
 
     Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023).
     """
@@ -52,15 +53,16 @@ class ClassEmbeddings(keras.layers.Layer):
 def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
     """Builds a classifier from an image tower and text embeddings of the classes.
 
-    The classifier shares the tower's weights. It can be evaluated, saved and exported like any other model. If the file
+    The classifier shares the tower's weights. It can be evaluated, saved and exported like any other model. If `source`
     contains a `bias`, as for SigLIP, the probabilities are the sigmoid of each logit; otherwise, as for CLIP, the
     softmax of the logits.
 
     Args:
         model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without a
             head.
-        source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), numbers of any norm; `scale`, the
-            factor of the cosine (the exponential of `logit_scale`); and optionally `bias`; both have one value.
+        source: path of an .npz file with the arrays `names`, K strings; `embeddings` `(K, E)`, which need not be
+            normalized; `scale`, the factor of the cosine (the exponential of `logit_scale`); and optionally `bias`.
+            `scale` and `bias` are single numbers.
 
     Returns:
         A `keras.Model` that maps images to float32 logits `(B, K)`.
@@ -96,7 +98,7 @@ def _read(source):
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # damaged archives raise many exception types
         reason = str(error).split("\n")[0]
-        raise ValueError(f"The class embeddings must be an .npz file ({reason}). Received: {source}") from error
+        raise ValueError(f"The file of class embeddings must be an .npz file ({reason}). Received: {source}") from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
         raise ValueError(
@@ -116,7 +118,9 @@ def _read(source):
             raise ValueError(f"`{name}` must be one number. Received: {name} of shape {array.shape} in {source}")
     scale, bias = numbers["scale"].item(), numbers["bias"].item() if "bias" in numbers else None
     if scale <= 0:
-        raise ValueError(f"`scale` must be above 0, the exponential of `logit_scale`. Received: {scale=} in {source}")
+        raise ValueError(
+            f"`scale` must be above 0, because it is the exponential of `logit_scale`. Received: {scale=} in {source}"
+        )
     embeddings = embeddings.astype("float64")
     if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
         raise ValueError(

@@ -59,7 +59,7 @@ def train(
         counters.evaluated_step = step
         metric_writer.flush()
         checkpoints.update(step, dataclasses.asdict(counters))
-        if request.signal and alone:  # several hosts agree on a stop in `engine.train`
+        if request.signal and alone:  # with several hosts, `engine.train` coordinates the stop
             stop(request)
 
     with preemption.catch_stop_signals() as request, bar as update_bar:

@@ -68,7 +68,7 @@ def test_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     assert done.returncode == 0 and "keras_vit.layers" not in done.stderr
     with pytest.raises(SystemExit, match="2"):
         keras_vit_cli.main(["trian"])
-    assert capsys.readouterr().err.startswith("error: the commands are train, ")
+    assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
 
 
 def test_config_flag_accepts_a_separate_value(monkeypatch):

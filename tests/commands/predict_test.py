@@ -16,7 +16,7 @@ from ..training import small_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Returns a folder with a run without an export, its model as `model.keras`, and an export of the model."""
+    """Returns a folder with `run` (the workdir of a run that was not exported), `model.keras` and `export`."""
     folder = tmp_path_factory.mktemp("predict")
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(folder / "run", config.to_dict()), lambda line: None)

@@ -11,8 +11,8 @@ from keras_vit import families
 
 pytestmark = pytest.mark.one_backend
 
-# Without a head, with 1000 and 21843 classes, with 1000 and 21843 classes and pre_logits, all at 224 pixels, and
-# with 1000 classes at 384 pixels.
+# Columns: no head, 1000 classes, 21843 classes, 1000 classes with pre_logits, and 21843 classes with pre_logits, all at
+# 224 pixels; then 1000 classes at 384 pixels.
 COUNTS = {
     "ViT_Ti16": (5_524_416, 5_717_416, 9_740_115, 5_754_472, 9_777_171, 5_790_376),
     "ViT_S16": (21_665_664, 22_050_664, 30_075_219, 22_198_504, 30_223_059, 22_196_584),
@@ -47,7 +47,7 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
-# Other families at their default image size without a head and mask token, counted in transformers and timm.
+# Other families at their default image size without a head or mask token, counted in transformers and timm.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,

@@ -68,7 +68,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
         ({"embeddings": np.ones((0, 20)), "names": np.array([], "U1")}, "`names` must be K strings.*\\(0, 20\\)"),
         ({"scale": np.nan}, "must be finite"),
         ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
-        ({"scale": -2.3}, "`scale` must be above 0, the exponential.* Received: scale=-2.3"),
+        ({"scale": -2.3}, "`scale` must be above 0, because it is the exponential.* Received: scale=-2.3"),
         ({"scale": np.ones(4)}, "`scale` must be one number. Received: scale of shape \\(4,\\)"),
         ({"bias": np.ones(4)}, "`bias` must be one number. Received: bias of shape \\(4,\\)"),
         ({"bias": "no"}, "`bias` must be one number. "),

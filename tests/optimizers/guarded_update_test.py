@@ -34,7 +34,7 @@ def _gradients(step):
 
 
 def _guarded(optimizer, variables, compiled):
-    """Returns a function of gradients and a condition that applies a guarded update."""
+    """Returns a function that takes gradients and a condition and applies a guarded update."""
 
     def updated(gradients, weights, state, condition):
         return optimizer.guarded_update(state, gradients, weights, condition)

@@ -1,4 +1,4 @@
-"""Every config file compiles for a TPU with a model of two blocks."""
+"""Every config compiles for a TPU; its model is reduced to two blocks, or to the smallest BiT."""
 
 import importlib.util
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_input_shapes_need_no_dataset(file, request_):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
 @config_requests
 def test_config_file_compiles_and_fits(file, request_, tpu_compiler):
     config = _config(file, request_)

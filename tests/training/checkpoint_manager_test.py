@@ -95,7 +95,8 @@ def test_corrupt_checkpoint_falls_back_to_previous(damage, state, tmp_path):
     _fill(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
     assert any(line.startswith(f"skipping the corrupt checkpoint {tmp_path}/000000020: ") for line in lines)
-    _saved(tmp_path, state, 15)  # the run resumed from 10 without 20
+    # The resumed run goes on from step 10, so the corrupt step 20 is still there.
+    _saved(tmp_path, state, 15)
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]

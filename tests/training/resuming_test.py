@@ -36,7 +36,7 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Returns the workdir and `RunResult` of an uninterrupted run of a kind, and a copy of the workdir at step 5."""
+    """Returns the workdir and `RunResult` of an uninterrupted run of the given kind, and a copy of it at step 5."""
     results = {}
 
     def run(kind):
