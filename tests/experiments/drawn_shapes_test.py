@@ -172,7 +172,7 @@ def test_batches_of_shapes():
     [
         ("shapes:hue", "train", {}, "must be a factor, or several.*Received: label='hue'"),
         ("shapes:shape-shape", "train", {}, "several different ones.*Received: label='shape-shape'"),
-        ("shapes", "validation", {}, "splits of the shapes are train, tune_train.*Received: split='validation'"),
+        ("shapes", "validation", {}, "splits of shapes are train, tune_train.*Received: split='validation'"),
         ("shapes", "test[:20000]", {}, "'test' has 10000 examples. Received: split='test"),
         ("shapes", "train[:0]", {}, "has 1000000 examples"),
         ("shapes", "train", {"image_shape": (32, 32)}, r"`image_shape` must be .* Received: image_shape=\(32, 32\)"),

@@ -19,7 +19,7 @@ OUT_OF_MEMORY = (
     "temporaries (128.00G) exceeds available HBM (7.48G). HLO module: jit__lambda.\nSee https://openxla.org/xla/errors/error_1000"
 )
 
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
 
 
 def test_aot_extra_pins_supported_versions():

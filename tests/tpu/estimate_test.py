@@ -15,7 +15,7 @@ from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
 from keras_vit.training.engine import make_optimizer
 
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
 
 
 def _check(tiny, topology, batch_size=32, search=False, **changes):

@@ -11,7 +11,7 @@ import keras
 import pytest
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("of the TensorFlow backend", allow_module_level=True)
+    pytest.skip("requires the TensorFlow backend", allow_module_level=True)
 
 import numpy as np
 import tensorflow as tf

@@ -117,7 +117,7 @@ def test_workdir_resumes_on_other_backend(begun_on, runs):
     source, _ = runs[begun_on]
     workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"
-    expected = f"resuming from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: results on {other}"
+    expected = f"resuming from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: on {other}, "
     assert any(line.startswith(expected) for line in result["lines"]), result["lines"]
     _assert_same_metrics(workdir, source)
     _assert_same_weights(workdir, source)
