@@ -436,7 +436,7 @@ def test_rejects_bad_requests(model):
     for match, call in (
         ("evaluator must be one of top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
         (r"Did you mean top1\? Received: 'top2'", lambda: evaluation.get(["top2"])),
-        (r"written as --config.evals=.*Received: 'top1,knn'", lambda: evaluation.get(["top1,knn"])),
+        (r"write --config.evals=.*Received: 'top1,knn'", lambda: evaluation.get(["top1,knn"])),
         ("needs a dataset, as in top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
         (r"each of 4 classes. Received: output_shape=\(None, 3\)",
          lambda: evaluation.evaluate(model, ["top1"], four)),
