@@ -4,14 +4,17 @@
     KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python experiments/benchmarks/formats.py --output=formats.csv
     python experiments/benchmarks/formats.py --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
 
-Every model has the same random weights in all formats; `experiments/real/low_precision.py` measures what low precision
-costs a trained model. Each format runs in a process of its own, and `--at_once` of them take turns: rates are medians
-over the rounds. `share` is the rate divided by that of the model's matrix products alone, in the same precision and
-turns: in TensorFlow for float32 and bfloat16, and in LiteRT for int8, which computes attention scores in float32.
-`MB of memory` is the peak of the process, with its libraries. `difference` is the largest difference of a logit from
-Keras in float32, relative to the range of the logits, and `same class` the share of 16 images of smooth noise with the
-same prediction. timm runs in the Python that KERAS_VIT_TORCH_PYTHON names; libraries that are not installed are left
-out.
+All formats of a model have the same random weights; `experiments/real/low_precision.py` measures the accuracy that low
+precision costs a trained model. Each format runs in its own process. Up to `--at_once` processes alternate, and rates
+are medians over the rounds. The columns:
+
+    share         rate divided by the rate of the model's matrix products alone, in the same precision and rounds: in
+                  TensorFlow for float32 and bfloat16, in LiteRT for int8, which computes attention scores in float32
+    MB of memory  peak memory of the process, including its libraries
+    difference    largest difference of a logit from Keras in float32, relative to the range of the logits
+    same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
+
+timm runs in the Python that KERAS_VIT_TORCH_PYTHON names. Libraries that are not installed are skipped.
 """
 
 import csv
@@ -42,17 +45,19 @@ COLUMNS = (
 
 
 def define_flags():
-    flags.DEFINE_list("models", ["S/16", "B/16", "L/16"], f"Some of {', '.join(MODELS)}, of which test is tiny.")
-    flags.DEFINE_list("formats", list(FORMATS), f"Some of {', '.join(FORMATS)}.")
-    flags.DEFINE_list("batch_sizes", ["1", "8"], "Images in a batch.")
-    flags.DEFINE_integer("rounds", 6, "Rounds that count, after one that does not.", lower_bound=1)
-    flags.DEFINE_integer("at_once", 6, "Formats in memory at the same time, besides the limits.", lower_bound=1)
+    flags.DEFINE_list("models", ["S/16", "B/16", "L/16"], f"One or more of {', '.join(MODELS)}; test is a tiny model.")
+    flags.DEFINE_list("formats", list(FORMATS), f"One or more of {', '.join(FORMATS)}.")
+    flags.DEFINE_list("batch_sizes", ["1", "8"], "Batch sizes to measure.")
+    flags.DEFINE_integer("rounds", 6, "Measured rounds, after one warm-up round.", lower_bound=1)
+    flags.DEFINE_integer(
+        "at_once", 6, "Number of formats in memory at once, in addition to the matrix products.", lower_bound=1
+    )
     flags.DEFINE_string("output", "", "CSV file for the results.")
     flags.DEFINE_string("worker", "", "Internal: run as the process of one format.")
     flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
 
 
-# The processes of one format. They import their libraries themselves, so that each holds its own only.
+# Each process imports only the libraries of its format, so that peak memory is separate.
 
 
 def prepare(folder):

@@ -5,8 +5,8 @@
   contiguous part of this sequence, with one example for each slot that it fills in the epoch.
 - Reader: it reads one part per epoch and shuffles each part block by block.
 
-The order does not depend on the number of hosts; a host only opens the shards of its own readers. The position of a
-reader is computed from the step, so that a run can resume at any step.
+The order does not depend on the number of hosts. Each host opens only the shards that its readers need. The position of
+a reader is computed from the step, so that a run can resume at any step.
 """
 
 import dataclasses

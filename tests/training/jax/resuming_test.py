@@ -137,7 +137,7 @@ def test_sharded_run_matches_replicated_run(pair, scripts, tmp_path):
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
-    # Each process wrote only the shards of its own devices.
+    # The two processes wrote state files of similar size, which together contain each array once.
     checkpoints = [workdir / "checkpoints" / f"{small_run.STEPS:09}" for workdir in (tmp_path, pair)]
     sizes, sizes_of_whole = ([_array_bytes(part) for part in folder.glob("state-*.npz")] for folder in checkpoints)
     assert len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), sizes
