@@ -1,4 +1,4 @@
-"""The `keras-vit` command. It is outside the package, because importing the package takes seconds."""
+"""The `keras-vit` command. This module is outside the package, because importing the package takes seconds."""
 
 import difflib
 import importlib
@@ -15,15 +15,15 @@ COMMANDS = {
     "predict": ("predict", "Predict the classes of image files."),
     "inspect": ("inspect_model", "Draw a model's attention maps, filters and position embeddings."),
     "demo": ("demo", "Serve a web page to try a model on your own images."),
-    "export": ("export_model", "Export a model as a SavedModel, LiteRT or ONNX file."),
-    "query": ("query", "Send images to a server with an exported model."),
+    "export": ("export_model", "Export a model as a SavedModel, or as a LiteRT or ONNX file."),
+    "query": ("query", "Send images to a server that serves an exported model."),
     "convert": ("convert", "Convert a checkpoint from another library or to another format."),
     "check-tpu": ("check_tpu", "Check whether a run fits a TPU, on a machine without one."),
     "verify-data": ("verify_data", "Find unreadable images, duplicates and empty classes in a dataset."),
     "show-batch": ("show_batch", "Draw batches as the model sees them."),
     "info": ("info", "Print versions, devices and the environment for a bug report."),
 }
-"""For each command, its module in `keras_vit.commands` and a description."""
+"""Maps each command to its module in `keras_vit.commands` and a description."""
 
 HELP = """usage: keras-vit COMMAND [--flag=value ...]
 
@@ -41,15 +41,13 @@ def main(argv=None):
         return
     name = "info" if name == "--version" else name
     if name not in COMMANDS:
-        near = [f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1)]
-        print(
-            f"error: the command must be one of {', '.join(COMMANDS)}.{''.join(near)} Received: {name}", file=sys.stderr
-        )
+        near = "".join(f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1))
+        print(f"error: the command must be one of {', '.join(COMMANDS)}.{near} Received: {name}", file=sys.stderr)
         sys.exit(2)
-    if "--config" in arguments[:-1]:  # ml_collections needs the form with "="
+    if "--config" in arguments[:-1]:  # `command_line` handles only --config=VALUE
         place = arguments.index("--config")
         arguments[place : place + 2] = [f"--config={arguments[place + 1]}"]
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow reads this on import
     if name == "check-tpu":  # keep JAX, which Keras may import, from looking for a TPU
         os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
     try:

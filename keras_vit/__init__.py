@@ -1,7 +1,7 @@
-"""Vision Transformers on Keras 3, starting with "An Image is Worth 16x16 Words" (arXiv 2010.11929).
+"""Vision Transformers for Keras 3, from "An Image is Worth 16x16 Words" (arXiv 2010.11929) and later papers.
 
-`import keras_vit` imports only Keras and its backend. Modules with further dependencies (`keras_vit.data`,
-`keras_vit.training`, `keras_vit.export`) are imported on first use.
+`import keras_vit` imports only Keras and its backend. Modules with further dependencies, such as `keras_vit.data` and
+`keras_vit.training`, are imported on first use.
 """
 
 # ruff: noqa: F401
@@ -62,7 +62,7 @@ _FUNCTIONS = {
     "zero_shot": "models.zero_shot",
 }
 
-if typing.TYPE_CHECKING:  # declares the names of `__getattr__` to type checkers, editors and the API reference
+if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference which names `__getattr__` finds
     from keras_vit import cost, data, evaluation, export, inspection, losses, optimizers, recipes, tasks, tpu, training
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone
@@ -77,7 +77,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-for _name in _constructors:  # also available as `keras_vit.models.ViT_B16`
+for _name in _constructors:  # make each constructor available in `keras_vit.models` too
     setattr(models, _name, globals()[_name])
 
 

@@ -1,4 +1,4 @@
-"""Runs the `keras-vit` command as `python -m keras_vit`; without arguments, it runs `keras-vit info`."""
+"""Makes `python -m keras_vit` run the command `keras-vit`. Without arguments, it runs `keras-vit info`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Counts the multiply-accumulates and FLOPs of a model's forward pass and training.
 
 The layers of `keras_vit.layers` count their own multiply-accumulates in `multiply_accumulates(input_shape)`; this
-module counts Keras layers. A multiply-accumulate is two FLOPs, and a training step costs as much as three forward
+module counts Keras layers. A multiply-accumulate counts as two FLOPs, and a training step counts as three forward
 passes.
 """
 
@@ -15,38 +15,39 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Keras operations and layers that multiply tensors without a kernel. Their cost is unknown, so they raise an error.
+# Keras operations and layers that compute matrix products or convolutions of their inputs. Counting them raises an
+# error, because their cost is unknown.
 _PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "ConvTranspose", "DotProductAttention")
 _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the FLOPs of the forward pass for one image, twice the number of `multiply_accumulates`."""
+    """Returns the FLOPs of the forward pass for one image: twice the result of `multiply_accumulates`."""
     return 2 * multiply_accumulates(model, table_6)
 
 
 def multiply_accumulates(model: keras.Model, table_6: bool = False) -> int:
     """Returns the number of multiply-accumulates in the forward pass for one image.
 
-    Counts matrix products and convolutions, once per call of a layer. Multiplications by the zero padding around an
-    image are not counted, and neither are LoRA factors, which are merged for inference. XLA's cost analysis also counts
-    norms, softmax and activations, a few percent of the total for a Vision Transformer.
+    Counts matrix products and convolutions, once per call of a layer. Multiplications by zero padding are not counted.
+    LoRA factors are not counted either, because they are merged for inference. XLA's cost analysis also counts norms,
+    softmax and activations, which are a few percent of the total in a Vision Transformer.
 
     Args:
-        model: a functional or sequential `keras.Model`. It may contain layers of this package, Keras' `Dense`,
-            `Conv2D` and `DepthwiseConv2D`, layers without matrix products, and any layer with a method
+        model: a functional or sequential `keras.Model`. It may contain other models, layers of this package, Keras'
+            `Dense`, `Conv2D` and `DepthwiseConv2D`, layers without matrix products, and any layer with a method
             `multiply_accumulates(input_shape)`.
         table_6: if True, counts as in the paper's Table 6: the last block computes all tokens, and the dense layers of
             the head are not counted.
 
     Raises:
-        ValueError: the model is not functional, the multiply-accumulates of a layer or operation are unknown, or the
-            shape of the images is not static.
+        ValueError: the model is neither functional nor a built sequential model, the multiply-accumulates of a layer or
+            operation are unknown, or the shape of the images is not static.
     """
     functional = getattr(model, "_functional", None) or model  # a `Sequential` model wraps a functional model
     if not hasattr(functional, "_nodes_by_depth"):
         raise ValueError(
-            "`model` must be functional, or sequential and built, to have its FLOPs counted. "
+            "To count its FLOPs, `model` must be a functional model or a built sequential model. "
             f"Received: {model.name!r}, {type(model).__name__}"
         )
     if any(None in tensor.shape[1:] for tensor in keras.tree.flatten(model.inputs)):
@@ -73,7 +74,7 @@ def _count(layer, input_shape, table_6):
             "A layer that multiplies tensors must have a method `multiply_accumulates(input_shape)` to be counted. "
             f"Received: {layer.name!r}, {type(layer).__name__}"
         )
-    return 0  # norms, activations, positions, the class token
+    return 0  # for example norms, activations, position embeddings and the class token
 
 
 def _may_multiply(layer):
@@ -85,7 +86,7 @@ def _may_multiply(layer):
 
 
 def exaflops(forward: float, images: float) -> float:
-    """Returns the cost of training in 1e18 FLOPs, as in the paper's Table 6.
+    """Returns the cost of training in exaFLOPs (1e18 FLOPs), as in the paper's Table 6.
 
     Args:
         forward: `multiply_accumulates(model, table_6=True)`.
@@ -95,12 +96,12 @@ def exaflops(forward: float, images: float) -> float:
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Returns the model `build(*args, **kwargs)` with unallocated weights, only to count its cost; never call it."""
+    """Calls `build(*args, **kwargs)` without allocating the weights; the model can only be used to count its cost."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):
             return build(*args, **kwargs)
 
-    # Build in a separate thread, because Keras initializes a thread's pending variables when its next scope ends.
+    # Keras initializes pending variables at the end of a thread's next scope, so use a thread without a next scope.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(build_in_scope).result()

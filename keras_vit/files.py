@@ -1,7 +1,7 @@
-"""Local and remote files ("gs://bucket/file"), atomic writes, and child processes.
+"""Functions for local and remote files (such as "gs://bucket/file"), atomic writes, and child processes.
 
-Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for these paths. File operations raise
-`OSError`s for local and remote paths.
+Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for these paths. Failed operations on local
+and on remote files raise an `OSError`.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ def did_you_mean(name, known):
 
 
 def did_you_mean_path(path):
-    """Returns " Did you mean PATH?" with the first wrong part of a missing local path corrected, or ""."""
+    """Returns " Did you mean PATH?", which corrects the first wrong part of a local path, or "" if no name is close."""
     parts, folder = pathlib.Path(path).parts, pathlib.Path()
     for index, part in enumerate(() if is_remote(path) else parts):
         if not exists(folder / part):
@@ -119,7 +119,7 @@ def append_text(path, text):
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a temporary path next to `path`, and renames the file written there to `path` unless there is an error."""
+    """Yields a temporary path next to `path`. At the end, renames that file to `path`, or removes it after an error."""
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]
@@ -147,7 +147,7 @@ def atomic_write(path, mode="w"):
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder and removes it at the end, unless it was renamed or a `kept_after` error was raised."""
+    """Yields a new local folder. Removes it at the end unless it was renamed or a `kept_after` error was raised."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
     os.chmod(folder, 0o755)  # mkdtemp grants access only to the owner
     try:
@@ -160,7 +160,7 @@ def staging_dir(parent, kept_after=()):
 
 
 def remove_leftovers(folder, older_than_seconds):
-    """Removes old temporary files, left by killed processes, from a local folder."""
+    """Removes temporary files of killed processes from a local folder if they are older than `older_than_seconds`."""
     for file in pathlib.Path(folder).iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process may rename or remove the file first
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
@@ -187,14 +187,14 @@ def read_json(path):
 
 
 def write_json(path, content):
-    """Writes a sorted, indented JSON file atomically, with null for NaN and infinity, which JSON cannot represent."""
+    """Atomically writes indented JSON with sorted keys. NaN and infinity become null, because JSON lacks them."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     with atomic_write(path) as file:
         file.write(json.dumps(finite, indent=2, sort_keys=True) + "\n")
 
 
 def run_python(arguments, **environment):
-    """Runs Python with these arguments in a child process and returns the last line of its standard output."""
+    """Runs Python in a child process with extra environment variables; returns the last line of its standard output."""
     command, environment = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))

@@ -1,8 +1,8 @@
 """SigLIP 2's NaFlex: represents images of any size and aspect ratio as patch sequences of equal length.
 
 A batch is a float32 array `(B, S, P*P + 2, C)` with S patches of P x P pixels per image. A patch consists of its
-pixels, row by row, then its row and its column in the image's patch grid, counted from 1 and repeated for all channels.
-Padding patches are zeros.
+pixels, row by row, and two numbers: the patch's row and column in the image's patch grid, counted from 1 and repeated
+for all channels. Padding patches are zeros.
 """
 
 import math
@@ -23,7 +23,7 @@ def batch_shape(max_patches: int, patch_size: int, channels: int = 3) -> tuple[i
 
 
 def patch_size_of(shape: Sequence[int]) -> int:
-    """Returns the patch size P, given the result of `batch_shape`."""
+    """Returns the patch size P of a shape that `batch_shape` returned."""
     return math.isqrt(shape[1] - 2)
 
 
@@ -54,7 +54,7 @@ def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: 
 
 
 def linear_weights(places: Any, new: Any, old: int, xp: Any = np) -> Any:
-    """Returns the weights `(..., old)` of a bilinear, antialiased resize of an axis from `old` to `new` pixels.
+    """Returns the weights `(..., old)` that resize an axis from `old` to `new` pixels, bilinearly with antialiasing.
 
     `places` are the indices of output pixels, 0 to `new` - 1. `new` is a number or an array with the shape of `places`.
     """
@@ -122,11 +122,11 @@ def preprocess(
 ) -> np.ndarray:
     """Resizes and normalizes images, and packs them into a batch.
 
-    Each image is resized to the patches of its `target_grid` with antialiased bilinear interpolation, and then
-    normalized to `(image - mean) / std`.
+    Each image is resized to fill its `target_grid`, with antialiased bilinear interpolation, and then normalized to
+    `(image - mean) / std`.
 
     Args:
-        images: images `(H, W, C)` of any sizes, each non-empty.
+        images: non-empty images `(H, W, C)` of any sizes.
         mean, std: one number per channel, in units of the images' values.
         patch_size: side of a patch in pixels, P.
         max_patches: number of patches per image in the batch, S.

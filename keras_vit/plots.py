@@ -56,7 +56,7 @@ def image_axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any,
 
 
 def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
-    """Converts images `(N, H, W, C)` to RGB, float32 in [0, 1]; reverts the normalization of `preprocessing` if set."""
+    """Converts images `(N, H, W, C)` in [-1, 1], or normalized by `preprocessing`, to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")
     if preprocessing is not None:
         images = naflex.unpack(images) if preprocessing.resize == "naflex" else images
@@ -77,13 +77,13 @@ def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> n
 
 
 def shortened(text: str, width: int) -> str:
-    """Shortens a user's text to `width` characters by omitting its middle, and escapes it for matplotlib."""
+    """Shortens a user's text to at most `width` characters by omitting its middle, and escapes it for matplotlib."""
     half = (width - 1) // 2
     return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
 
 
 class Page:
-    """An HTML page in a folder, with its pictures next to it."""
+    """An HTML page and its pictures, in one folder."""
 
     def __init__(self, folder, title, write=print):
         self.folder = files.as_path(folder)

@@ -44,13 +44,7 @@ def decode_predictions(
     if len(predictions.shape) != 2:
         raise ValueError(f"`predictions` must have shape (B, classes). Received: shape={tuple(predictions.shape)}")
     classes = predictions.shape[1]
-    if names is None:
-        if classes not in _NAMES:
-            raise ValueError(
-                f"`names` must be set: names are only published for {' and '.join(map(str, _NAMES))} classes. "
-                f"Received: classes={classes}"
-            )
-        names = class_names(classes)
+    names = class_names(classes) if names is None else names
     if len(names) != classes:
         raise ValueError(f"`names` must have one name per class. Received: classes={classes}, names={len(names)}")
     if activation not in ("auto", "softmax", "sigmoid", "none"):
@@ -70,5 +64,10 @@ def decode_predictions(
 
 def class_names(classes: int) -> list[str]:
     """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, which are downloaded once."""
+    if classes not in _NAMES:
+        raise ValueError(
+            f"Names are only published for {' and '.join(map(str, _NAMES))} classes; pass your own names instead. "
+            f"Received: classes={classes}"
+        )
     with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]

@@ -15,14 +15,14 @@ from keras_vit import naflex
 class Preprocessing:
     """The preprocessing of a model's images: resize, central crop, then `(image - mean) / std`.
 
-    Training derives it from the data options (`data.InputPipeline.model_preprocessing`), the model stores it in its
-    `InputPreprocessing` layer, and an export applies it to image files.
+    Training derives the preprocessing from the data options (`data.InputPipeline.model_preprocessing`). The model
+    stores it in an `InputPreprocessing` layer, and an export applies it to image files.
 
     Attributes:
         mean, std: one number per channel, in units of the pixel values in image files: [0, 255], or [0, 65535] if
-            `bit_depth` is 16. They do not depend on the value range of the training data.
+            `bit_depth` is 16.
         resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`, bilinearly without
-            antialiasing, as in the JAX reference `vit_jax`; "shorter_side" resizes the shorter side to this size and
+            antialiasing, as in the JAX reference `vit_jax`; "shorter_side" resizes the shorter side to that size and
             keeps the aspect ratio, with area interpolation; "naflex" resizes to a variable grid of patches, see
             `keras_vit.naflex`.
         crop_fraction: fraction of the resized image's side that the central crop keeps, in (0, 1].
@@ -35,7 +35,7 @@ class Preprocessing:
             [0, 65535].
 
     Raises:
-        ValueError: a value is out of range.
+        ValueError: a value is out of range, or `mean` and `std` differ in length.
     """
 
     mean: tuple = (127.5, 127.5, 127.5)
@@ -118,11 +118,13 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
         model: model that will receive the images. Its mean and std are used; None normalizes to [-1, 1].
 
     Returns:
-        A float32 tensor with the shape of `images`, or `(B, max_patches, P*P + 2, C)` for a NaFlex model.
+        A float32 tensor with the shape of `images`, or `(B, max_patches, patch_size**2 + 2, C)` for a NaFlex model.
 
     Raises:
-        ValueError: the images do not have rank 3 or 4, their number of channels differs from the model's, or their
-            values are not pixel values: negative (already preprocessed), fractions of 1, NaN, or too large.
+        ValueError: `preprocessing_of` rejects the model, the images do not have rank 3 or 4, their sizes differ
+            although the model is not a NaFlex model, their number of channels differs from the model's, or their values
+            are not pixel values: some are negative (already preprocessed), NaN or too large, or all are at most 1 and
+            some are fractions.
 
     Reference: `(x - 127.5) / 127.5` in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
@@ -168,7 +170,7 @@ def _check_pixels(images, white):
     are_fractions = highest <= 1 and (values != np.floor(values)).any()
     if are_fractions or not (lowest >= 0 and highest <= white + 0.5):  # a resize may round up; NaN fails this check too
         raise ValueError(
-            f"`images` must have pixel values in [0, {white}]: multiply fractions of 1 by {white}, pass preprocessed "
+            f"`images` must have pixel values in [0, {white}]: multiply values in [0, 1] by {white}, pass preprocessed "
             "images to the model directly, and use a model whose `preprocessing` has bit_depth=16 for 16-bit values. "
             f"Received: values in [{lowest:g}, {highest:g}]"
         )
@@ -184,7 +186,7 @@ def concrete_values(images: Any) -> np.ndarray | None:
 
 
 def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
-    """Returns a warning if the range of a model's input images (a numpy array) is implausible, else None."""
+    """Returns the text of a warning if the values of a model's input images are implausible, else None."""
     white = 2**preprocessing.bit_depth - 1
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     pixels = values * std + mean
@@ -202,14 +204,14 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the `Preprocessing` with which a model's checkpoint was trained.
+    """Returns the `Preprocessing` that a model expects for its images.
 
-    The model's `InputPreprocessing` layer stores it in its config, so it survives saving, `from_config`, `clone_model`
-    and nesting in another model. If a model scales images itself, an `InputPreprocessing` as its first layer must
-    declare the input that it expects.
+    The model's `InputPreprocessing` layer keeps the preprocessing in its config, which survives saving, `from_config`,
+    `clone_model` and nesting in another model. A model that scales images itself must start with an
+    `InputPreprocessing` layer that declares the expected input.
 
     Raises:
-        ValueError: the model has no such layer, or changes images before it.
+        ValueError: the model has no such layer, or changes images before this layer.
     """
     preprocessing = find_preprocessing(model)
     if preprocessing is None:
@@ -218,11 +220,11 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
 
 
 def find_preprocessing(model: keras.Model) -> Preprocessing | None:
-    """Returns the `Preprocessing` of a model like `preprocessing_of`, or None if it has no `InputPreprocessing` layer.
+    """Returns the same as `preprocessing_of`, or None if the model has no `InputPreprocessing` layer.
 
     Raises:
-        ValueError: the model changes images before its `InputPreprocessing` layer, or it has no such layer but rescales
-            or normalizes images.
+        ValueError: the model changes images before its `InputPreprocessing` layer, or the model has no such layer but
+            rescales or normalizes images.
     """
     before: list[Any] = []
     for operation in _operations_of(model):

@@ -34,7 +34,10 @@ def first_line(error, length=200):
 
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
-    """Shows a progress bar after `delay` seconds; yields `update(done)`, which sets the number of finished `unit`s."""
+    """Yields `update(done)`, which sets the number of finished `unit`s.
+
+    If progress bars are on, a bar appears after `delay` seconds.
+    """
     if not _bars_shown:
         yield lambda done: None
         return
@@ -50,7 +53,7 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
 
 
 def track(items, name, unit):
-    """Iterates over a sequence and shows a `progress_bar`."""
+    """Iterates over a sequence and updates a `progress_bar`."""
     with progress_bar(name, len(items), unit) as update:
         for done, item in enumerate(items, start=1):
             yield item

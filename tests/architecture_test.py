@@ -1,4 +1,4 @@
-"""Import rules between the parts of the package, and for frameworks."""
+"""Each part of the package imports only the parts and frameworks listed here."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 
-# Maps each file or folder of the package to the others it may import. Every file and folder has a row.
+# Maps each top-level file or folder of the package to the files and folders that it may import.
 ALLOWED_IMPORTS = {
     "files": {"terminal"},
     "terminal": set(),
@@ -20,7 +20,7 @@ ALLOWED_IMPORTS = {
     "checkpoints": {"files", "terminal", "preprocessing"},
     "data": {"files", "naflex", "preprocessing"},
     "preprocessing": {"naflex"},
-    "predictions": {"checkpoints"},  # class names are downloaded to the weight cache
+    "predictions": {"checkpoints"},  # downloads class names to the weight cache
     "models": {"files", "layers", "checkpoints", "naflex", "preprocessing"},
     "families": {"files", "layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
@@ -69,7 +69,7 @@ ALLOWED_IMPORTS = {
     "__main__": {"commands"},
     "__init__": {"checkpoints", "families", "layers", "models", "naflex", "predictions", "preprocessing"},
 }
-# Files and folders that may import TensorFlow; all others run on any backend.
+# Only these files and folders may import TensorFlow or JAX.
 MAY_IMPORT_TENSORFLOW = (
     "commands",
     "data",
@@ -92,7 +92,7 @@ def _files(part):
 
 
 def _imports(file):
-    """Returns the dotted names of all modules that a file imports, except those for type checkers only."""
+    """Yields the dotted names that a file imports, except imports under `if TYPE_CHECKING`."""
     tree = ast.parse(file.read_text())
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     skipped = {node for block in blocks for node in ast.walk(block)}
@@ -119,13 +119,13 @@ def test_imports_are_allowed(part):
                 assert other == part or other in ALLOWED_IMPORTS[part], f"{file} imports {module}"
 
 
-def test_every_table_row_exists():
+def test_listed_files_and_folders_exist():
     assert set(ALLOWED_IMPORTS) <= set(_parts())
     for path in (*MAY_IMPORT_TENSORFLOW, *MAY_IMPORT_JAX):
         assert (PACKAGE / path).exists()
 
 
-def test_only_engines_module_imports_engines():
+def test_training_imports_engines_only_in_engines_py():
     for file in (PACKAGE / "training").glob("*.py"):
         engines = [
             m for m in _imports(file) if m.startswith(("keras_vit.training.tensorflow", "keras_vit.training.jax"))
@@ -150,7 +150,7 @@ def test_framework_imports_are_confined(part):
             assert top not in ("tensorflow_addons", "tf_keras", "torch"), f"{file} imports {module}"
 
 
-def test_only_plots_imports_matplotlib():
+def test_only_plots_files_import_matplotlib():
     for file in PACKAGE.rglob("*.py"):
         if file.name != "plots.py":
             assert not [m for m in _imports(file) if m.startswith("matplotlib")], file
@@ -161,5 +161,5 @@ def test_no_library_code_asserts_or_unpickles():
         for node in ast.walk(ast.parse(file.read_text())):
             assert not isinstance(node, ast.Assert), f"{file}:{node.lineno} asserts"
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-                assert node.value.value is False, f"{file} allows pickles"
+                assert node.value.value is False, f"{file} allows pickle files"
         assert "pickle" not in set(_imports(file)), f"{file} imports pickle"

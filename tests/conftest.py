@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 if importlib.util.find_spec("libtpu"):
-    # The tests of `keras_vit.tpu` need libtpu but no TPU. Set this before Keras or a child process imports JAX.
+    # The tests of `keras_vit.tpu` need libtpu but run on the CPU. Select the CPU before Keras or a child process
+    # imports JAX.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
@@ -18,8 +19,7 @@ from .scripts import ScriptServer
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
-# Files and folders of the full tier (`pytest -m full`). These tests start processes, servers, compilers or a second
-# backend.
+# Tests in these files and folders belong to the full tier (`pytest -m full`), except tests marked `slow`.
 FULL = (
     "commands",
     "docs_test.py",
@@ -41,8 +41,8 @@ FULL = (
 )
 
 for number in (signal.SIGINT, signal.SIGHUP):
-    # Background jobs of a shell ignore SIGINT, and nohup ignores SIGHUP. Restore the defaults because tested commands
-    # inherit them.
+    # A background job of a shell script ignores SIGINT, and a command under `nohup` ignores SIGHUP. Restore the default
+    # handlers, because the tested commands would otherwise ignore these signals too.
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
@@ -55,12 +55,16 @@ if keras.backend.backend() == "tensorflow":
 
 
 def pytest_addoption(parser):
-    parser.addoption("--soak_seconds", type=float, default=300, help="Length of the server's soak test (-m slow).")
+    parser.addoption("--soak_seconds", type=float, default=300, help="Duration of the server's soak test (-m slow).")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Runs each file in one worker. The long tests of jax_backend_test.py start first, each in any worker."""
+    """Marks the full tier and assigns the tests to workers.
+
+    The tests of a file run in one worker. Only the tests of jax_backend_test.py are spread over the workers. They take
+    longest, so they start first.
+    """
 
     missing = [path for path in FULL if not (TESTS / path).exists()]
     if missing:
@@ -78,14 +82,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Excludes imported modules from garbage collection and collects less often."""
+    """Excludes all existing objects from garbage collection and reduces the frequency of collections."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
 def golden():
-    """Loads arrays of the JAX reference, e.g. `golden("vit_token.io")`. `golden.path(name)` returns the file."""
+    """Returns a function that loads a golden file: `golden("vit_token.io")`. `golden.path(name)` returns its path."""
 
     def load(name):
         with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
@@ -97,9 +101,9 @@ def golden():
 
 @pytest.fixture(autouse=True)
 def clean_keras():
-    """Resets the seed, the dtype policy and the layer names for every test."""
+    """Resets the seed, the dtype policy and the layer names before every test."""
     keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session(free_memory=False)  # garbage collection takes 0.5 s per test
+    keras.utils.clear_session(free_memory=False)  # freeing memory would take 0.5 s per test
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")

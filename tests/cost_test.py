@@ -1,4 +1,4 @@
-"""Costs match the paper's Table 6, the multiply-accumulates in the jaxpr, and counts by hand."""
+"""Compares computed costs with Table 6 of the ViT paper, with the operations in the jaxpr, and with manual counts."""
 
 import keras
 import numpy as np
@@ -7,7 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import cost, families
 
-# Rows of Table 6: model, epochs, forward pass in G multiply-accumulates, our exaFLOPs, the paper's exaFLOPs.
+# Columns: model, epochs, billions of multiply-accumulates of the forward pass for one image, exaFLOPs of training
+# computed by `keras_vit`, and exaFLOPs of training in the paper.
 TABLE_6 = [
     ("ViT-B/32", 7, 4.4084, 56.1, 55),
     ("ViT-B/16", 7, 17.5631, 223.5, 224),
@@ -24,7 +25,7 @@ TABLE_6 = [
     ("R50+ViT-L/32", 7, 19.271, 245.2, 246),
     ("R50+ViT-L/16", 14, 65.418, 1665.0, 1668),
 ]
-JFT = 303e6
+JFT = 303e6  # number of images in JFT-300M
 
 
 def _build(name, **changes):
@@ -62,7 +63,7 @@ def test_build_abstract_creates_no_weights():
     model = _build("ViT-Ti/16")
     with keras.StatelessScope():
         pass
-    assert model.variables[0]._value is None  # Keras did not initialize it at the end of the scope
+    assert model.variables[0]._value is None  # leaving the scope did not initialize the variable
     assert keras.layers.Dense(2)(np.ones((1, 2))).shape == (1, 2)
 
 
@@ -73,7 +74,10 @@ SMALL = {
 
 
 def _products(jaxpr):
-    """Counts the multiply-accumulates of a jaxpr. Convolving ones excludes products with padding."""
+    """Counts the multiply-accumulates of a jaxpr.
+
+    Convolutions are computed on arrays of ones: each product adds 1, and products with padding add 0.
+    """
     import jax
 
     count = 0
@@ -90,7 +94,7 @@ def _products(jaxpr):
     return int(count)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads JAX's program")
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="the jaxpr needs the JAX backend")
 @pytest.mark.parametrize(
     ("build", "arguments"),
     [
@@ -115,7 +119,7 @@ def test_multiply_accumulates_match_jaxpr(build, arguments):
     assert cost.multiply_accumulates(model) == _products(jaxpr.jaxpr)
 
 
-def test_table_6_counts_full_last_block_without_head():
+def test_table_6_counts_whole_last_block_but_no_head():
     model = keras_vit.VisionTransformer(**SMALL)
     tokens, d, m = 25, 12, 20
     saved = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
@@ -129,11 +133,12 @@ def test_flops_of_nested_functional_model():
     outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
     inner = keras.Model(inputs, outputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
-    # The 4 x 3 outputs have 12 rows and 9 columns of products; the last row and column multiply padding.
+    # The kernel has 3 rows and 3 columns. In total, the 4 output rows read 12 input rows, one of which is padding. The
+    # 3 output columns read 9 input columns, one of which is padding.
     assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
 
 
-def test_shared_layer_counts_per_call():
+def test_shared_layer_counts_once_per_call():
     inputs, shared = keras.Input((8,)), keras.layers.Dense(8)
     inner = keras.Sequential([keras.Input((8,)), shared])
     assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
@@ -192,9 +197,13 @@ def test_rejects_uncountable_operations(build, message):
 
 
 def test_rejects_models_without_graph_or_static_shape():
-    with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*_Subclass"):
+    with pytest.raises(
+        ValueError, match="must be a functional model or a built sequential model.*Received: .*_Subclass"
+    ):
         keras_vit.flops(_Subclass())
-    with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*Sequential"):
+    with pytest.raises(
+        ValueError, match="must be a functional model or a built sequential model.*Received: .*Sequential"
+    ):
         keras_vit.flops(keras.Sequential([keras.layers.Dense(3)]))
     inputs = keras.Input((None, None, 3))
     with pytest.raises(ValueError, match="must have inputs of static shape"):

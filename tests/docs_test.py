@@ -1,8 +1,14 @@
-"""Tables, names, links, commands and code in README.md and docs/ are correct.
+"""Tests of the tables, names, links, commands and code in README.md, CONTRIBUTING.md and docs/.
 
-A comment above each Python block tells the test what to do: `<!-- test: run -->`, `<!-- test: run after NAME -->` (NAME
-is a key of `SETUPS`) or `<!-- test: not run, REASON -->`. `run with published files` replaces the published weights
-with small files. `run with MODULE` skips the block if the module is not installed. Every block must parse.
+Every Python block must parse. A comment above the block tells the test what to do:
+
+- `<!-- test: run -->` runs the block.
+- `<!-- test: run after NAME -->` first calls the function `SETUPS[NAME]`.
+- `<!-- test: run with published files -->` first replaces the published weights with small files.
+- `<!-- test: run with MODULE -->` runs the block if `MODULE` is installed.
+- `<!-- test: not run, REASON -->` only parses the block.
+
+`with` and `after` can be combined, in this order.
 """
 
 import ast
@@ -81,7 +87,7 @@ def _keras_file():
     return {"images": _zeros(2, 16, 24, 3)}
 
 
-# Creates the files and returns the variables that a block needs. Keys are the names after `run after`.
+# Each function prepares a block: it may create files, and returns a dict of the variables that the block uses, or None.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
@@ -109,12 +115,12 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 def _python_blocks(page):
-    """Returns the marker and the code of each Python block."""
+    """Returns the text of the `test:` comment and the code of each Python block."""
     blocks = re.findall(r"(?:<!-- test: (.*?) -->\n)?```python\n(.*?)```", page.read_text(), re.DOTALL)
     return [pytest.param(marker, code, id=f"{page.stem}{i}") for i, (marker, code) in enumerate(blocks)]
 
 
-def test_model_table_is_complete():
+def test_model_table_is_complete_and_counts_parameters():
     with (ROOT / "docs/results/models.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     assert set(rows) == {
@@ -173,7 +179,7 @@ def test_documented_flags_exist(page):
 
 
 def _commands(text):
-    """Yields each command or script in code blocks and inline code, with its arguments."""
+    """Yields `(command, arguments)` for each command or script in code blocks and inline code."""
     parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
     for block, sentence in parts:
         for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
@@ -183,7 +189,7 @@ def _commands(text):
 
 
 def _flags(command):
-    """Parses the flag names from the source of a command or script."""
+    """Returns the names of the flags that a command or script defines in its source."""
     path = ROOT / command
     if command in keras_vit_cli.COMMANDS:
         path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
@@ -203,7 +209,7 @@ def test_flags_are_read_per_command():
 
 @pytest.fixture
 def published_files(tmp_path_factory, monkeypatch):
-    """Replaces ViT-B/16 and its published weights with a small model and its weights."""
+    """Shrinks ViT-B/16, and writes new weights to files with the names of its published files."""
     folder = tmp_path_factory.mktemp("published")
     small = {**families.vit.FAMILY.sizes["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
@@ -235,7 +241,7 @@ def test_python_blocks_run(marker, code, tmp_path, monkeypatch, request):
         request.getfixturevalue("published_files")
     elif needs:
         pytest.importorskip(needs)
-    # Compiling 12 layers takes half a minute.
+    # Use one layer, because compiling 12 layers takes half a minute.
     small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)

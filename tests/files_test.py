@@ -1,4 +1,4 @@
-"""Atomic writes to local and remote paths, leftovers, staging folders, JSON and child processes."""
+"""Tests of `keras_vit.files`."""
 
 import os
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import files
 
-needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.io.gfile")
+needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="needs tf.io.gfile")
 
 
 @pytest.fixture(params=["local", pytest.param("remote", marks=needs_tensorflow)])
@@ -18,7 +18,7 @@ def folder(request, tmp_path):
         return files.as_path(tmp_path)
     folder = files.as_path(f"ram://{tmp_path.name}")
     files.make_dirs(folder)
-    files.write_json(folder / "first.json", {})  # ram:// has no empty folders
+    files.write_json(folder / "first.json", {})  # ensures that the folder exists in ram://
     files.remove(folder / "first.json")
     return folder
 
@@ -111,7 +111,7 @@ def test_append_copy_and_remove(folder):
     assert not files.exists(folder / "c")
 
 
-def test_missing_file(folder):
+def test_missing_text_raises_and_missing_json_is_none(folder):
     with pytest.raises(FileNotFoundError):
         files.read_text(folder / "none")
     assert files.read_json(folder / "none") is None
@@ -142,7 +142,7 @@ def test_staging_folder_is_deleted_unless_kept(tmp_path):
     assert files.list_dir(tmp_path) == [os.path.basename(folder), "whole"]
 
 
-def test_deeply_nested_json_is_a_value_error(tmp_path):
+def test_deeply_nested_json_raises_a_value_error(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 10**5)
     with pytest.raises(ValueError, match="must be JSON"):
         files.read_json(tmp_path / "deep.json")

@@ -1,4 +1,4 @@
-"""`import keras_vit` imports no more than `import keras`, and its errors name missing packages."""
+"""Tests of the modules that `import keras_vit` loads, and of the error if the backend is not installed."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Runs the tests of backend-agnostic code on JAX, and the tests of the JAX engine on four devices."""
+"""Runs tests of backend-agnostic code on JAX, and the tests of the JAX engine on four devices."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import keras
 import pytest
 
 TESTS = Path(__file__).parent
-# Each row runs in one process.
+# Each tuple of tests runs in its own process.
 PARTS = (
     ("layers",),
     ("models",),
@@ -29,15 +29,15 @@ PARTS = (
 MARKS = "not slow and not one_backend"
 # Compiled programs run for milliseconds, so skip expensive optimizations.
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# Four virtual devices for the engine, with a long timeout for collectives on a busy machine. JAX_COMPILATION_CACHE_DIR
-# stays unset because cached programs for several CPU devices hang.
+# Use four virtual devices. The timeout for collectives is long, because the machine may be busy.
+# Do not set JAX_COMPILATION_CACHE_DIR, because cached programs for several CPU devices hang.
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4 --xla_cpu_collective_call_terminate_timeout_seconds=600"
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
-def test_on_jax(parts):
+def test_parts_pass_on_jax(parts):
     flags = f"{FLAGS} {FOUR_DEVICES}" if parts == ("training/jax",) else FLAGS
     done = subprocess.run(
         [

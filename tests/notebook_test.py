@@ -1,4 +1,4 @@
-"""The notebooks run from start to end, and their stored outputs come from one full run."""
+"""Tests that the notebooks run from start to end and that their stored outputs come from one full run."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def _printed(notebook):
 
 
 def _check(notebook):
-    """Checks the printed results and the images of a run of finetune.ipynb."""
+    """Checks the printed results and the images of finetune.ipynb."""
     printed = _printed(notebook)
     assert float(re.search(r"accuracy on the photos: ([\d.]+)", printed)[1]) >= 0.9
     for fruit in ("lime", "plum", "tomato"):
@@ -40,15 +40,15 @@ def _execute(path, folder):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
-    # TensorFlow's startup log is not a warning.
+    # stderr may contain TensorFlow's startup log, but no warnings or errors.
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     errors = "".join(output.text for output in outputs if output.get("name") == "stderr")
     assert not re.search("Warning|Error|Traceback", errors), errors
     return notebook
 
 
-@pytest.mark.filterwarnings("ignore")  # from nbclient; warnings in the notebook are outputs
-def test_finetune_notebook_runs_offline(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # nbclient warns; `_execute` checks the notebook for warnings
+def test_finetune_notebook_runs_and_prints_results(tmp_path):
     _check(_execute(NOTEBOOK, tmp_path))
 
 
@@ -83,4 +83,4 @@ def test_stored_outputs_come_from_one_full_run(name):
     if name == "finetune":
         _check(notebook)
     assert not re.search(r"/home/|/root|/tmp/(?!vit)|/Users/", json.dumps(notebook))
-    assert f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source  # the badge opens this file
+    assert f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source  # the Colab badge opens this notebook

@@ -40,7 +40,7 @@ def test_info_prints_versions_backend_and_devices():
 
 def test_wheel_is_complete_and_installs(tmp_path):
     pytest.importorskip("setuptools")
-    source = tmp_path / "source"  # the build writes files next to the sources
+    source = tmp_path / "source"  # a copy, because the build writes files next to the sources
     shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "setup.cfg", "README.md", "LICENSE", "keras_vit_cli.py"):
         shutil.copy(ROOT / name, source)

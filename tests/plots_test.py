@@ -1,4 +1,4 @@
-"""`to_pictures` inverts the normalization of images."""
+"""Tests of `to_pictures`, which converts image batches for plots, and of `Page`, which writes HTML pages."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from keras_vit import naflex, plots
 from keras_vit.preprocessing import Preprocessing
 
 
-def test_naflex_batches_are_drawn_as_images():
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")  # 2 x 4 patches of 2 pixels
+def test_to_pictures_converts_naflex_batches():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")  # 2 x 4 patches of 2 x 2 pixels
     preprocessing = Preprocessing(resize="naflex")
     batch = naflex.preprocess([pixels, pixels[:, :4]], preprocessing.mean, preprocessing.std, 2, 8)
     pictures = plots.to_pictures(batch, preprocessing)

@@ -1,4 +1,4 @@
-"""`preprocess_input` scales pixels, and models record the preprocessing they expect."""
+"""`preprocess_input` normalizes pixels, and models record the preprocessing they expect."""
 
 import dataclasses
 import json
@@ -156,7 +156,7 @@ def test_returned_preprocessing_is_independent_of_model():
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
 
 
-def test_all_preprocessing_fields_survive_saving(tmp_path):
+def test_preprocessing_survives_saving(tmp_path):
     everything = {**SPECIAL, "rounding": "uint8", "exif": True, "bit_depth": 16}
     small(preprocessing=everything).save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -164,7 +164,7 @@ def test_all_preprocessing_fields_survive_saving(tmp_path):
 
 
 def test_loads_file_of_earlier_version(tmp_path):
-    """Earlier versions used a layer `ExpectedImages` with four fields."""
+    """Earlier versions saved the layer as `ExpectedImages`, and its preprocessing had only four fields."""
     model = special()
     keras.Model(model.inputs, model.outputs).save(tmp_path / "new.keras")
     with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
@@ -182,7 +182,7 @@ def test_loads_file_of_earlier_version(tmp_path):
     assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**SPECIAL, rounding="float", exif=False)
 
 
-def test_equal_channels_expand_to_model_channels():
+def test_equal_values_expand_to_all_channels():
     model = small(input_shape=(16, 16, 12), preprocessing=keras_vit.Preprocessing(crop_fraction=0.5))
     assert keras_vit.preprocessing_of(model).mean == (127.5,) * 12
     assert keras_vit.preprocessing_of(model).channels == 12

@@ -1,4 +1,4 @@
-"""Every public name has a correct docstring, correct annotations and a page on the site."""
+"""Tests of the docstrings, annotations and pages of public names, and of the site."""
 
 import ast
 import importlib
@@ -102,7 +102,7 @@ def test_readme_links_point_to_site_pages(site):
 
 
 def _callables(module):
-    """Yields the public functions of a module and the public methods of its public classes."""
+    """Yields `(name, function)` for the public functions of a module and the public methods of its classes."""
     for name in _public_names(module) if module else keras_vit.__all__:
         value = getattr(importlib.import_module(f"keras_vit.{module}".rstrip(".")), name)
         if inspect.isfunction(value):
@@ -134,7 +134,7 @@ def test_mypy_passes(tmp_path):
 
 
 def _functions(tree, of=None):
-    """Yields every function with its docstring. For `__init__`, this is the docstring of the class."""
+    """Yields `(function, docstring)` for every function. `__init__` has the docstring of its class."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             yield from _functions(node, of=node)
@@ -144,7 +144,7 @@ def _functions(tree, of=None):
 
 
 @pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: file.stem)
-def test_docstring_parameters_match_signature(file):
+def test_docstrings_describe_only_existing_parameters(file):
     for function, text in _functions(ast.parse(file.read_text())):
         section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
         if section is None:

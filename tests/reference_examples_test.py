@@ -1,4 +1,4 @@
-"""Every public function has an example in the API reference, and the examples run."""
+"""Tests of the examples in the API reference. The examples run unless they are marked "not run"."""
 
 import ast
 import importlib
@@ -53,15 +53,16 @@ def test_every_public_function_has_example():
     required = {name: value for name, value in public.items() if inspect.isclass(value)}
     for names in (public, *map(_public, MODULES)):
         required |= {name: value for name, value in names.items() if inspect.isfunction(value)}
-    constructors = [getattr(keras_vit, name) for name in keras_vit.families.CONSTRUCTORS]  # generated examples
+    # The examples of the constructors are generated.
+    constructors = [getattr(keras_vit, name) for name in keras_vit.families.CONSTRUCTORS]
     covered = [_resolve(name) for name, *_ in CELLS] + constructors
     missing = [name for name, value in required.items() if value not in covered]
-    assert not missing, "add them to docs/site/examples.py"
+    assert not missing, "add examples of these functions to docs/site/examples.py"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Returns the workdir, with an export, and the config of a two-step run."""
+    """Trains for two steps and exports the model. Returns the workdir and the config."""
     folder = tmp_path_factory.mktemp("run") / "digits"
     model = {name: value for name, value in SIZES.items() if name != "classes"}
     config = ConfigDict(

@@ -1,7 +1,7 @@
 """Runs Python scripts in separate processes without importing TensorFlow each time.
 
-The processes are forks of a server that has only imported TensorFlow and Keras. Tests of import-time output start
-Python themselves.
+The processes are forks of a server that has already imported TensorFlow and Keras. A test that checks what the
+imports print must start Python itself.
 """
 
 import json
@@ -14,10 +14,10 @@ from pathlib import Path
 
 
 class ScriptServer:
-    """Starts scripts.
+    """Starts scripts in forks of one Python process.
 
     Args:
-        folder: existing folder for the output of the scripts.
+        folder: existing folder for the stdout and stderr of the scripts.
     """
 
     def __init__(self, folder):
@@ -33,7 +33,7 @@ class ScriptServer:
         return Script(self, self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
 
     def run(self, *command, **options):
-        """Runs a script to its end. Takes the arguments of `start` and returns a result like `subprocess.run`."""
+        """Runs a script to completion. Takes the arguments of `start` and returns a result like `subprocess.run`."""
         return self.start(*command, **options).wait()
 
     def send(self, *request):
@@ -45,7 +45,7 @@ class ScriptServer:
 
 
 class Script:
-    """A started script. `wait` returns its `returncode`, `stdout` and `stderr`."""
+    """A started script. `wait` returns the `returncode`, `stdout` and `stderr` of the script."""
 
     def __init__(self, server, pid, printed):
         self._server, self.pid, self._printed = server, pid, printed
@@ -57,7 +57,7 @@ class Script:
 
 
 def _serve():
-    """Answers requests in the server. In a forked process, returns the request to run a script."""
+    """Answers requests until stdin ends. In a fork, returns the request to run a script."""
     for line in sys.stdin:
         kind, *request = json.loads(line)
         if kind == "wait":
@@ -71,8 +71,8 @@ def _serve():
 
 
 def _become(command, cwd, env, printed):
-    """Runs a script in this process like `python *command`."""
-    sys.stdin = open(os.devnull)  # noqa: SIM115 until the process ends
+    """Runs a script in this process, as `python *command` would."""
+    sys.stdin = open(os.devnull)  # noqa: SIM115 stays open until the process ends
     for number, path in enumerate(printed, start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)

@@ -30,7 +30,7 @@ def test_bar_is_drawn_below_lines_and_erased(set_stderr, capsys):
     terminal.show_bars()
     with terminal.progress_bar("training", 200, "steps", done=50, delay=0) as update:
         update(150)
-        terminal.write("step 150")  # then the bar is redrawn
+        terminal.write("step 150")  # prints the line and redraws the bar
     drawn = stderr.getvalue()
     assert "training:  25%" in drawn and "50/200 steps" in drawn and "150/200 steps" in drawn
     assert drawn.endswith("\r")  # the bar is erased at the end
@@ -49,12 +49,12 @@ def test_prints_only_lines_without_terminal(set_stderr, capsys):
     with terminal.progress_bar("training", 200, "steps", delay=0) as update:  # bars are off by default
         update(150)
     assert not stderr.getvalue()
-    set_stderr(io.StringIO())  # a file
+    set_stderr(io.StringIO())  # stderr is a file
     terminal.show_bars()
     with terminal.progress_bar("training", 200, "steps", delay=0) as update:
         update(150)
         terminal.write("step 150")
     assert not sys.stderr.getvalue() and capsys.readouterr().out == "step 150\n"
-    set_stderr(None)  # closed
+    set_stderr(None)  # stderr is closed
     terminal.show_bars()
     assert list(terminal.track([1], "reading", "arrays")) == [1]

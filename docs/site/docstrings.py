@@ -1,4 +1,4 @@
-"""Brings the docstrings into the form that griffe's parser of Google's style reads, and adds the examples."""
+"""A griffe extension that completes docstrings and adapts them to griffe's Google-style parser."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,6 @@ EXAMPLES = Path(__file__).with_name("examples.py")
 
 
 class Docstrings(griffe.Extension):
-    """Brings the docstrings into the form that the parser reads."""
-
     def on_object(self, *, obj, **_):
         if obj.is_attribute and str(obj.value).startswith("_size("):  # a constructor of keras_vit.families
             obj.docstring = griffe.Docstring(_of_constructor(obj))
@@ -19,7 +17,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = text if obj.is_module else rewrite(text, obj.is_class)
 
     def on_package(self, *, pkg, **_):
-        """Puts each example after the summary of its name."""
+        """Inserts each example after the first paragraph of a docstring."""
         for name, code in examples().items():
             docstring = resolve(pkg, name).docstring
             summary, *rest = docstring.value.split("\n\n")
@@ -27,26 +25,26 @@ class Docstrings(griffe.Extension):
 
 
 def examples():
-    """Returns the code of each example by the public name that it is for."""
+    """Returns `{public name: code of the example}`."""
     cells = re.split(r"^# %% ", EXAMPLES.read_text(), flags=re.MULTILINE)[1:]
     return {cell.split()[0]: cell.partition("\n")[2].strip() for cell in cells}
 
 
 def resolve(package, path):
-    """Returns the object that a public name refers to. A function may have the name of its module, which hides it."""
+    """Returns the object with a public name. Imports win over submodules of the same name."""
     parent, _, name = path.rpartition(".")
     module = package[parent.removeprefix("keras_vit.")] if parent != "keras_vit" else package
     return resolve(package, module.imports[name]) if name in module.imports else module.members[name]
 
 
 def _of_constructor(obj):
-    """Returns the docstring of a constructor of `keras_vit.families`, which no code spells out."""
+    """Builds the docstring of a constructor of `keras_vit.families`, which has no docstring in the source code."""
     size, note = re.findall(r"'([^']*)'", str(obj.value))[:2]
-    base = re.search(r"Sizes\((\w+)\)", str(obj.parent["_size"].value))[1]
+    base = re.search(r"Sizes\((\w*)\)", str(obj.parent["_size"].value))[1] or "VisionTransformer"
     return f"""{size}, {note}.
 
 ```python
-# Random weights; from images (B, 224, 224, 3) to logits (B, 37)
+# Random weights and 37 classes
 model = keras_vit.{obj.name}(classes=37)
 ```
 
@@ -55,17 +53,17 @@ in [Weights](../../weights.md) and [Families](../../families.md)."""
 
 
 def escape(text):
-    """Escapes `<` outside of backticks, where `<file name>` would be an HTML tag."""
+    """Escapes `<` outside of backticks, because `<file name>` would become an HTML tag."""
     parts = text.split("`")
     return "`".join(part if i % 2 else re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for i, part in enumerate(parts))
 
 
 def rewrite(text, is_class):
-    """Joins wrapped names of parameters into one line, and keeps text before a colon in results."""
+    """Joins wrapped lists of parameter names, and prevents the parser from reading a result as `type: text`."""
     wrapped = r"^(    (?:\**\w+, )*\**\w+,)\n +(?=\w)"
     while re.search(wrapped, text, re.MULTILINE):
         text = re.sub(wrapped, r"\1 ", text, flags=re.MULTILINE)
-    if is_class:  # the result of a call, which has no annotation here
+    if is_class:  # a class has no return annotation, so format the section as Markdown
         return re.sub(
             r"^Returns:\n((?:    .*\n?)+)", lambda match: _section("Returns", match[1]), text, flags=re.MULTILINE
         )

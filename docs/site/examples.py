@@ -1,17 +1,17 @@
 # ruff: noqa: F821, B018
-"""Examples for the reference: docs/site/docstrings.py puts each below the summary of the name in its heading.
+"""Examples for the API reference. docs/site/docstrings.py inserts each example into the docstring of the named object.
 
-tests/reference_examples_test.py runs them with small models and files in place of `model`, `images` and the folders;
-it only checks the names and arguments of those marked "not run".
+tests/reference_examples_test.py runs the examples with small models, images and files. For examples marked "not run",
+it only checks names and arguments.
 """
 
 # %% keras_vit.from_pretrained
 model = keras_vit.from_pretrained("facebook/dinov2-base", input_shape=(224, 280, 3))
-# To fine-tune it
+# For fine-tuning on 37 classes
 model = keras_vit.from_pretrained("facebook/dinov2-base", classes=37, head="new")
 
 # %% keras_vit.preprocess_input
-x = keras_vit.preprocess_input(pixels, model)  # [0, 255] to what the model was trained on
+x = keras_vit.preprocess_input(pixels, model)  # normalizes pixels in [0, 255] for the model
 logits = model.predict(x)
 
 # %% keras_vit.decode_predictions
@@ -20,7 +20,7 @@ keras_vit.decode_predictions(
 )  # [[(0, "cat", 0.9), ...], ...]
 
 # %% keras_vit.Preprocessing
-# On the scale [0, 255]
+# `mean` and `std` are on the scale of pixels in [0, 255]
 imagenet = keras_vit.Preprocessing(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))
 model = keras_vit.ViT_Ti16(preprocessing=imagenet)
 
@@ -29,12 +29,12 @@ mean, std = keras_vit.preprocessing_of(model).mean, keras_vit.preprocessing_of(m
 
 # %% keras_vit.features
 vectors = keras_vit.features(model, images)  # (N, D), the class token after the last norm
-# Returns two of (N, rows, columns, D)
+# Returns a list of two arrays (N, rows, columns, D)
 maps = keras_vit.features(model, images, layers=[1, -1], tokens="patch", grid=True)
 
 # %% keras_vit.FeatureModel
 pooled = keras_vit.FeatureModel(model, tokens="pooled")
-vectors = pooled.predict(images)  # (N, F), what the head reads
+vectors = pooled.predict(images)  # (N, F), the input of the head
 pooled.save("features.keras")
 
 # %% keras_vit.backbone
@@ -42,8 +42,8 @@ backbone = keras_vit.backbone(model, layers=[1, 2], strides=[4, 8])
 fine, coarse = backbone(images)  # (B, H/4, W/4, D) and (B, H/8, W/8, D)
 
 # %% keras_vit.freeze
-keras_vit.freeze(model)  # all but the head
-# The first block and everything before it; the rest trains
+keras_vit.freeze(model)  # everything except the head
+# Freezes the first block and everything before it
 keras_vit.freeze(model, up_to=1)
 
 # %% keras_vit.enable_lora
@@ -52,28 +52,29 @@ keras_vit.enable_lora(model, rank=4)
 
 # %% keras_vit.zero_shot
 tower = keras_vit.from_pretrained("google/siglip2-base-patch16-224")
-# Names and text embeddings of the classes
+# The file contains class names and their text embeddings
 classifier = keras_vit.zero_shot(tower, "classes.npz")
 
 # %% keras_vit.flops
-keras_vit.flops(model)  # of one image
+keras_vit.flops(model)  # for one image
 
 # %% keras_vit.cost.multiply_accumulates
-keras_vit.cost.multiply_accumulates(model)  # of one image, half its FLOPs
+keras_vit.cost.multiply_accumulates(model)  # for one image
 
 # %% keras_vit.cost.exaflops
-# 90 epochs of ImageNet
-keras_vit.cost.exaflops(keras_vit.flops(model, table_6=True), images=90 * 1_281_167)
+# The cost of 90 epochs on ImageNet
+multiply_accumulates = keras_vit.cost.multiply_accumulates(model, table_6=True)
+keras_vit.cost.exaflops(multiply_accumulates, images=90 * 1_281_167)
 
 # %% keras_vit.cost.build_abstract
-huge = keras_vit.cost.build_abstract(keras_vit.DINOv3_7B16)  # allocates nothing
+huge = keras_vit.cost.build_abstract(keras_vit.DINOv3_7B16)  # allocates no weights
 huge.count_params()
 
 # %% keras_vit.models.VisionTransformer
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=4, hidden_size=64, mlp_dim=128, num_heads=4, input_shape=(32, 48, 3), classes=10
 )
-# Returns "tokens", "attention", "pre_logits", ...
+# Returns a dict with "tokens", "attention", "pre_logits", ...
 out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)
 
 # %% keras_vit.models.AxialVisionTransformer
@@ -110,7 +111,7 @@ tokens = keras_vit.NoPositionEmbedding(grid=(2, 3))(keras.ops.zeros((2, 6, 64)))
 tokens = keras_vit.ClassToken()(keras.ops.zeros((2, 6, 64)))  # (2, 7, 64)
 
 # %% keras_vit.layers.RegisterTokens
-# Returns (2, 11, 64), after the class token
+# Returns (2, 11, 64), with the registers after the class token
 tokens = keras_vit.RegisterTokens(4, after=1)(keras.ops.zeros((2, 7, 64)))
 
 # %% keras_vit.layers.TransformerBlock
@@ -130,7 +131,7 @@ vectors = keras_vit.AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((
 
 # %% keras_vit.layers.InputPreprocessing
 inputs = keras.Input((32, 32, 3))
-# Takes [0, 255]
+# Records that the model takes pixel values from 0 to 255
 x = keras_vit.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(inputs)
 model = keras.Model(inputs, keras.layers.Dense(10)(keras.layers.Flatten()(x)))
 
@@ -146,7 +147,7 @@ grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 
 model_input = keras.Input(keras_vit.naflex.batch_shape(max_patches=256, patch_size=16))  # (None, 256, 258, 3)
 
 # %% keras_vit.naflex.pack
-patches, shapes = np.zeros((1, 6, 8 * 8 * 3)), np.array([[2, 2]])  # as of transformers' Siglip2ImageProcessor
+patches, shapes = np.zeros((1, 6, 8 * 8 * 3)), np.array([[2, 2]])  # the outputs of transformers' Siglip2ImageProcessor
 batch = keras_vit.naflex.pack(patches, shapes)  # (1, 6, 66, 3); the last two patches are padding
 
 # %% keras_vit.naflex.preprocess
@@ -157,7 +158,7 @@ batch = keras_vit.naflex.preprocess([wide, tall], [127.5] * 3, [127.5] * 3, patc
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=37
 )
-# Reports what was done with every array
+# Prints how each array was used
 print(keras_vit.checkpoints.load(model, "model.npz", head="new"))
 
 # %% keras_vit.checkpoints.save
@@ -175,7 +176,7 @@ row.url, row.model, row.classes
 keras_vit.checkpoints.find_preprocessing("imagenet21k:ViT-B_16")
 
 # %% keras_vit.checkpoints.find_class_names
-keras_vit.checkpoints.find_class_names("model.npz")  # None: only a config.json of timm or transformers has names
+keras_vit.checkpoints.find_class_names("model.npz")  # None, because an .npz file has no class names
 
 # %% keras_vit.checkpoints.infer_architecture
 name, arguments = keras_vit.checkpoints.infer_architecture("model.npz")
@@ -187,7 +188,7 @@ keras_vit.families.sizes()["ViT-B/16"]  # {"patch_size": 16, "hidden_size": 768,
 keras_vit.families.find_size(keras_vit.families.sizes()["ViT-B/16"])  # "ViT-B/16"
 
 # %% keras_vit.families.find_family
-keras_vit.families.find_family("DINOv2-B/14").published  # its published files
+keras_vit.families.find_family("DINOv2-B/14").published  # the published files of the family
 
 # %% keras_vit.families.constructor_name
 keras_vit.families.constructor_name("ViT-B/16")  # "ViT_B16"
@@ -219,7 +220,7 @@ Tiny_8 = size("Tiny/8", "mine", patch_size=8, num_layers=2, hidden_size=32, mlp_
 keras_vit.families.register(keras_vit.families.Family(keras_vit.VisionTransformer, sizes=size.table))
 
 # %% keras_vit.data.arrays
-# Arrays: uint8 (N, H, W, C), int (N,)
+# `pixels` is uint8 (N, H, W, C), and `labels` is int (N,)
 source = keras_vit.data.arrays(pixels, labels, class_names=["cat", "dog"])
 
 # %% keras_vit.data.folder
@@ -253,7 +254,7 @@ keras_vit.data.dataset_names()  # ["digits", "cifar10", ...]
 
 # %% keras_vit.data.check_splits
 train, test = keras_vit.data.load("digits")
-keras_vit.data.check_splits(train, test)  # raises a ValueError if their classes differ
+keras_vit.data.check_splits(train, test)  # raises a ValueError if the classes differ
 
 # %% keras_vit.data.subset
 source = keras_vit.data.load_split("digits", "train")
@@ -280,19 +281,19 @@ images, labels, weights = next(iter(batches))  # (64, 8, 8, 3), (64, 10), (64,)
 # %% keras_vit.data.eval_batches
 source = keras_vit.data.load_split("digits", "test")
 batches = keras_vit.data.eval_batches(source, batch_size=64)
-# Weights are 0 for examples that fill up the last batch
+# Weights are 0 for the padding of the last batch
 images, labels, weights = next(iter(batches))
 
 # %% keras_vit.data.evaluation_order
 source = keras_vit.data.load_split("digits", "test")
-# The index of each example in eval_batches
+# Returns the index of the example at each position of eval_batches
 keras_vit.data.evaluation_order(source, batch_size=64)
 
 # %% keras_vit.data.verify
 report = keras_vit.data.verify(keras_vit.data.folder_splits("photos"))
 
 # %% keras_vit.data.hide_accelerators_from_tensorflow (not run: changes the process)
-# Before TensorFlow's first operation, to train on JAX
+# Call this before TensorFlow's first operation, to leave the GPUs to JAX
 keras_vit.data.hide_accelerators_from_tensorflow()
 
 # %% keras_vit.recipes.defaults
@@ -318,7 +319,7 @@ keras_vit.recipes.rates("cifar10")  # (0.001, 0.003, 0.01, 0.03)
 keras_vit.recipes.parse_config_arg("ViT-L/16,imagenet21k,epochs=30")
 
 # %% keras_vit.tasks.get
-task = keras_vit.tasks.get(config)  # of config.task
+task = keras_vit.tasks.get(config)  # the task that config.task names
 
 # %% keras_vit.losses.softmax
 # Returns (2,)
@@ -425,7 +426,7 @@ keras_vit.evaluation.plots.confusion("confusion.png", np.array([[9, 1], [2, 8]])
 scores = keras_vit.inspection.attention_scores(model, images)  # (layers, B, heads, N, N)
 
 # %% keras_vit.inspection.attention_maps
-maps = keras_vit.inspection.attention_maps(model, images)  # (B, H, W), rollout
+maps = keras_vit.inspection.attention_maps(model, images)  # (B, H, W), by attention rollout
 maps = keras_vit.inspection.attention_maps(model, images, method="relevance")
 
 # %% keras_vit.inspection.attention_rollout
@@ -433,7 +434,7 @@ scores = keras_vit.inspection.attention_scores(model, images, reduce="mean")
 rollout = keras_vit.inspection.attention_rollout(scores)  # (B, N, N)
 
 # %% keras_vit.inspection.attention_relevance
-# Returns (B, N, N), for these classes
+# Returns (B, N, N), the relevance for these classes
 relevance = keras_vit.inspection.attention_relevance(model, images, targets=[0, 2])
 
 # %% keras_vit.inspection.token_attention
@@ -473,7 +474,7 @@ keras_vit.inspection.plots.attention("attention.png", (images + 1) / 2, {"rollou
 
 # %% keras_vit.inspection.plots.attention_heads
 scores = keras_vit.inspection.attention_scores(model, images, layers=1)  # (B, heads, N, N)
-maps = scores[0, :, 0, 1:].reshape(-1, *model.grid)  # of the class token
+maps = scores[0, :, 0, 1:].reshape(-1, *model.grid)  # attention of the class token
 keras_vit.inspection.plots.attention_heads("heads.png", (images[0] + 1) / 2, maps)
 
 # %% keras_vit.inspection.plots.attention_distance
@@ -521,7 +522,7 @@ keras_vit.export.newest_version("runs/digits/export")  # "runs/digits/export/1"
 keras_vit.export.has_model("runs/digits/export/1", model, class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.check
-# Raises a ValueError if it cannot be exported
+# Raises a ValueError if the model cannot be exported
 keras_vit.export.check(model, class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.default_signatures
@@ -534,7 +535,7 @@ keras_vit.preprocessing.check_channels(images.shape, 3)
 keras_vit.preprocessing.concrete_values(keras.ops.zeros((2, 3)))  # a numpy array
 
 # %% keras_vit.preprocessing.range_error
-# Returns None: they are in [-1, 1]
+# Returns None, because the images are in [-1, 1]
 keras_vit.preprocessing.range_error(images, keras_vit.Preprocessing())
 
 # %% keras_vit.preprocessing.find_preprocessing

@@ -1,7 +1,7 @@
-"""Writes docs/reference/config.md, the page of all config fields: `python docs/site/fields.py`.
+"""Writes docs/reference/config.md, which lists all config fields: `python docs/site/fields.py`.
 
-The meanings are the comments of `keras_vit/recipes/defaults.py` and the docstrings of `data.load_split` and
-`data.Options`. A test compares the page with them.
+The descriptions come from the comments in `keras_vit/recipes/defaults.py` and the docstrings of `data.load_split`,
+`data.Options` and `data.InputPipeline`. A test checks that the page is up to date.
 """
 
 import inspect
@@ -19,16 +19,16 @@ HEADER = """# Config fields
 keras-vit train --config=digits --config.seed=1 --config.optimizer.weight_decay=0.05
 ```
 
-Every field of a config file can be set on the command line. 0, "" and False turn a field off. A run prints the
-fields that differ from these defaults and writes all of them to `config.json`. The fields of `model` are the arguments
-of the architecture, such as those of `keras_vit.VisionTransformer` ([Models](../models.md)).
+Every field of a config file can be set on the command line. 0, "" or False turns an optional feature off. A run prints
+the fields that differ from these defaults and writes every field to `config.json`. The fields of `model` are the
+arguments of the architecture, such as those of `keras_vit.VisionTransformer` ([Models](../models.md)).
 
 `python docs/site/fields.py` generates this page from the code.
 """
 
 
 def page() -> str:
-    """Returns the text of the page."""
+    """Returns the page as Markdown."""
     groups = {"Run": [], "optimizer": [], "schedule": []}
     group = "Run"
     source = (DOCS.parent / "keras_vit/recipes/defaults.py").read_text().split("FIELDS = {")[1].split("\n}\n")[0]
@@ -50,7 +50,7 @@ def page() -> str:
 
 
 def _of_docstring(documented):
-    """Returns `(field, default, meaning)` of the arguments or attributes that are fields of `data`."""
+    """Returns `(field, default, meaning)` for every documented argument or attribute that is a field of `data`."""
     fields = data.defaults()
     doc = inspect.getdoc(documented)
     section = re.search(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc)[1]

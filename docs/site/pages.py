@@ -1,8 +1,8 @@
-"""Generates the pages of the site that are not files of docs/: a hook of MkDocs, named in mkdocs.yml.
+"""A MkDocs hook that generates the pages of the site that are not Markdown files in docs/.
 
-README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown with their
-outputs, and every public name of the package has a page in the reference, from its docstring. The package is parsed and
-not imported, so the site builds without a Keras backend.
+README.md becomes the first page. CONTRIBUTING.md, CHANGELOG.md, the license and the notebooks get a page each. The
+reference documents every public name, from its docstring. The package is parsed and not imported, so the site builds
+without a Keras backend.
 """
 
 import json
@@ -15,7 +15,7 @@ from docstrings import resolve  # next to this file
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent.parent
-# The order of the reference: what users type first comes first.
+# The modules in the order of the reference. "" is `keras_vit` itself.
 MODULES = (
     *("families", "", "models", "layers", "checkpoints", "preprocessing", "naflex", "data", "recipes", "tasks"),
     *("losses", "optimizers", "training", "training.plots", "evaluation", "evaluation.plots", "inspection"),
@@ -24,10 +24,11 @@ MODULES = (
 
 
 def on_config(config):
-    """Adds the pages of the reference to the navigation."""
+    """Generates the pages and adds the pages of the reference to the navigation."""
     extensions = griffe.load_extensions(str(ROOT / "docs/site/docstrings.py"))
     package = griffe.load("keras_vit", search_paths=[str(ROOT)], extensions=extensions)
-    homes = {}  # the page of each object; names of a module are on the module's page only
+    homes = {}  # maps the path of each object to its page
+    # Visit `keras_vit` last: its table links to the pages of objects that a module also exports.
     sections = {module: _section(package, module, homes) for module in sorted(MODULES, key=lambda name: not name)}
     sections = [sections[module] for module in MODULES]
     pages = {path: text for section in sections for _, path, text in section}
@@ -38,19 +39,19 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Adds the generated pages to those of docs/."""
+    """Adds the generated pages to the files in docs/."""
     for path, text in config.extra.pop("pages").items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown, **_):
-    """Points links to notebooks at their pages."""
+    """Replaces links to notebook files with links to their pages."""
     return re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
 
 
 def _project():
-    """Returns README.md and other files of the root, with the links of the site."""
+    """Returns the pages for README.md and other files in the repository root. Links to files become links to pages."""
 
     def read(name):
         text = (ROOT / name).read_text()
@@ -80,13 +81,13 @@ def _notebook(path):
     """Returns a notebook as Markdown: text, code and outputs."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
-        # The site loads nothing from other servers: badges are plain links here.
+        # Replace badges with plain links, because the site loads nothing from other servers.
         source = re.sub(r"\[!\[([^]]*)\]\(https://[^)]*\)\]", r"[\1]", "".join(cell["source"]))
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/png" in data:
-                parts.append(f"![What the code above draws](data:image/png;base64,{data['image/png'].strip()})")
+                parts.append(f"![Output of the code above](data:image/png;base64,{data['image/png'].strip()})")
             elif text := "".join(output.get("text", data.get("text/plain", []))):
                 parts.append(f"```text\n{text.rstrip()}\n```")
     return "\n\n".join(parts)
@@ -100,7 +101,7 @@ def _section(package, name, homes):
     for public in _public_names(package, module):
         found = resolve(package, f"{module.path}.{public}")
         if found.path not in homes:
-            # Names that differ in capitals alone share a page: some file systems could not tell two apart.
+            # Names that differ only in case share a page, because some file systems ignore case.
             page = next((page for page in pages if page.lower() == public.lower()), public)
             typed = package.members.get(public)
             short = typed is not None and typed.canonical_path == found.canonical_path
@@ -122,12 +123,12 @@ def _entry(found, public):
 
 def _first_sentence(found):
     if found.docstring is None:
-        raise ValueError(f"A public name has a docstring. Received: {found.path}")
+        raise ValueError(f"Every public name must have a docstring. Received: {found.path}")
     return " ".join(found.docstring.value.split("\n\n")[0].split()).removesuffix(":").replace("|", r"\|")
 
 
 def _public_names(package, module):
-    """Returns the exports of a module; for the package, the names that are not those of its subpackages."""
+    """Returns the public names of a module. For the package, omits its submodules."""
     if module is package:
         targets = {name: target for name, target in module.imports.items() if not name.startswith("_")}
         return sorted(name for name, target in targets.items() if name in target.split(".")[2:])

@@ -7,9 +7,9 @@ Each task runs in its own process because peak memory never decreases:
     distance    `attention_distance` of ViT-L/16 on `--images` images of 224x224 pixels, alternating with plain
                 forward passes. Limits: 6 GiB of peak memory and three times the forward time.
     fewshot     The ridge classifier on 50,000 training and 50,000 test vectors of 1,024 features, with 1,000 classes
-                and all 30 ridge weights. Limits: one minute and 4 GiB.
+                and a single ridge weight. Limits: one minute and 4 GiB.
     features    `features` at layer 6 of ViT-B/16, alternating with a model truncated at that layer. Limit: 1.1 times
-                its runtime.
+                the runtime of the truncated model.
 """
 
 import json
@@ -81,7 +81,10 @@ def features():
 
 
 def _in_turns(work):
-    """Returns the median wall and CPU seconds of each function; other load affects CPU seconds less."""
+    """Alternates two functions; returns their median wall times in seconds and the ratios of the second to the first.
+
+    `ratio` compares the wall times, and `processor_ratio` the CPU times, which depend less on other programs.
+    """
     times = {name: [] for name in work}
     for _ in range(FLAGS.rounds + 1):
         for name, function in work.items():

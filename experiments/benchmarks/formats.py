@@ -4,17 +4,19 @@
     KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python experiments/benchmarks/formats.py --output=formats.csv
     python experiments/benchmarks/formats.py --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
 
-All formats of a model have the same random weights; `experiments/real/low_precision.py` measures the accuracy that low
-precision costs a trained model. Each format runs in its own process. Up to `--at_once` processes alternate, and rates
-are medians over the rounds. The columns:
+All formats of a model except keras_hub have the same random weights. `experiments/real/low_precision.py` measures how
+much accuracy a trained model loses in low precision. Each format runs in its own process. Up to `--at_once` formats
+alternate, and rates are medians over the rounds. The columns:
 
-    share         rate divided by the rate of the model's matrix products alone, in the same precision and rounds: in
-                  TensorFlow for float32 and bfloat16, in LiteRT for int8, which computes attention scores in float32
+    share         rate divided by the rate of the blocks' matrix products alone, measured in the same precision and
+                  rounds. TensorFlow computes the products in float32 and bfloat16. For int8, LiteRT uses
+                  int8 for products with weights, and float32 for the products of attention.
     MB of memory  peak memory of the process, including its libraries
     difference    largest difference of a logit from Keras in float32, relative to the range of the logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
-timm runs in the Python that KERAS_VIT_TORCH_PYTHON names. Libraries that are not installed are skipped.
+The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub and timm are skipped
+if they are not installed.
 """
 
 import csv
@@ -57,11 +59,11 @@ def define_flags():
     flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
 
 
-# Each process imports only the libraries of its format, so that peak memory is separate.
+# Libraries are imported inside functions, so that the peak memory of a process includes no unused libraries.
 
 
 def prepare(folder):
-    """Writes images, the model's logits and all formats of a model to a folder."""
+    """Writes a model, its exports and the other files that the worker processes read to a folder."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -111,7 +113,7 @@ def prepare(folder):
     if any(name.startswith("timm") for name in FLAGS.formats):
         keras_vit.checkpoints.save(model, folder / "timm_weights", format="timm")
 
-    # The matrix products of the blocks alone.
+    # Write a LiteRT model in int8 that computes only the matrix products of the blocks.
     spec = tf.TensorSpec((None, sizes["tokens"], sizes["hidden_size"]), tf.float32, "tokens")
     function = tf.function(products(sizes, "float32"), input_signature=[spec], autograph=False)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module())
@@ -120,7 +122,7 @@ def prepare(folder):
 
 
 def products(sizes, dtype):
-    """Returns a function from tokens `(B, N, D)` through all matrix products of the blocks, with random kernels."""
+    """Returns a function that applies the matrix products of all blocks, with random kernels, to tokens `(B, N, D)`."""
     import numpy as np
     import tensorflow as tf
 
@@ -131,24 +133,27 @@ def products(sizes, dtype):
         for _ in range(sizes["layers"])
     ]
 
-    def split(x, parts):
-        x = tf.reshape(x, (-1, x.shape[1], parts * heads, size // heads))
+    def flat(x):  # a 2-D product is faster
+        return tf.reshape(x, (-1, size))
+
+    def split(x, count, parts):
+        x = tf.reshape(x, (-1, count, parts * heads, size // heads))
         return tf.split(tf.transpose(x, (0, 2, 1, 3)), parts, 1)
 
     def compute(tokens):
         x = tf.cast(tokens, dtype)
         for i, (query, key_value, output, up, down) in enumerate(blocks):
             queries = x[:, :1] if i == len(blocks) - 1 else x  # the last block computes the class token only
-            (q,), (k, v) = split(queries @ query, 1), split(x @ key_value, 2)
-            attended = tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3))
-            x = tf.reshape(attended, (-1, queries.shape[1], size)) @ output @ up @ down
+            (q,), (k, v) = split(flat(queries) @ query, queries.shape[1], 1), split(flat(x) @ key_value, x.shape[1], 2)
+            attended = flat(tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3)))
+            x = tf.reshape(attended @ output @ up @ down, (-1, queries.shape[1], size))
         return {"outputs": tf.cast(x, "float32")}
 
     return compute
 
 
 def load_limits(folder):
-    """Returns `run(precision, batch)`, which computes the matrix products for a batch of images."""
+    """Returns `run(precision, batch)`, which computes the matrix products of the blocks for `batch` images."""
     import numpy as np
     import tensorflow as tf
 
@@ -174,7 +179,7 @@ def load_tensorflow(name, folder):
     versions = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
     if name.startswith("saved_model"):
         signature = tf.saved_model.load(str(folder / name)).signatures["tensor"]
-        # The logarithm of probabilities: logits up to a constant, which the comparison removes.
+        # The logarithm of the probabilities equals the logits plus a constant, which the comparison removes.
         return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy()), versions
     if name == "keras_hub":
         import keras_hub
@@ -209,7 +214,7 @@ def load_onnx(name, folder):
     import onnxruntime
 
     is_timm = name.startswith("timm")
-    if is_timm:  # written by the other Python
+    if is_timm:  # the Python with torch writes the file
         subprocess.run(timm_command("write_timm_onnx", folder), check=True, stdout=sys.stderr)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count()
@@ -231,11 +236,11 @@ def load(name, folder):
     return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
-# The process that the others answer to.
+# The main process starts the other processes and queries them.
 
 
 class Worker:
-    """The process of one format."""
+    """A child process that runs one format or the matrix products."""
 
     def __init__(self, name, arguments, folder):
         self._name = name
@@ -249,7 +254,7 @@ class Worker:
 
     def _answer(self):
         line = self._process.stdout.readline()
-        return json.loads(line) if line else {"error": "the process ended; its message is above"}
+        return json.loads(line) if line else {"error": "the process ended; see its output above"}
 
     def query(self, *command):
         self._process.stdin.write(json.dumps(command) + "\n")
@@ -269,7 +274,10 @@ def precision_of(name):
 
 
 def measure(names, arguments, folder, batch_sizes):
-    """Returns the facts of each format, `{name: dict}`, and their seconds and memory, `{(name, size): [answers]}`."""
+    """Returns `{format: facts}` and `{(format, batch size): [[seconds, MB], ...]}`.
+
+    The measurements of the matrix products have a precision, such as "float32", in place of the format.
+    """
     workers = {name: Worker(name, arguments, folder) for name in ("limits", *names)}
     facts = {name: workers[name].facts for name in names}
     for name in [name for name in names if "error" in facts[name]]:
@@ -288,7 +296,7 @@ def measure(names, arguments, folder, batch_sizes):
 
 
 def rows_of(model, names, folder, batch_sizes):
-    """Measures formats of a model at the same time, and returns rows of the table."""
+    """Measures formats of a model in alternation, and returns their rows of the table."""
     arguments = [f"--models={model}", f"--folder={folder}"]
     facts, answers = measure(names, arguments, folder, batch_sizes)
     rows = []
@@ -303,7 +311,7 @@ def rows_of(model, names, folder, batch_sizes):
             memory = max(answer[1] for answer in answers[name, size])
             numbers = {"images/s": size / seconds, "share": limit / seconds, "MB of memory": memory}
             numbers |= {"MB of file": size_of(folder / name), **facts[name]}
-            if name == "keras_hub":  # its weights are others
+            if name == "keras_hub":  # has other weights, so its outputs are not comparable
                 numbers |= {"difference": "", "same class": ""}
             row = {"model": model, "format": name, "batch size": size, "processor": processor(), **numbers}
             rows.append({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
@@ -312,7 +320,7 @@ def rows_of(model, names, folder, batch_sizes):
 
 
 def size_of(path):
-    """Megabytes of a file, or of a SavedModel's graph and weights; "" for a library that reads none."""
+    """Returns the size of a file, or of a SavedModel's graph and weights, in MB; "" if the path does not exist."""
     if not path.exists():
         return ""
     parts = [path] if path.is_file() else [path / "saved_model.pb", *path.glob("variables/*")]

@@ -1,6 +1,7 @@
-"""Runs one format for `formats.py`: loads it, and computes batches on request.
+"""Serves one format to `formats.py`: loads the format, then measures batches on request.
 
-As a script, it runs timm in a Python that needs only torch and timm: `formats_worker.py NAME FOLDER THREADS`.
+To run timm, `formats.py` calls this file as a script, `formats_worker.py NAME FOLDER THREADS`. The Python that runs the
+script needs only numpy, torch and timm.
 """
 
 import importlib
@@ -15,12 +16,14 @@ import numpy as np
 
 
 def serve(load, folder):
-    """Prints facts about a format, then answers `[precision, batch size]` with seconds and the peak memory in MB.
+    """Prints facts about a format, then answers each request `[precision, batch size]` with `[seconds, peak MB]`.
 
-    `load()` returns `(function, versions)`. With `versions`, the function maps images to logits; without, it takes the
-    precision and the batch size.
+    If the format fails before the first request, prints the error and returns.
+
+    `load()` returns `(function, versions)`. If `versions` is empty, `function` takes a precision and a batch
+    size. Otherwise, `function` maps images to logits, and the precision of a request is ignored.
     """
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not mix with the answers
+    answers, sys.stdout = sys.stdout, sys.stderr  # keep the libraries' output out of the answers
     images, logits = np.load(folder / "images.npy"), np.load(folder / "logits.npy")
     try:
         function, versions = load()
@@ -39,14 +42,17 @@ def serve(load, folder):
 
 
 def compare(ours, theirs):
-    """Returns facts about logits; those of a SavedModel are known up to a constant, which the mean removes."""
+    """Returns the largest logit difference, relative to the range of `ours`, and the fraction of equal classes.
+
+    The mean logit of each image is subtracted, because a SavedModel's logits are known only up to a constant.
+    """
     ours, theirs = (values - values.mean(1, keepdims=True) for values in (ours, theirs))
     difference, same = np.abs(theirs - ours).max() / np.ptp(ours), theirs.argmax(1) == ours.argmax(1)
     return {"difference": float(difference), "same class": float(same.mean())}
 
 
 def load_timm(name, folder, threads):
-    """Returns the function of a model in timm; with "write_timm_onnx", writes the ONNX file of another process."""
+    """Returns `(function, versions)` for a model in timm. For "write_timm_onnx", only writes an ONNX file."""
     import timm
     import torch
 
@@ -54,7 +60,8 @@ def load_timm(name, folder, threads):
     model = timm.create_model(f"local-dir:{folder / 'timm_weights'}", pretrained=True).eval()
     if name == "write_timm_onnx":
         shape = timm.data.resolve_model_data_config(model)["input_size"]
-        if not importlib.util.find_spec("onnx"):  # only needed for functions of onnxscript, which the model has not
+        # Without the package onnx, skip the step that adds onnxscript functions, because the model has none.
+        if not importlib.util.find_spec("onnx"):
             onnx_proto_utils = importlib.import_module("torch.onnx._internal.torchscript_exporter.onnx_proto_utils")
             onnx_proto_utils._add_onnxscript_fn = lambda content, _: content
         names = {"input_names": ["images"], "output_names": ["logits"], "dynamic_axes": {"images": {0: "batch"}}}

@@ -1,13 +1,16 @@
-"""Compares ViT on a GPU: keras_vit on JAX and timm on PyTorch, in one run.
+"""Compares the speed of ViT on a GPU between keras_vit on JAX and timm on PyTorch.
 
     pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
     python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 --peak_tflops=989
 
-Both use bfloat16, 224 pixels, and AdamW with gradients clipped at 1; timm's model uses `torch.compile` and fused
-attention. Each library runs in its own process and first finds its best batch size. Then the two alternate, so that
-only one computes at a time. Prints images per second (medians over the rounds), their ratio (keras_vit is faster above
-1), peak device memory, the largest batch that fits, and with `--peak_tflops` the fraction of the card's peak rate. This
-fraction counts 6 times the multiply-accumulates of an image in training and 2 times in inference.
+Both libraries compute in bfloat16 on images of 224 pixels, and train with AdamW and gradients clipped to a norm of 1.
+timm's model uses `torch.compile` and fused attention. The script first finds the fastest batch size of each library.
+Then the libraries run in turns, each in its own process, so that only one computes at a time.
+
+Prints the median images per second, the peak device memory and the largest tried batch size that fits. A ratio above 1
+means that keras_vit is faster. With `--peak_tflops`, also prints the fraction of the card's peak rate. For this
+fraction, each multiply-accumulate of the forward pass, except for the head, counts as 6 operations in training and as 2
+in inference.
 """
 
 import json
@@ -40,7 +43,7 @@ SIZES = {
 
 
 def keras_vit_run(measure, batch_size):
-    """Returns `run(steps)` on JAX, which returns the peak bytes of the device."""
+    """Returns a function `run(steps)` that computes with JAX and returns the peak memory of the device in bytes."""
     import jax
     import keras
     import numpy as np
@@ -92,7 +95,7 @@ def keras_vit_run(measure, batch_size):
 
 
 def timm_run(measure, batch_size):
-    """Returns `run(steps)` on PyTorch, which returns the peak bytes of the device."""
+    """Returns a function `run(steps)` that computes with PyTorch and returns the peak memory of the device in bytes."""
     import timm
     import torch
 
@@ -137,9 +140,9 @@ def timm_run(measure, batch_size):
 
 
 def worker(library):
-    """Answers `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`, null if out of memory.
+    """Answers each `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`.
 
-    Keeps the model of the last measure and batch size.
+    The answer is null if the memory is too small.
     """
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
@@ -148,14 +151,14 @@ def worker(library):
         measure, batch_size, steps = json.loads(line)
         try:
             if built != (measure, batch_size):
-                run = None  # free its memory first
+                run = None  # frees the memory of the previous model
                 run = {"keras_vit": keras_vit_run, "timm": timm_run}[library](measure, batch_size)
                 built = (measure, batch_size)
                 run(steps)  # compiles
             start = time.perf_counter()
             peak = run(steps)
             answer = [time.perf_counter() - start, peak]
-        except (RuntimeError, ValueError) as error:  # out of memory in both libraries; anything else ends the process
+        except (RuntimeError, ValueError) as error:  # out of memory; training in keras_vit raises ValueError
             if "memory" not in str(error).lower():
                 raise
             built, answer = None, None
@@ -163,7 +166,7 @@ def worker(library):
 
 
 class Worker:
-    """The process of one library."""
+    """A child process that runs one library."""
 
     def __init__(self, library):
         environment = {**os.environ, "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -176,7 +179,7 @@ class Worker:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise app.UsageError(f"{self._library} ended before it answered; its message is above")
+            raise app.UsageError(f"{self._library} ended before it answered; see its output above")
         return json.loads(line)
 
     def close(self):
@@ -185,7 +188,7 @@ class Worker:
 
 
 def best_batch(library, measure):
-    """Returns `(fastest batch size, largest that fits)`, in a process that ends to free its memory."""
+    """Returns `(fastest batch size, largest batch size that fits)`. Measures in a separate process."""
     rates, process = {}, Worker(library)
     for size in map(int, _BATCHES.value):
         answer = process.query(measure, size, _STEPS.value)
@@ -195,12 +198,14 @@ def best_batch(library, measure):
         print(f"  {library}, batch {size}: {rates[size]:,.1f} images/s", flush=True)
     process.close()
     if not rates:
-        raise app.UsageError(f"No batch size fits {library}. Received: --batch_sizes={','.join(_BATCHES.value)}")
+        raise app.UsageError(
+            f"The first batch size does not fit {library}. Received: --batch_sizes={','.join(_BATCHES.value)}"
+        )
     return max(rates, key=rates.get), max(rates)
 
 
 def compare(measure):
-    """Prints the table of one measure."""
+    """Compares the libraries in training or inference, and prints the results."""
     sizes = {library: best_batch(library, measure) for library in _LIBRARIES}
     seconds, peaks = {library: [] for library in _LIBRARIES}, {}
     processes = {library: Worker(library) for library in _LIBRARIES}
@@ -228,7 +233,7 @@ def compare(measure):
 
 
 def operations(measure):
-    """Returns the floating-point operations of one image's matrix products."""
+    """Returns the floating-point operations for one image, counted without the head as in the paper's Table 6."""
     from keras_vit import VisionTransformer, cost
 
     sizes = {**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": (SIZE, SIZE, 3)}
@@ -240,7 +245,7 @@ def main(_):
     if _WORKER.value:
         worker(_WORKER.value)
         return
-    # JAX would preallocate most of the memory and leave too little for the other library.
+    # By default, JAX preallocates most of the memory and leaves too little for the other library.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for measure in _MEASURE.value:
         compare(measure)

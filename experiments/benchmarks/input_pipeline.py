@@ -1,14 +1,16 @@
-"""Measures images per second of the input pipeline, its stages, its upper bound and plain pipelines, interleaved.
+"""Compares the speeds of the input pipeline, its individual stages, an upper limit and plain pipelines.
 
     python experiments/benchmarks/input_pipeline.py
 
-The limit is a parallel map of the fused decode, crop and resize of JPEGs in memory, with the first files and crops of
-the whole pipeline. The limit and the stages return the crops of a batch, which keeps Python's overhead out of the
-comparison. The plain pipelines follow Keras' examples: they decode whole images, then crop and flip with tf.image or
-Keras layers. Grain, if it is installed, implements the whole pipeline again. Other load affects the CPU time per
-image less than images per second. `--memory` also measures more epochs and a longer list; `--order` compares reading
-records in order, as remote ones are read, with reading by index, without decoding; `--million` starts at step 100,000
-of a folder of a million hard links in the temporary folder.
+The upper limit decodes, crops and resizes JPEGs in memory in a parallel map, with the same files and crops as the whole
+pipeline. The limit and the stages return their results in groups of one batch, so that Python's overhead is the same.
+The plain pipelines decode whole images, then crop and flip with tf.image or Keras layers. If Grain is installed, a
+pipeline in Grain is measured too. Other load on the machine changes the CPU time per image less than the images per
+second.
+
+`--memory` also measures the peak memory with more epochs and with a longer list. `--million` also measures the time to
+start at step 100,000 with a folder of a million files. `--order` only compares two ways to read records: in order, as
+for remote files, and by index. `--ahead` only counts the prefetched batches.
 """
 
 import dataclasses
@@ -29,16 +31,18 @@ from keras_vit.data import examples, images, order, transforms
 flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images per measurement.", lower_bound=64)
 flags.DEFINE_bool("order", False, "Only compare reading records in order and by index.")
-flags.DEFINE_bool("ahead", False, "Only count the batches in memory.")
-flags.DEFINE_bool("million", False, "Start in the middle of a folder of a million files.")
-flags.DEFINE_bool("memory", False, "Also measure the memory of ten times the epochs and a list of a million names.")
+flags.DEFINE_bool("ahead", False, "Only count the prefetched batches.")
+flags.DEFINE_bool("million", False, "Also measure a start in the middle of a folder of a million files.")
+flags.DEFINE_bool(
+    "memory", False, "Also measure the memory for ten times the epochs and for a list of a million names."
+)
 FLAGS = flags.FLAGS
 FILES, REPEATS, BATCH, SIZE = 128, 200, 32, (224, 224)
 AUTO = tf.data.AUTOTUNE
 
 
 def _photos(folder):
-    """Writes 500x375 JPEGs of coarse colors and noise, which have about the bytes of photographs of that size."""
+    """Writes list.csv and 500x375 JPEGs of coarse colors and noise. Photographs have similar file sizes."""
     rng = np.random.default_rng(0)
     for i in range(FILES):
         coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
@@ -50,17 +54,17 @@ def _photos(folder):
 
 
 def _write_list(folder, repeats):
-    """Writes a list that repeats each file, for an index of realistic length."""
+    """Writes list.csv with every file `repeats` times, so that the list has a realistic length."""
     names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
     (folder / "list.csv").write_text("\n".join(names * repeats))
 
 
 def _pipelines(folder):
-    """Returns, by name, a function that returns an endless dataset, and the number of images per element."""
+    """Returns `{name: (function, images per element)}`. Each function returns an endless dataset or iterator."""
     source = data.file_list(folder / "list.csv")
     stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
-    # The files and crops that the whole pipeline reads first.
+    # Use the files and crops of the first examples in the whole pipeline.
     indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
     windows = tf.stack([transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
     files = indices % FILES
@@ -116,7 +120,7 @@ def _pipelines(folder):
 
 
 def _records(folder):
-    """Returns pipelines that read the same 32 files of 1,000 records of 8x8 pixels by index and in order."""
+    """Writes 32 files with 1,000 images of 8x8 pixels each; returns pipelines that read them by index and in order."""
     rng = np.random.default_rng(0)
     for file in range(32):
         with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
@@ -133,7 +137,7 @@ def _records(folder):
         some = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
         return lambda: data.train_batches(source, batch_size=256, seed=0, **some)
 
-    # A name with a scheme is read like a remote file.
+    # A path with a scheme, such as file://, is read like a remote file.
     patterns = {"records by index": f"{folder}/records-*", "records in order": f"file://{folder}/records-*"}
     return {name: (batches(data.tfrecords(pattern, names, **keys)), 256) for name, pattern in patterns.items()}
 
@@ -185,7 +189,7 @@ def _peak():
 
 
 def _memory(folder):
-    """Prints peaks of the whole pipeline in runs of increasing size."""
+    """Prints the peak memory of the whole pipeline, also with more epochs and with a longer list."""
     peaks = []
     for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
         _write_list(folder, repeats)
@@ -228,18 +232,18 @@ def _batches_ahead():
     most, batches = 0, iter(data.train_batches(noted, batch_size=64, seed=0, prefetch=2))
     for taken in range(1, 50):
         next(batches)
-        time.sleep(0.05)  # a step, in which the pipeline runs ahead
+        time.sleep(0.05)  # simulates a training step, during which the pipeline prefetches
         most = max(most, read[0] / 64 - taken)
-    print(f"batches in memory, besides the one in use: {most:.1f} at most; prefetch + 2 = 4 are allowed")
+    print(f"prefetched batches: at most {most:.1f} (limit: prefetch + 2 = 4)")
 
 
 def _ratios(one, other):
-    """Returns the speedup of the first by images per second and by CPU time."""
+    """Returns the speedup of `one` over `other`, by images per second and by CPU time."""
     return one[0] / other[0], other[1] / one[1]
 
 
 def _medians(pipelines):
-    """Returns the medians of `_measure` over the rounds."""
+    """Returns `{name: median of _measure over the rounds}`."""
     measured = {name: [] for name in pipelines}
     for _ in range(FLAGS.rounds):
         for name, (make, count) in pipelines.items():
@@ -270,7 +274,7 @@ def main(_):
             _write_list(folder, REPEATS)
         medians = _medians(pipelines)
         ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
-        print("ratios of images per second; in brackets, of CPU time")
+        print("ratios of images per second (in parentheses: of CPU time)")
         for name, (rate, work) in medians.items():
             print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the limit")
         for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):

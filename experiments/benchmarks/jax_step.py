@@ -2,10 +2,10 @@
 
     pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
 
-All use the same model, batch and optimizer (AdamW, gradients clipped at 1) in float32. The Flax model is idiomatic:
-`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its state. Each runs in
-its own process; they alternate, so that only one computes at a time. The last column is the speed
-relative to keras_vit on JAX, by the medians over the rounds.
+All three use float32, the same model and batch size, and AdamW with gradients clipped at 1. The Flax code is idiomatic:
+`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its state.
+The three run in separate processes, which alternate, so that only one computes at a time. The last column is the speed
+relative to keras_vit on JAX, computed from the medians over the rounds.
 """
 
 import json
@@ -31,7 +31,7 @@ CLASSES = 1000
 
 
 def keras_vit_steps():
-    """Returns `run(steps)` of our engine for the Keras backend, and the number of parameters."""
+    """Returns a function `run(steps)` that trains with keras_vit, and the number of parameters."""
     import numpy as np
     import tensorflow as tf
     from ml_collections import ConfigDict
@@ -67,7 +67,7 @@ def keras_vit_steps():
 
 
 def flax_steps():
-    """Returns `run(steps)` of a ViT in Flax, and the number of parameters."""
+    """Returns a function `run(steps)` that trains a ViT in Flax, and the number of parameters."""
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
@@ -126,7 +126,7 @@ def flax_steps():
 
 
 def worker(library):
-    """Reads numbers of steps from standard input and prints the seconds that they take."""
+    """Prints the number of parameters. Then reads numbers of steps from standard input and prints their durations."""
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     run, parameters = flax_steps() if library == "flax" else keras_vit_steps()
@@ -147,7 +147,7 @@ def start_worker(library):
 def read(library, process):
     line = process.stdout.readline()
     if not line:
-        raise app.UsageError(f"{library} ended before it answered; its message is above. Its code: {process.wait()}")
+        raise app.UsageError(f"{library} ended before it answered; see its output above. Exit code: {process.wait()}")
     return json.loads(line)
 
 

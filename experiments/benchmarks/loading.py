@@ -1,7 +1,9 @@
-"""python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
+"""Measures the memory and the time of loading a checkpoint into a built model.
 
-Compares loading a checkpoint into a built model with two baselines: the peak memory of the model alone, and the time
-that numpy takes to read the file's arrays. Loading may need 300 MB more and twice the time.
+    python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
+
+The baselines are the peak memory of building the model alone, and the time in which numpy reads the file's arrays.
+Loading should need at most 300 MB more memory than building alone, and at most twice as much time as numpy.
 """
 
 import json
@@ -18,12 +20,17 @@ from keras_vit import files
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_L16", "A constructor of keras_vit.")
-flags.DEFINE_integer("rounds", 5, "Number of times to read and load the file, in alternation.", lower_bound=1)
-flags.DEFINE_string("folder", None, "Folder for the file, 4 bytes per parameter; a temporary one if empty.")
+flags.DEFINE_integer(
+    "rounds", 5, "Measured rounds of reading and loading the file, after one warm-up round.", lower_bound=1
+)
+flags.DEFINE_string("folder", None, "Folder for the weights file (4 bytes per parameter); default: a temporary folder.")
 
 
 def child(task, path):
-    """Prints one measurement as JSON, each in its own process because peak memory never decreases."""
+    """Runs a task and prints its measurements as JSON.
+
+    Each task runs in its own process, because peak memory never decreases.
+    """
     import keras_vit
 
     model = getattr(keras_vit, FLAGS.model)()
@@ -74,7 +81,7 @@ def main(argv):
     print(f"{FLAGS.model}, a file of {size / 1e6:,.0f} MB")
     print(f"peak memory: built {built / 1e6:,.0f} MB, loaded {loaded / 1e6:,.0f} MB, {(loaded - built) / 1e6:+,.0f} MB")
     print(
-        f"time, medians of {FLAGS.rounds} in turn: numpy reads in {timed['read']:.2f} s, a load takes "
+        f"medians of {FLAGS.rounds} rounds: numpy reads the file in {timed['read']:.2f} s, a load takes "
         f"{timed['load']:.2f} s, {timed['load'] / timed['read']:.2f} times as long"
     )
 

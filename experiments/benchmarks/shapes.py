@@ -1,8 +1,9 @@
-"""Measures drawn shapes per second on one thread, and tf.data's share of the time.
+"""Measures how many images of shapes are drawn per second on one thread, and the speed of tf.data without drawing.
 
     taskset -c 0 python experiments/benchmarks/shapes.py
 
-Prints medians and fastest batches of alternating rounds, in CPU time, which depends little on other load.
+The image sizes alternate for several rounds. Prints the median and the highest rate per second of CPU time. CPU time
+depends little on other load on the machine.
 """
 
 import os
@@ -21,11 +22,11 @@ BATCH, ROUNDS = 64, 20
 
 
 def batches(read):
-    """Returns batches of `read(index)`, made on one thread."""
+    """Returns an iterator over batches of `read(index)`, computed on one thread."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
-    # Otherwise, tf.data computes batches outside the timed section.
+    # Otherwise, tf.data computes batches outside the timed section or on several threads.
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.map_and_batch_fusion = False
@@ -52,7 +53,8 @@ def main():
             seconds[name].append((time.process_time() - start) / BATCH)
     for name, values in seconds.items():
         print(
-            f"{name:10}  median {1 / statistics.median(values):9.0f} a second of a core, fastest {1 / min(values):9.0f}"
+            f"{name:10}  images per CPU second: median {1 / statistics.median(values):9.0f}, "
+            f"fastest {1 / min(values):9.0f}"
         )
 
 

@@ -3,8 +3,9 @@
     pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
 
 Each library runs in its own process, so that peak memory is separate. The processes alternate, so that only one
-computes at a time. Ratios compare medians over the rounds; keras_vit is better above 1. The time to the first step
-includes building the model, tracing and one step. Prints a table, and writes it as JSON with `--output`.
+computes at a time. Images per second are medians over the rounds; the other rows are measured once. A ratio above 1
+favors keras_vit. The time to the first step includes building the model, tracing and one step. `--output` also writes
+the table as JSON.
 """
 
 import json
@@ -28,7 +29,7 @@ _WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the pr
 
 
 def build(library):
-    """Returns a ViT-B/16 from images to 1,000 logits."""
+    """Returns a ViT-B/16 with `--num_layers` blocks and 1,000 logits."""
     if library == "keras_vit":
         import keras_vit
 
@@ -54,7 +55,11 @@ def build(library):
 
 
 def worker(library):
-    """Reads commands `[name, steps]` from standard input and prints their seconds and peak bytes."""
+    """Runs the commands `[mode, steps]` from stdin and prints results as JSON.
+
+    The first line has the build time and the number of parameters. Then, for each command, a line has the seconds that
+    the command took and the peak memory so far in bytes.
+    """
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
 
@@ -113,14 +118,12 @@ def query(process, *command):
         process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise app.UsageError(
-            f"A worker ended before it answered; its message is above. Its exit code: {process.wait()}"
-        )
+        raise app.UsageError(f"A worker exited with code {process.wait()} before it answered; see its output above.")
     return json.loads(line)
 
 
 def measure():
-    """Returns `{name: (keras_vit, keras_hub)}`: seconds, images per second and bytes."""
+    """Returns `{name and unit: [value for keras_vit, value for keras_hub]}`."""
     processes = {}
     results = {"build, s": []}
     for library in _LIBRARIES:

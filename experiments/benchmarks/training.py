@@ -1,12 +1,16 @@
-"""Measures training: our loop against `Model.fit`, one save, and rematerialization.
+"""Measures the speed of training compared with `Model.fit`, the time to save, and the effect of rematerialization.
 
     python experiments/benchmarks/training.py --measure=fit
     python experiments/benchmarks/training.py --measure=save --measure=remat --batch_size=32
 
-fit: images per second with the same model, optimizer, clipping and batch on one device, at 1 and 20 steps per call. The
-two alternate in one process, and the ratio compares medians (ours is faster above 1). save: the time of one checkpoint
-of ViT-B/16 with its optimizer, as a percentage of 100 steps. remat: additional peak memory and time of a step of
-ViT-B/16, with and without rematerialization, each in its own process.
+The measurements are:
+
+    fit     Images per second on one device, at 1 and 20 steps per call. keras_vit and `Model.fit` have the same model,
+            optimizer, clipping and batch, and alternate in one process. The rates are computed from median times.
+            A ratio above 1 means that keras_vit is faster.
+    save    The time to save one checkpoint of ViT-B/16 with its optimizer, as a percentage of the time of 100 steps.
+    remat   The increase of peak memory during training steps of ViT-B/16 and the time of a step, with and without
+            rematerialization. Each variant runs in its own process.
 """
 
 import dataclasses
@@ -44,18 +48,18 @@ _WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Internal: run a
 # ViT-Ti/16 at 64 pixels: small enough for the overhead of a step to matter.
 SMALL = {"input_shape": (64, 64, 3), "classes": 10, "dropout": 0.1}
 
-CLIP_NORM = 1.0  # in all variants
+CLIP_NORM = 1.0  # maximum gradient norm in all measurements
 
 
 def batches(model):
-    """Returns an endless dataset of one batch, so that the input is not measured."""
+    """Returns an endless dataset that repeats one batch, so that input takes almost no time."""
     images = tf.random.stateless_uniform((_BATCH.value, *model.input_shape[1:]), (0, 0), -1.0, 1.0)
     labels = tf.one_hot(tf.range(_BATCH.value) % model.output_shape[-1], model.output_shape[-1])
     return tf.data.Dataset.from_tensors((images, labels, tf.ones(_BATCH.value))).repeat()
 
 
 def our_loop(model):
-    """Returns `(state, run)`; `run(steps)` takes the steps in one call of our loop."""
+    """Returns `(state, run)`; `run(steps)` trains with keras_vit, in one compiled call."""
     optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
@@ -72,7 +76,7 @@ def our_loop(model):
 
 
 def keras_fit(model, steps_per_call):
-    """Returns `run(steps)`, which takes the steps with `Model.fit`."""
+    """Returns a function `run(steps)` that trains with `Model.fit`."""
     model.compile(
         optimizers.AdamW(1e-3, global_clipnorm=CLIP_NORM),
         keras.losses.CategoricalCrossentropy(from_logits=True),
@@ -126,7 +130,7 @@ def measure_save():
 
 
 def worker(variant):
-    """Prints the additional peak bytes and the median seconds of a step."""
+    """Prints the increase of peak memory during training steps, in bytes, and the median time of a step, in seconds."""
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = our_loop(model)
     for variable in state.optimizer.variables:
@@ -149,8 +153,8 @@ def measure_remat():
         measured[variant] = json.loads(child.stdout.splitlines()[-1])
     plain, remat = measured["plain"], measured["remat"]
     print(
-        f"without {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s a step, with rematerialization "
-        f"{remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "
+        f"without rematerialization: {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s per step, "
+        f"with it: {remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "
         f"({remat['seconds'] / plain['seconds']:.2f})"
     )
 

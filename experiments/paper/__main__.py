@@ -1,4 +1,4 @@
-"""Reproduces a table or figure of the paper: trains its runs and writes a table, a picture and a page.
+"""Repeats a comparison of the paper: trains or measures its models, and writes a table, a picture and an HTML page.
 
     python experiments/paper --list
     python experiments/paper --study=table8 --scale=small --workdir=runs/table8
@@ -6,9 +6,10 @@
     python experiments/paper --study=table7 --scale=paper --data_path=/data/jft --workdir=runs/table7
     python experiments/paper --study=all --scale=tiny --processes=2 --workdir=runs/tiny
 
-`--scale=tiny` takes two steps of each run, `small` uses generated images and needs no download, and `paper` is the
-paper's setting with the data in `--data_path`. The same command resumes a stopped study. `--processes=4` trains up to
-four runs at once in separate processes; with `--study=all`, four studies, each in its own folder.
+`--scale=tiny` and `--scale=small` need no download. With `--scale=tiny`, each training has two steps. `--scale=paper`
+uses the paper's setting, with the data in `--data_path`. The same command resumes a stopped study.
+`--processes=4` trains up to four runs at once, each in its own process. With `--study=all`, up to four studies run at
+once.
 """
 
 import os
@@ -29,10 +30,12 @@ def define_flags():
     flags.DEFINE_string("study", "", f"The study: {', '.join(studies.STUDIES)}; or all.")
     flags.DEFINE_string("scale", "small", "tiny, small or paper.")
     flags.DEFINE_string("workdir", "", "Folder of the study; runs/STUDY-SCALE if not given.")
-    flags.DEFINE_string("data_path", "", "Folder of the data of --scale=paper.")
-    flags.DEFINE_list("seeds", ["0"], "Seeds; every run is trained with each of them.")
+    flags.DEFINE_string("data_path", "", "Folder with the data for --scale=paper.")
+    flags.DEFINE_list("seeds", ["0"], "Seeds; every run is trained once with each seed.")
     flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
-    flags.DEFINE_integer("processes", 1, "Number of runs to train at once, each in its own process.", lower_bound=1)
+    flags.DEFINE_integer(
+        "processes", 1, "Number of runs, or of studies with --study=all, to train at once.", lower_bound=1
+    )
     flags.DEFINE_string("run", "", "Train only this run of the study and write no page.")
 
 
@@ -46,7 +49,7 @@ def main():
         print_estimates(scale)
         return
     if "TF_CONFIG" in os.environ:
-        raise ValueError("A study runs on one host. Received: TF_CONFIG is set")
+        raise ValueError("Studies run on one host; unset TF_CONFIG. Received: TF_CONFIG is set")
     study = None if FLAGS.study == "all" else studies.get(FLAGS.study)
     if scale.is_paper and not FLAGS.data_path and (study is None or study.measure is None):
         raise ValueError("`--scale=paper` needs the paper's data: --data_path=FOLDER. Received: data_path=''")
@@ -85,7 +88,7 @@ def print_estimates(scale):
 
 
 def make_all(workdir):
-    """Makes every study in its own folder, `--processes` at once."""
+    """Runs every study in its own folder, up to `--processes` at once."""
     names = list({id(study): name for name, study in reversed(studies.STUDIES.items())}.values())[::-1]
     for start in range(0, len(names), FLAGS.processes):
         some = names[start : start + FLAGS.processes]
@@ -94,7 +97,7 @@ def make_all(workdir):
 
 
 def make_runs(runs):
-    """Trains the runs of a study, `--processes` at once; a run waits for those that it starts from."""
+    """Trains the runs of a study, up to `--processes` at once. Each run waits for the runs in its `start`."""
     done = set()
     while len(done) < len(runs):
         ready = [run.name for run in runs if run.name not in done and done.issuperset(run.start)][: FLAGS.processes]
@@ -103,7 +106,7 @@ def make_runs(runs):
 
 
 def wait_for(commands):
-    """Runs this command in one process per list of flags in `commands`; exits if one of them fails."""
+    """Runs this script with each list of flags in `commands`, all at once; exits after a failure or a stop signal."""
     codes, received = command_line.run_children(
         [sys.executable, *sys.argv, *command, "--processes=1"] for command in commands
     )

@@ -1,4 +1,4 @@
-"""Figure 13: models with axial attention, along rows and columns, and the models they are based on."""
+"""Figure 13: Axial-ViT, with attention along rows and columns, compared with the ordinary Vision Transformer."""
 
 from study import FEWSHOT_METRICS, Run, Study
 
@@ -29,7 +29,8 @@ STUDY = Study(
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "model"),
     notes=(
-        "Axial-ViT has learned positions of columns and rows and uses the mean token; the paper does not specify this.",
-        "The paper's AxialResNet and its ResNet are omitted.",
+        "Axial-ViT has learned position embeddings for columns and rows, and its head reads the mean of the tokens. "
+        "The paper specifies neither.",
+        "We omit AxialResNet and the ResNet on which it is based.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Figure 5 and Tables 2, 5 and 6: accuracy by compute for Vision Transformers, hybrids and ResNets. Also Table 7."""
+"""Figure 5 and Tables 2, 5 and 6: accuracy of ViTs, hybrids and ResNets against compute. Table 7: Adam or SGD."""
 
 from families import SIDE, families
 from paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
@@ -6,7 +6,7 @@ from study import Study, transfer
 
 import keras_vit
 
-# The fine-tuning datasets of Tables 6 and 7.
+# The fine-tuning datasets of Tables 6 and 7, with their fields in the rows of `TABLE_6`.
 _DATASETS = {
     "imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets", "flowers": "flowers",
 }  # fmt: skip
@@ -24,7 +24,7 @@ def _runs(scale):
 def _paper_runs(scale):
     for row in TABLE_6:
         if row.model == "R200x3" or (row.model, row.epochs) == ("R152x2", 14):
-            continue  # Table 3 has no recipe for them
+            continue  # Table 3 has no recipe for R200x3, or for 14 epochs of R152x2
         choices = {"epochs": float(row.epochs)} if row.model in ("ViT-L/16", "R50+ViT-L/16") else {}
         columns = {"family": _family(row.model), "model": row.model, "epochs": row.epochs}
         finetunings = {
@@ -95,8 +95,8 @@ COMPUTE = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "exaFLOPs", "accuracy", "family"),
     notes=(
-        "exaFLOPs are those of the pre-training, by the formula of Table 6.",
-        "R200x3 and R152x2 with 14 epochs are omitted at the paper's scale, since it has no recipe for them.",
+        "exaFLOPs count the pre-training, computed as in Table 6.",
+        "At the paper's scale, we omit R200x3, and R152x2 with 14 epochs, because the paper has no recipe for them.",
     ),
 )
 ADAM_OR_SGD = Study(
@@ -106,7 +106,8 @@ ADAM_OR_SGD = Study(
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "SGD as in BiT, with a learning rate of 0.03 for a batch of 256, but with a cosine decay instead of steps and "
-        "without the weight decay of 0.0001, because the SGD of this library has no weight decay.",
+        "SGD uses BiT's learning rate of 0.03 (at paper scale, for a batch of 256), but a cosine "
+        "decay instead of BiT's steps, and no "
+        "weight decay instead of 0.0001.",
     ),
 )

@@ -10,13 +10,13 @@ from keras_vit import recipes
 _SIZES = {"tiny": (64,), "small": (1_000, 10_000, 100_000)}
 _JFT = ("ViT-B/32", "ViT-L/16", "ViT-L/32", "R50x1", "R152x2")
 # Figure 3: candidates for weight decay, dropout and label smoothing on the smaller datasets. The paper does not give
-# their values; those of Table 3 are included.
+# its candidates; these include the values of Table 3.
 _SEARCH = tuple(itertools.product((0.03, 0.1, 0.3), (0.0, 0.1), (0.0, 0.1)))
 _SMALL_SEARCH = ((0.03, 0.0, 0.0), (0.3, 0.0, 0.0), (0.3, 0.1, 0.1))
 
 
 def _fewshot_runs(scale):
-    """Figure 4: nested subsets, the same number of steps on each, no extra regularization."""
+    """Returns the runs of Figure 4 on nested subsets. At small scale, all runs take the same number of steps."""
     if scale.is_paper:
         return scale.with_seeds(list(_paper_subsets(scale)))
     evals = () if scale.is_tiny else ("fewshot:digits", "fewshot:shapes:background")
@@ -42,7 +42,7 @@ def _paper_subsets(scale):
 
 
 def _transfer_runs(scale):
-    """Figure 3: pre-training on datasets of growing size with the best regularization for each, then fine-tuning."""
+    """Returns the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then a fine-tuning."""
     runs = []
     for name, columns, pretrainings, finetuning in (_paper_transfers if scale.is_paper else _small_transfers)(scale):
         searched = []
@@ -86,7 +86,7 @@ def _small_transfers(scale):
                 continue
             pretrainings = []
             for regularization in _SMALL_SEARCH[:2] if scale.is_tiny else _SMALL_SEARCH:
-                if family == "ResNet":  # has no dropout
+                if family == "ResNet":  # ResNets have no dropout
                     regularization = (regularization[0], 0.0, regularization[2])
                 config = scale.pretraining(
                     model=model, architecture=architecture, examples=examples, side=SIDE, evals=(), test="tune_val"
@@ -122,11 +122,12 @@ FIGURE_4 = Study(
     },
     picture=("lines", "images to train on", ("5-shot", "10-shot", "5-shot, background", "accuracy"), "family"),
     notes=(
-        "Every run takes the same number of steps, so smaller sets repeat more often; the paper stops early instead.",
-        "Subsets are nested: each is a prefix of the same sequence.",
-        "At small scale the models learn the shape and color of drawn shapes. Few-shot accuracy is on digits and on "
-        "the color of the background, which is not a label in pre-training; `accuracy` is for shape and color on "
-        "held-out images.",
+        "At tiny and small scale, every run takes the same number of steps, so smaller sets repeat more often. The "
+        "paper stops early instead.",
+        "At tiny and small scale, the subsets are nested: each is a prefix of the same sequence.",
+        "At small scale, the models learn to classify the shape and color of generated shapes; `accuracy` measures "
+        "this on held-out images. Few-shot accuracy is measured on digits and on the color of the background, which "
+        "is not a label in pre-training.",
     ),
 )
 FIGURE_3 = Study(
@@ -136,9 +137,9 @@ FIGURE_3 = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),
     notes=(
-        "Weight decay, dropout and label smoothing are those with the best accuracy on held-out pre-training images; "
-        "the paper specifies neither their values nor how they were chosen.",
-        "On JFT-300M they are those of Table 3.",
+        "We choose the weight decay, dropout and label smoothing with the best accuracy on held-out pre-training "
+        "images. The paper specifies neither the candidates nor how it chose among them.",
+        "On JFT-300M, the weight decay and dropout are those of Table 3, without label smoothing.",
         "exaFLOPs count the chosen pre-training, not the search.",
     ),
 )

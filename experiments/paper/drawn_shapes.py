@@ -1,6 +1,6 @@
-"""Generated images of colored shapes. Every factor, such as the color or the place, can be the label.
+"""Generated images of colored shapes. Any factor, such as the color or the size of the shape, can be the label.
 
-An image depends only on (seed, split, index) and is not stored. A split has up to 2^62 images.
+An image depends only on its shape `(H, W, C)`, the seed, the split and the index. Images are not stored.
 """
 
 import math
@@ -17,10 +17,13 @@ _LAYERS, _BACKGROUND, _MAIN = 5, 0, 4  # the background, three distractors, and 
 _COLORS, _ANGLES = 8, 1024
 _SHAPES = ("disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross")
 _TEXTURES = ("solid", "stripes", "checks", "dots")
-# Fraction of brightness that a texture removes in odd columns, in odd rows, and where both are odd.
+# A texture is a grid of square cells, and each row of this array describes a texture. The first number is the fraction
+# of the brightness that is removed from cells in odd columns, and the second number is the fraction for odd rows. For
+# cells whose column and row are odd, the fraction is the sum of all three numbers.
 _SHADES = 0.375 * np.array([[0, 0, 0], [1, 0, 0], [1, 1, -2], [0, 0, 1]], "float32")
-# Ranges of random values for the background, the distractors and the shape. Places are fractions of width and height,
-# sizes are radii as fractions of the shorter side, periods are multiples of the radius; the others are indices.
+# Ranges of random values for the background, the distractors and the shape. Columns and rows are fractions of the
+# image's width and height. Sizes are radii as fractions of the shorter side. Periods are the sides of a texture's cells
+# as multiples of the radius, and phases are multiples of two cells. Rotations are multiples of 360 / 1024 degrees.
 _RANGES = {
     "column": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
     "row": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
@@ -28,11 +31,12 @@ _RANGES = {
     "period": ((0.2, 0.5), (0.4, 1.0), (0.4, 1.0)),
     "phase": ((0.0, 1.0),) * 3,
     "rotation": ((0, _ANGLES),) * 3,
-    # Offsets: from the shape's color for the background, and from the background's color for distractors.
+    # The background's color is the shape's color plus the background's value. A distractor's color is the background's
+    # color plus the distractor's value. Sums are modulo the number of colors.
     "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
-    "level": ((0, 4), (0, 0), (0, 51)),  # the number of distractors; the width of the noise in 255ths of white
+    "level": ((0, 4), (0, 0), (0, 51)),  # background: number of distractors; shape: range of the noise, in pixel values
 }
 _FIELDS = tuple(_RANGES)
 # The factors that can be labels: their layer, field and number of classes.
@@ -52,7 +56,7 @@ _FACTORS = {
 FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
-_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number selects a stream of images
+_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number selects a random stream
 _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
@@ -63,37 +67,37 @@ def shapes(
     image_shape: Sequence[int] = (),
     split_seed: int = 0,
 ) -> Source:
-    """Returns a source of generated images of shapes; importing this module registers it as the dataset "shapes".
+    """Returns a source of generated images of shapes.
 
-    Smaller training sets are prefixes of larger ones.
+    Importing this module registers the dataset "shapes". Smaller training sets are prefixes of larger ones.
 
     Factors, with their number of classes:
 
         shape (8)               disc, ring, half disc, crescent, triangle, square, star, cross
         column (4), row (4)     center of the shape, 0.35 to 0.65 of the width and height
         size (8)                radius, 0.15 to 0.35 of the shorter side
-        rotation (8)            0 to 360 degrees; invisible for disc and ring
-        color (8), texture (4)  of the shape
-        background (8)          color of the background, never the shape's
-        background_texture (4)
+        rotation (8)            0 to 360 degrees; invisible for discs and rings of the texture "solid"
+        color (8), texture (4)  color and pattern of the shape
+        background (8)          color of the background
+        background_texture (4)  pattern of the background
         distractors (4)         number of small shapes, 0 to 3, which the shape may cover
-        noise (4)               amplitude of uniform noise, up to 0.1 of white
+        noise (4)               amplitude of uniform noise, up to 10 % of the intensity range
 
-    Each factor is uniformly distributed, and all are independent except for the color of the background. The classes of
-    a continuous factor are equal parts of its range.
+    Factors are uniformly distributed and independent, but the background never has the color of the shape. The classes
+    of a continuous factor are equal parts of its range.
 
     Args:
         split: "train", "test", "tune_train" (the same as "train") or "tune_val"; "train[:1000]" selects the first
-            images.
-        label: a factor; or several joined by "-", such as "shape-color", whose combinations are the classes; "" for the
-            shape.
-        num_examples: size of the training split; 0 for 1,000,000. The test splits have 10,000 images.
-        image_shape: `(H, W, C)`; () for (32, 32, 3). With one channel, colors are levels of gray; with more than three,
+            1,000 images.
+        label: a factor; or several different factors joined by "-", such as "shape-color", for one class per
+            combination of their values; "" for the shape.
+        num_examples: size of the training split; 0 for 1,000,000. "test" and "tune_val" have 10,000 images.
+        image_shape: `(H, W, C)`; () for (32, 32, 3). With one channel, colors are gray levels; with more than three,
             the channels repeat.
         split_seed: a non-negative int32 that selects the images.
 
     Returns:
-        A `Source` of uint8 images. Splits of up to 2^20 examples know their labels without drawing images.
+        A `Source` of uint8 images. Its `labels` are None for splits of more than 2^20 examples.
 
     Raises:
         ValueError: the split, a factor, a number or the image shape is invalid.
@@ -101,7 +105,7 @@ def shapes(
     names = (label or "shape").split("-")
     if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
         raise ValueError(
-            f"The label must be a factor, or several different ones joined by '-': {', '.join(FACTORS)}. "
+            f"`label` must be one or more different factors, joined by '-'. The factors are {', '.join(FACTORS)}. "
             f"Received: label={label!r}"
         )
     image_shape = tuple(image_shape) or (32, 32, 3)
@@ -134,7 +138,7 @@ def shapes(
         tuple(words),
         labels=_label(names, states).numpy() if count <= _KNOWN_LABELS else None,
         name_of=f"shapes {split} example {{}}".format,
-        # Flips change the place and rotation of a shape, and crops change its size.
+        # Flips change the position and rotation of a shape, and crops change its position and size.
         options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
     )
 
@@ -147,13 +151,13 @@ def _uint64(number):
 
 
 def _draws(state, numbers):
-    """Returns random float32 numbers in [0, 1), for int64 `numbers` that broadcast with the `state` of an example."""
+    """Returns random float32 values in [0, 1). The int64 indices `numbers` broadcast with `state`."""
     bits = tf.bitwise.right_shift(order.splitmix64(state, numbers), _uint64(40))
     return tf.cast(bits, tf.float32) * 2.0**-24
 
 
 def _label(names, state):
-    """Returns the class of a combination of factors, int64, for states of any shape."""
+    """Returns the int64 class of each state. A class is a combination of the factors in `names`."""
     draw = lambda layer, field: _draws(state, _FIELDS.index(field) * _LAYERS + layer)  # noqa: E731
     result = 0.0
     for name in names:
@@ -186,18 +190,18 @@ def _drawing(image_shape):
         angle = tf.cast(rotation, tf.float32)[:, None] * (2 * math.pi / _ANGLES)
         dx, dy = (x - column * width) / radius, (y - row * height) / radius
         u, v = dx * tf.cos(angle) + dy * tf.sin(angle), dy * tf.cos(angle) - dx * tf.sin(angle)
-        # The fraction of each pixel that a shape covers; edges are one pixel wide.
+        # Compute the fraction of each pixel that a shape covers. Edges are one or two pixels wide.
         terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
         outside = tf.reshape(tf.matmul(tf.gather(sides, shape[1:]), terms), (_LAYERS - 1, 2, 4, -1))
         opacity = tf.clip_by_value(0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1)
         exists = tf.cast(tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32)
         opacity = tf.unstack((opacity * exists[:, None])[:, :, None])
-        # Brightness after the textures of the background and the shape.
+        # Reduce the brightness by the textures of the background and the shape.
         cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
         odd_u, odd_v = tf.unstack(tf.math.floormod(tf.floor(cells), 2))
         of_u, of_v, of_both = tf.unstack(tf.gather(_SHADES, texture[::_MAIN])[:, :, None], axis=1)
         brightness = (1 - (of_u * odd_u + odd_v * (of_v + of_both * odd_u)))[:, :, None]
-        # Paint the layers over each other.
+        # Paint the layers from back to front.
         background = color[_MAIN] + color[_BACKGROUND]
         number = tf.concat([background[None], background + color[1:_MAIN], color[_MAIN:]], 0)
         paint = tf.gather(colors, tf.math.floormod(number, _COLORS))  # (layers, C)
@@ -226,10 +230,11 @@ def _palette(channels):
 
 
 def _outlines():
-    """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four half planes or discs.
+    """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four parts.
 
-    A half plane or disc is (a, b, q, c): a*u + b*v + q*(u^2 + v^2) + c is negative inside and about the distance from
-    the edge outside.
+    A part is a half plane, a disc or the outside of a disc, described by (a, b, q, c). The value
+    a*u + b*v + q*(u^2 + v^2) + c is negative in the part and positive elsewhere. For a half plane, the absolute
+    value is the distance from the edge. For a disc, near the edge, it is about this distance multiplied by the radius.
     """
 
     def disc(radius, u=0.0, sign=1):

@@ -1,4 +1,4 @@
-"""Estimates the cost of a study: images, exaFLOPs and the time on this machine."""
+"""Estimates the cost of a study: runs, images, exaFLOPs and the time on this machine."""
 
 import time
 
@@ -15,7 +15,7 @@ from keras_vit.tpu.inputs import InputShapes
 _EFFICIENCY = 0.25
 _SECONDS_A_RUN = 20  # for compiling, evaluating and saving
 
-_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by model and image shape
+_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by task, model and image shape
 
 
 def images_of(run):

@@ -1,12 +1,13 @@
-"""Small models of about equal compute: a Vision Transformer, a hybrid and a ResNet."""
+"""Small models: a Vision Transformer, a hybrid and a ResNet. At small scale, they need about equal compute."""
 
-SIDE = 16  # image size in pixels at small scale
+SIDE = 16  # image size in pixels
 
 
 def families(scale):
-    """Returns `{family: (architecture, config.model)}` at small scale, about a million multiply-accumulates each.
+    """Returns `{family: (architecture, config.model)}` for tiny or small scale.
 
-    All reduce a 16-pixel image to a 4x4 grid; the ResNet's second stage reduces it to 2x2.
+    At small scale, each model reduces a 16-pixel image to a 4x4 grid and needs about a million multiply-accumulates.
+    The ResNet's second stage further reduces the grid to 2x2.
     """
     vit = {"patch_size": 4, "num_layers": 2, "hidden_size": 48, "mlp_dim": 192, "num_heads": 3}
     vit = scale.vit if scale.is_tiny else vit

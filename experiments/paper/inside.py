@@ -1,4 +1,4 @@
-"""Figures 6, 7, 11 and 14: pictures of one trained model."""
+"""Figures 6, 7, 11 and 14: pictures of trained models."""
 
 from study import Run, Study
 
@@ -20,6 +20,9 @@ STUDY = Study(
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
-    notes=("Attention rollout is shown with and without the identity, which the paper does not mention.",),
+    notes=(
+        "Attention rollout is shown with and without adding the identity matrix to the scores; the paper does not "
+        "mention the identity.",
+    ),
     inspected=True,
 )

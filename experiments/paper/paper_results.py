@@ -1,23 +1,24 @@
-"""The paper's results: Tables 2 and 5 to 9, in the order of their rows and columns.
+"""The paper's results in Tables 2 and 5 to 9 and in section 4.6. Some tables are transposed.
 
-Accuracies are in percent, except in Table 8, which has fractions, as in the paper. None marks missing values.
+Accuracies are in percent. As in the paper, Table 8 contains fractions instead. None marks missing values.
 """
 
 from typing import NamedTuple
 
-# Table 2: mean of three fine-tunings. The last number is TPUv3-core-days of pre-training, in thousands.
+# Table 2: accuracies, and the cost of pre-training in thousands of TPUv3-core-days. The accuracies of ViT are means of
+# three fine-tunings.
 TABLE_2_COLUMNS = ("ImageNet", "ReaL", "CIFAR-10", "CIFAR-100", "Pets", "Flowers", "VTAB", "TPUv3-core-days")
 TABLE_2 = {
     "ViT-H/14 JFT": (88.55, 90.72, 99.50, 94.55, 97.56, 99.68, 77.63, 2.5),
     "ViT-L/16 JFT": (87.76, 90.54, 99.42, 93.90, 97.32, 99.74, 76.28, 0.68),
     "ViT-L/16 ImageNet-21k": (85.30, 88.62, 99.15, 93.25, 94.67, 99.61, 72.72, 0.23),
     "BiT-L ResNet152x4": (87.54, 90.54, 99.37, 93.51, 96.62, 99.63, 76.29, 9.9),
-    # 88.4 / 88.5 on ImageNet.
+    # The paper reports 88.4 / 88.5 on ImageNet.
     "Noisy Student EfficientNet-L2": (88.4, 90.55, None, None, None, None, None, 12.3),
 }
 
 TABLE_5_COLUMNS = ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")
-# By pre-training and fine-tuning dataset: 384 pixels, no weight averaging.
+# Keys are `(pre-training dataset, fine-tuning dataset)`. Images have 384x384 pixels. Weights are not averaged.
 TABLE_5 = {
     ("ImageNet", "CIFAR-10"): (98.13, 97.77, 97.86, 97.94, None),
     ("ImageNet", "CIFAR-100"): (87.13, 86.31, 86.35, 87.07, None),
@@ -75,7 +76,7 @@ TABLE_6 = (
     Compute("R50+ViT-L/16", 14, 87.12, 89.76, 99.31, 93.89, 97.36, 99.11, 1668),
 )
 
-# Table 7 with its averages.
+# Table 7. Keys are `(model, optimizer of the pre-training)`.
 TABLE_7_COLUMNS = ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers", "average")
 TABLE_7 = {
     ("R50x1", "Adam"): (77.54, 97.67, 86.07, 91.11, 94.26, 89.33),
@@ -84,7 +85,7 @@ TABLE_7 = {
     ("R152x2", "SGD"): (84.37, 99.07, 91.06, 94.79, 99.32, 93.72),
 }
 
-# Table 8: ViT-B/16, ImageNet 5-shot, by position embedding and where it is added.
+# Table 8: ImageNet 5-shot accuracy of ViT-B/16. Keys are `(position embedding, place where it is added)`.
 TABLE_8 = {
     ("none", "stem"): 0.61382,
     ("learned", "stem"): 0.64206,
@@ -96,7 +97,7 @@ TABLE_8 = {
     ("relative", "stem"): 0.64032,
 }
 
-# Table 9: VTAB-1k, in the order of the 19 tasks of `vtab_tasks.TASKS`, with its mean.
+# Table 9: VTAB-1k, the 19 tasks in the order of `vtab_tasks.TASKS`, then their mean.
 TABLE_9 = {
     "ViT-H/14 JFT": (
         *(95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9, 83.3, 96.7, 91.4, 76.6),
@@ -111,6 +112,6 @@ TABLE_9 = {
         *(70.3, 56.1, 41.9, 74.7, 64.9, 79.9, 30.5, 41.7, 72.7),
     ),
 }
-# Section 4.6: masked patch prediction of ViT-B/16 on ImageNet is 2 % above training from scratch and 4 % below
-# supervised pre-training.
+# Section 4.6: ImageNet accuracy after masked patch prediction. This accuracy is 2 % higher than after training from
+# scratch and 4 % lower than after supervised pre-training.
 SELF_SUPERVISION = {"ViT-B/16, masked patches, ImageNet": 79.9}

@@ -6,16 +6,18 @@ from keras_vit.plots import figure_class
 
 
 def picture(path, title, rows, kind, x, y, group):
-    """Draws the rows of a study, with the paper's numbers next to them if there are any.
+    """Draws the results of a study. Each panel is followed by a panel with the paper's numbers, if the rows have any.
 
     Args:
         path: the file to write; its ending decides the format.
         title: title of the picture.
-        rows: dicts from `rows_of`.
-        kind: "bars" shows y of every row; "lines" shows y over x for each value of `group`, with the best of several
-            rows at the same x, and the mean and range over seeds; "slopes" shows lines on logarithmic axes.
-        x, group: names of columns, for "lines".
-        y: names of columns, one panel each.
+        rows: dicts from `study.rows_of`.
+        kind: "bars" draws a bar for each row with a value of y. "lines" draws y against a logarithmic x, with one line
+            per value of `group`. A point is the mean over the seeds, and its error bar spans all seeds. If a seed has
+            several rows at one x, only the row with the highest y counts. "slopes" draws the same lines with a
+            logarithmic y axis.
+        x, group: names of columns, for "lines" and "slopes".
+        y: names of columns; each column with values has its own panel.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -49,7 +51,7 @@ def picture(path, title, rows, kind, x, y, group):
 
 
 def lines_of(rows, x, y, group):
-    """Returns, for each value of `group`, sorted points `(x, [best y of each seed])`."""
+    """Returns `{value of group: [(x, [highest y of each seed]), ...]}`, with points sorted by x."""
     lines = {}
     for row in rows:
         seeds = lines.setdefault(str(row[group]), {}).setdefault(row[x], {})

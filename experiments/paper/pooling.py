@@ -1,4 +1,4 @@
-"""Figure 9: class token or mean of the tokens, each with its own learning rate."""
+"""Figure 9: class token and mean of the tokens, at different learning rates."""
 
 from study import FEWSHOT_METRICS, Run, Study
 
@@ -13,7 +13,7 @@ def _runs(scale):
                 "ViT-B/16", evals=("fewshot:imagenet2012",), model_changes={"classifier": classifier}
             )
             config["schedule"] = {**config["schedule"], "base": rate}
-            if classifier == "gap":  # a linear head
+            if classifier == "gap":  # the head of the mean has no hidden layer
                 config["model"] = {**config["model"], "representation_size": 0}
         else:
             hidden = {"representation_size": scale.vit["hidden_size"]} if classifier == "token" else {}
@@ -31,6 +31,7 @@ STUDY = Study(
     picture=("bars", "run", "5-shot", ""),
     notes=(
         "The learning rates are from memory and were not checked against the figure.",
-        "The head of the class token has a tanh layer and a linear one, that of the mean a linear one.",
+        "The head of the class token has a tanh layer and a linear layer. The head of the mean has only a linear "
+        "layer.",
     ),
 )

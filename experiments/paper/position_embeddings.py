@@ -26,7 +26,8 @@ STUDY = Study(
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
-        "The class token has its own row in 1-D and 2-D tables and takes part in relative positions.",
-        "Relative positions are vectors of the size of a head, shared by the heads of a layer, for keys only.",
+        "In the 1-D and 2-D variants, the class token has its own vector. In the relative variant, it has position 0.",
+        "In the relative variant, each distance has a vector, which is added to the keys and not to the values. All "
+        "heads of a layer share these vectors.",
     ),
 )

@@ -10,18 +10,18 @@ from estimates import exaflops_of, images_of, model_name
 from keras_vit import files
 
 _SCALES = {
-    "tiny": "Two steps of every run on generated images, which only test that the study works.",
-    "small": "Scaled down: small models, trained on generated images of shapes (16 or 32 pixels) and on handwritten "
-    "digits instead of the paper's data. The list of runs gives their sizes and steps.",
-    "paper": "The paper's setting.",
+    "tiny": "Each run trains for a few steps at most, which only tests that the study works.",
+    "small": "Instead of the paper's models and data, this study uses small models, generated images of shapes, and "
+    "handwritten digits. The list of runs shows the model and the number of images of each run.",
+    "paper": "The runs use the paper's models and data.",
 }
 
 
 def write_page(study, scale, runs, rows, folder, write=print):
-    """Writes `table.csv`, `table.md`, `picture.png` and `index.html` of a study.
+    """Writes `table.csv`, `table.md`, `index.html` and, if matplotlib is installed, `picture.png`.
 
     Args:
-        study, scale, runs: the `Study`, the `Scale` and its `Run`s.
+        study, scale, runs: the `Study`, the `Scale` and the study's `Run`s at this scale.
         rows: from `rows_of`.
         folder: local folder to write to.
         write: called with lines of text.
@@ -58,7 +58,7 @@ def as_csv(rows):
 
 
 def as_markdown(rows):
-    """Returns the rows as a Markdown table with four significant digits."""
+    """Returns the rows as a Markdown table; floats have four significant digits."""
     cells = [list(rows[0]), ["---"] * len(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
@@ -81,10 +81,10 @@ def as_html(study, scale, runs, rows, folder, has_picture):
         "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
         "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; }</style>\n</head>\n<body>\n"
         f"<h1>{escape(study.title)}</h1>\n<p>{escape(study.question)}</p>\n"
-        f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns that end in “paper” are the paper's "
-        "numbers, from its own data and models.</p>\n"
+        f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns whose names end in “paper” contain the results "
+        "that the paper reports.</p>\n"
         f"{picture}<table>\n<tr>{head}</tr>\n{body}</table>\n"
-        f"<h2>Unspecified in the paper</h2>\n<ul>\n{notes}</ul>\n"
+        f"<h2>Notes</h2>\n<ul>\n{notes}</ul>\n"
         + (f"<h2>Pictures of the models</h2>\n<ul>\n{inspected}</ul>\n" if inspected else "")
         + f"<h2>Runs</h2>\n<ul>\n{listed}</ul>\n</body>\n</html>\n"
     )

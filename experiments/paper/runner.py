@@ -1,4 +1,4 @@
-"""Trains the runs of a study one after the other, then writes its page; finished runs are not repeated."""
+"""Executes the runs of a study one after the other, then writes its page; finished runs are not repeated."""
 
 import gc
 import os
@@ -19,26 +19,28 @@ from keras_vit.inspection.report import write_report
 def make(
     study: Study, scale: Scale, folder: str | os.PathLike, write: Callable[[str], object] = print
 ) -> list[dict[str, Any]]:
-    """Makes all runs of a study and writes `table.csv`, `table.md`, `picture.png` and `index.html`.
+    """Runs a study and writes its table, picture and page, as in `report.write_page`.
 
-    Every run is a `training.run` in its own folder, `runs/<name>`. The same call resumes an interrupted study: finished
-    runs are not repeated, and the current one continues from its last checkpoint.
+    The run `<name>` uses the folder `runs/<name>`. The same call resumes an interrupted study: finished runs are not
+    repeated, and interrupted training continues from its last checkpoint.
 
     Args:
         study: a `Study`.
         scale: a `Scale`.
-        folder: local folder of the study, for one scale.
-        write: called with lines of progress.
+        folder: local folder for the study at this scale.
+        write: called with each line of progress.
 
     Returns:
-        The rows of the table, dicts.
+        The rows of the table, as dicts.
 
     Raises:
-        ValueError: a config cannot be satisfied, or the folder belongs to runs of other configs.
+        ValueError: a config is invalid, or the folder is remote or belongs to runs with other configs.
         Preempted: the process received SIGTERM; the same call resumes.
     """
     if files.is_remote(folder):
-        raise ValueError(f"A study needs a local folder, where its weights are saved. Received: folder={folder}")
+        raise ValueError(
+            f"The folder of a study must be local, because runs save their weights there. Received: folder={folder}"
+        )
     runs = study.runs(scale)
     results = {}
     for number, run in enumerate(runs, start=1):
@@ -50,15 +52,16 @@ def make(
 
 
 def make_run(study, run, runs, folder, write=print):
-    """Trains one run of a study unless it is finished; returns its results, a flat dict of numbers.
+    """Executes one run of a study unless it is finished; returns its results, a flat dict of numbers.
 
     Args:
         study, folder, write: as in `make`.
         run: the `Run`.
-        runs: all runs of the study, including the one that it starts from.
+        runs: all runs of the study.
 
     Raises:
-        ValueError: as `make`, or the run that it starts from is not finished.
+        ValueError: as in `make`, or a run in `run.start` is not finished.
+        Preempted: as in `make`.
     """
     if run.results:
         return run.results
@@ -78,7 +81,7 @@ def make_run(study, run, runs, folder, write=print):
 
 
 def _open(run, runs, folder):
-    """Returns the `Run` that a run starts from, its config and its `Workdir`."""
+    """Returns `(start, config, workdir)`; `start` is the `Run` from whose weights `run` starts, or None."""
     starts = [other for other in runs if other.name in run.start]
     done = {other.name: _open(other, runs, folder)[2].results() for other in starts}
     missing = [name for name, results in done.items() if results is None]
@@ -86,7 +89,7 @@ def _open(run, runs, folder):
         raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not finished. Received: {folder}")
     start = start_of(run, runs, done)
     config = config_of(run, start, folder)
-    # Relative, so that the folder can be moved.
+    # Record a relative path, so that the folder can be moved.
     recorded = config.to_dict() | ({} if start is None else {"weights": f"../{start.name}/weights.npz"})
     return start, config, training.Workdir(folder / run.name, recorded)
 
@@ -94,7 +97,8 @@ def _open(run, runs, folder):
 def _train(study, run, counted, config, workdir, write):
     """Trains a run, saves its weights and returns its results.
 
-    `counted` is the `Run` whose images and exaFLOPs go into the table: the pre-training, also for a fine-tuning.
+    `counted` is the `Run` whose images and exaFLOPs go into the table. If the run
+    starts from the weights of another run, `counted` is that other run.
     """
     result = training.run(config, workdir, write, evaluators=evaluation.get(config.evals))
     with files.atomic_path(workdir.path / "weights.npz", ".npz") as path:
@@ -109,7 +113,7 @@ def config_of(run, start=None, folder=""):
 
     Args:
         run: the `Run`.
-        start: the `Run` whose weights it starts from; None for those of its config.
+        start: the `Run` from whose weights the run starts; None for the `weights` in the run's config.
         folder: the folder of the study's runs.
     """
     weights = {} if start is None else {"weights": str(folder / start.name / "weights.npz")}
@@ -121,4 +125,4 @@ def _inspect(result, folder, title, write):
     try:
         write_report(result.model, images, folder, title=title, write=write)
     except ImportError as error:
-        write(f"warning: no pictures of the model: {error}")
+        write(f"warning: the pictures of the model were not drawn: {error}")

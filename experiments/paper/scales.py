@@ -17,11 +17,11 @@ class Scale:
     """The size of the runs of a study.
 
     Attributes:
-        name: "tiny", two steps of each run on generated images, as a test; "small", hours on a CPU, also on generated
-            images; or "paper".
-        path: folder of the data of "paper".
-        seeds: seeds of every run.
-        steps: pre-training steps of "small".
+        name: "tiny" trains each run for a few steps, as a test. "small" takes hours on a CPU. Both use generated
+            images and digits. "paper" is the paper's setting.
+        path: folder with the data for "paper".
+        seeds: different integers; every run is trained once with each seed.
+        steps: number of pre-training steps in "small"; some studies scale it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Scale:
         if self.name not in NAMES:
             raise ValueError(f"`scale` must be one of {', '.join(NAMES)}. Received: scale={self.name!r}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"`seeds` must be different numbers, one or more. Received: seeds={self.seeds}")
+            raise ValueError(f"`seeds` must be one or more different integers. Received: seeds={self.seeds}")
         if self.steps < 20:
             raise ValueError(f"`steps` must be 20 or more. Received: steps={self.steps}")
 
@@ -46,7 +46,7 @@ class Scale:
         return self.name == "tiny"
 
     def with_seeds(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns all runs for each seed, as separate rows; seed 0 does not change the names."""
+        """Returns all runs for each seed. Seeds other than 0 are appended to the names of the runs."""
         return [self._seeded(run, seed) for seed in self.seeds for run in runs]
 
     def _seeded(self, run, seed):
@@ -68,7 +68,7 @@ class Scale:
 
     @property
     def side(self) -> int:
-        """Returns the default size of generated images in pixels."""
+        """Returns the default height and width, in pixels, of images in tiny and small studies."""
         return 16 if self.is_tiny else 32
 
     def pretraining(
@@ -83,17 +83,19 @@ class Scale:
         test: str = "test",
         **changes: Any,
     ) -> dict[str, Any]:
-        """Returns a pre-training on shapes, whose classes are all pairs of a shape and a color.
+        """Returns the config of a pre-training on generated images of shapes.
+
+        In "small", the label combines shape and color. In "tiny", the label is the texture.
 
         Args:
             model: `config.model`; None for `vit`.
             task: `config.task`.
-            examples: number of images; 0 for a million.
-            side: size of the images in pixels; 0 for `side`.
-            rate: the learning rate.
-            evals: evaluators after training; None for few-shot accuracy on digits.
+            examples: number of training images in "small"; 0 for a million. "tiny" has 64.
+            side: height and width of the images in pixels; 0 for the scale's property `side`.
+            rate: the peak learning rate.
+            evals: evaluators. None selects few-shot accuracy on digits in "small", and no evaluator in "tiny".
             test: the split whose first images are used for testing.
-            **changes: other fields of the config, and changed fields of `optimizer`.
+            **changes: other fields of the config. `optimizer` is merged with the default optimizer.
         """
         model = self.vit if model is None else model
         tiny = self.is_tiny
@@ -124,11 +126,12 @@ class Scale:
         }
 
     def finetuning(self, *, examples: int = 0, side: int = 0, rate: float = 0.01, **changes: Any) -> dict[str, Any]:
-        """Returns a fine-tuning on digits with SGD as in Table 4.
+        """Returns the config of a fine-tuning on digits, with SGD as in Table 4.
 
         Args:
-            examples: number of images, with equally many per class; 0 for all.
-            side, rate, **changes: as in `pretraining`.
+            examples: number of training images in "small", balanced over classes; 0 for all. "tiny" has 20.
+            side, rate: as in `pretraining`.
+            **changes: other fields of the config.
         """
         tiny = self.is_tiny
         split = "train[:20]" if tiny else f"train[:{examples}]" if examples else "train"
@@ -156,7 +159,9 @@ class Scale:
         model_changes: Mapping[str, Any] | None = None,
         **choices: Any,
     ) -> dict[str, Any]:
-        """Returns the row of Table 3 for a model; JFT-300M, which is not public, must be TFRecords in `path`.
+        """Returns the config of a pre-training in Table 3.
+
+        JFT-300M, which is not public, must be TFRecords in `path`.
 
         Args:
             model, dataset, **choices: as in `recipes.pretraining`.
@@ -171,7 +176,7 @@ class Scale:
         return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
 
     def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
-        """Returns the row of Table 4 for a dataset; `weights` is "" if it starts from an earlier run."""
+        """Returns the config of a fine-tuning in Table 4. `weights` is "" for a run that starts from an earlier run."""
         recipe = recipes.finetuning(model, dataset)
         recipe |= families.model_config(model, **recipe["model"])
         fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")

@@ -1,4 +1,7 @@
-"""Section 4.6: masked patch prediction and fine-tuning with few labels, compared with training from scratch."""
+"""Section 4.6: pre-training by masked patch prediction, then fine-tuning.
+
+The small scale fine-tunes with several numbers of labels and compares the results with training from scratch.
+"""
 
 from families import SIDE, families
 from paper_results import SELF_SUPERVISION
@@ -68,10 +71,9 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
-        "At small scale, all runs fine-tune with AdamW for the same number of steps, whatever the pre-training and the "
-        "number of labels.",
+        "At small scale, every row of the table trains on digits with AdamW for the same number of steps.",
         "Each image has its own random mask with a fixed number of corrupted patches; the paper does not specify this.",
-        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits, only with the prediction "
-        "target whose result is in the paper.",
+        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits. The only prediction target "
+        "is the mean color, for which the paper reports a result.",
     ),
 )

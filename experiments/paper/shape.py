@@ -2,7 +2,7 @@
 
 from study import FEWSHOT_METRICS, Run, Study
 
-# The factors by which each dimension is scaled from the base.
+# Each dimension of the base model is multiplied by these factors; the patch size is divided by them.
 _FACTORS = {"paper": (0.5, 1.0, 2.0), "small": (0.5, 1.0, 2.0), "tiny": (2.0,)}
 
 
@@ -29,9 +29,9 @@ def _runs(scale):
         for factor in _FACTORS[scale.name]:
             if scale.is_paper:
                 config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
-                config["architecture"] = "VisionTransformer"  # allows other sizes than ViT-B/32's
+                config["architecture"] = "VisionTransformer"  # the name "ViT-B/32" would fix the sizes
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
-                patch_size = config["model"]["patch_size"]  # patches of 64 pixels need images of 192
+                patch_size = config["model"]["patch_size"]  # images have 192 pixels for patches of 64, else 224
                 config["data"] = {**config["data"], "image_size": 224 // patch_size * patch_size}
             else:
                 config = scale.pretraining(model=_scaled(base, dimension, factor))
@@ -46,5 +46,8 @@ STUDY = Study(
     runs=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "scaled"),
-    notes=("The paper gives the base but not the factors; here they are 0.5, 1 and 2; heads scale with the width.",),
+    notes=(
+        "The paper describes the base model but not the factors by which its dimensions are scaled. We use 0.5, 1 and "
+        "2 (2 only at tiny scale), and scale the number of heads with the width.",
+    ),
 )

@@ -1,6 +1,6 @@
-"""The paper's comparisons: the runs, table and picture of each of its tables and figures.
+"""The studies, each of which repeats experiments of the paper.
 
-To add one, write a file with a `Study` and add it to `STUDIES`.
+To add a study, write a file with a `Study` and add the `Study` to `STUDIES`.
 """
 
 import axial
@@ -33,11 +33,11 @@ STUDIES = {
     "self_supervision": self_supervision.STUDY,
     "table9": vtab.STUDY,
 }
-"""The studies by the paper's table or figure."""
+"""The studies by table, figure or topic of the paper."""
 
 
 def get(name):
-    """Returns the `Study` of a name, a key of `STUDIES`.
+    """Returns the `Study` with this name in `STUDIES`.
 
     Raises:
         ValueError: the name is unknown.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# The metrics of most studies: few-shot accuracy, on digits at small scale, and accuracy on the run's own data.
+# The metrics of several studies: few-shot accuracy, on digits or on ImageNet, and accuracy on the run's own test split.
 FEWSHOT_METRICS = {"5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"), "accuracy": "accuracy"}
 
 
@@ -14,14 +14,14 @@ class Run:
     """One run of a study.
 
     Attributes:
-        name: name of its folder.
+        name: name of the run and of its folder.
         config: changes to `recipes.defaults`, a nested dict.
-        columns: its columns in the table, by name.
+        columns: values in the table that describe the run, by column name.
         paper: the paper's results by metric name; {} if the paper has no comparable number.
-        start: names of earlier runs whose weights it may start from; the one with the best accuracy on its own test
-            split is chosen. () for the weights of its config.
-        is_row: whether the table has a row for it; False for pre-trainings.
-        results: its results, if they are known without training.
+        start: names of earlier runs. This run starts from the weights of the most accurate one. If `start` is (), this
+            run starts as its config specifies.
+        is_row: whether the table has a row for this run; False for pre-trainings.
+        results: the run's results if they are known without training; otherwise {}.
     """
 
     name: str
@@ -35,19 +35,18 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """One or more tables and figures of the paper.
+    """A comparison that repeats one or more tables and figures of the paper.
 
     Attributes:
         title: title of the page.
-        question: the question that it answers, in a sentence.
-        runs: a function from a `Scale` to a list of `Run`s, in which a run follows those that it starts from.
-        metrics: maps each column to a test metric, or to several candidates, as in `FEWSHOT_METRICS`; the first one
-            measured is shown.
-        picture: `(kind, x, y, group)`, with names of columns or metrics: "bars" of y for each row, or "lines" of y over
-            x for each value of `group`. If y is a tuple, each of its names has a panel.
+        question: the question that the study answers, in a sentence.
+        runs: a function from a `Scale` to a list of `Run`s, in which every run follows the runs named in its `start`.
+        metrics: maps each column to a test metric or to several candidates, as in `FEWSHOT_METRICS`. The table shows
+            the first candidate that was measured.
+        picture: `(kind, x, y, group)`, as in `plots.picture`. y is the name of a column, or a tuple of names.
         notes: sentences about choices that the paper does not specify.
-        inspected: whether to draw attention, attention distance, filters and positions of each run.
-        measure: replaces training: a function from a `ConfigDict` to a dict of numbers.
+        inspected: whether to write an inspection report for each trained run.
+        measure: a function from a `ConfigDict` to a dict of numbers, called instead of training; None to train.
     """
 
     title: str
@@ -66,7 +65,7 @@ def transfer(name, pretraining, finetunings, columns):
     Args:
         name: name of the pre-training.
         pretraining: its config.
-        finetunings: `{suffix of the name: (config, columns, paper)}`.
+        finetunings: `{suffix of the name: (config, columns, paper)}`, with `columns` and `paper` as in `Run`.
         columns: columns that all runs share.
     """
     return [
@@ -79,12 +78,12 @@ def transfer(name, pretraining, finetunings, columns):
 
 
 def metric_name(name):
-    """Returns the name of a result without `test/` and without the folder of an evaluator's data."""
+    """Removes `test/` and the folder of an evaluator's data from the name of a result."""
     return re.sub(r"@.*/", "/", name.removeprefix("test/"))
 
 
 def start_of(run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]) -> Run | None:
-    """Returns the `Run` whose weights a run starts from, the most accurate of several, or None.
+    """Returns the run whose weights `run` starts from: the most accurate of `run.start`, or None if that is empty.
 
     Args:
         run: the `Run`.
@@ -110,7 +109,7 @@ def rows_of(study: Study, runs: Sequence[Run], results: Mapping[str, Mapping[str
         if not run.is_row:
             continue
         values = {metric_name(name): value for name, value in results[run.name].items()}
-        # If a run starts from the best of several, its columns show which one.
+        # If a run starts from the best of several runs, its row includes the columns of the best run.
         chosen = (start_of(run, runs, results) if len(run.start) > 1 else None) or run
         row = {"run": run.name, **chosen.columns, **run.columns}
         for name, candidates in study.metrics.items():

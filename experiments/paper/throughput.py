@@ -14,7 +14,7 @@ _PAPER_MODELS = ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16", "ViT-H/14", "R5
 _SIDES = {"tiny": (16,), "small": (16, 32, 64, 128, 256), "paper": (64, 128, 224, 384, 512)}
 _CLASSES = 1000
 _LARGEST_BATCH = {"tiny": 2, "small": 1024, "paper": 2**14}
-_SECONDS = 10.0  # stop doubling the batch after a longer call, unless the memory limit is measured
+_SECONDS = 10.0  # on a CPU, stop doubling the batch size if a call takes longer
 
 
 def _runs(scale):
@@ -51,13 +51,14 @@ def _compiled(row):
 
 
 def measure(config):
-    """Measures images per second of a model at the best batch size of 1, 2, 4, ...
+    """Measures the images per second of a model at the fastest of the batch sizes 1, 2, 4, ...
 
     Args:
-        config: a recipe with the model and its image shape; `batch_size` is the largest batch to try.
+        config: a config with the model and the image shape; `batch_size` is the largest batch size to try.
 
     Returns:
-        `images_per_second`, the best `batch`, and on an accelerator `largest_batch`, the largest tried that fits.
+        `images_per_second` and `batch`, the fastest batch size. On an accelerator, also `largest_batch`, the largest of
+        these batch sizes that fits in memory.
     """
     image_shape = tuple(config.data.image_shape)
     model = tasks.get(config).build_model(InputShapes(image_shape, _CLASSES))
@@ -84,7 +85,7 @@ def measure(config):
 
 
 def _seconds(model, images, calls=3):
-    """Returns the shortest time of several calls, after one that compiles."""
+    """Returns the time of the fastest call in seconds. A first call, which compiles the model, is not counted."""
     model.predict_on_batch(images)
     shortest = float("inf")
     for _ in range(calls):
@@ -106,10 +107,11 @@ STUDY = Study(
     metrics={"images/s": "images_per_second", "batch": "batch", "largest batch": "largest_batch"},
     picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
     notes=(
-        "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper used a TPUv3 core.",
-        "The largest batch is the largest of these that fits into an accelerator's memory; it is not measured on CPUs. "
-        "`tpu_table.py --table=FILE.csv --modes=inference` computes the largest batch that the TPU's compiler accepts, "
-        "and estimates images per second; `--data_path=FILE.csv` adds these rows.",
+        "We measure inference in float32 on this machine, at the fastest of the batch sizes 1, 2, 4, and so on. The "
+        "paper used a TPUv3 core.",
+        "The largest batch is the largest of these batch sizes that fits into an accelerator's memory. It is not "
+        "measured on CPUs. `tpu_table.py --table=FILE.csv --modes=inference` computes the largest batch that the TPU's "
+        "compiler accepts, and estimates images per second; `--data_path=FILE.csv` adds these rows.",
     ),
     measure=measure,
 )

@@ -1,9 +1,9 @@
-"""Finds the largest batch of a TPU device for many models, slices and image sizes, and writes a CSV file.
+"""Writes a CSV file with the largest batch that fits on a TPU device, for each model, slice, image size and mode.
 
     python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 --modes=training,inference
 
-It has the requirements of `keras-vit check-tpu` and takes minutes per row. The same command computes missing rows. Each
-row runs in its own process, `--row=JSON`, because a traced model holds gigabytes of memory.
+The command has the same requirements as `keras-vit check-tpu` and takes minutes per row. It skips the rows that
+the file already has. Each row runs in its own process, `--row=JSON`, because a traced model holds gigabytes of memory.
 """
 
 import csv
@@ -36,11 +36,10 @@ _CLASSES, _FIRST_BATCH = 1000, 64
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One cell of the table.
+    """One row of the CSV file: the result for a model, slice, image size and mode.
 
-    Both modes use mixed bfloat16, training with AdamW. `batch_per_device` is the largest batch that was compiled and
-    fits, `images_per_second` is a roofline estimate per device, and `error` is the compiler's message or
-    `NOTHING_FITS`.
+    Both modes use mixed bfloat16, and training uses AdamW. `batch_per_device` is the largest compiled batch that fits,
+    `images_per_second` is a roofline estimate per device, and `error` is the compiler's message, `NOTHING_FITS`, or "".
     """
 
     model: str
@@ -58,7 +57,10 @@ class Row:
 
 
 def cells(models, topologies, image_sizes, modes=MODES):
-    """Returns the `Row`s of a table without results; sizes are rounded down to a multiple of the patch size."""
+    """Returns the `Row`s of a table, without results.
+
+    Image sizes are rounded down to a multiple of the patch size in the model's name.
+    """
     for topology in topologies:
         get_topology(topology)
     if unknown := sorted(set(modes) - set(MODES)):
@@ -87,14 +89,14 @@ def _filled_by_patches(model, image_size):
 
 
 def fill(path, rows, write=print):
-    """Computes the rows of `cells` that a CSV file lacks, writing it after each; returns all its rows."""
+    """Computes the rows that a CSV file lacks, rewrites the file after each row, and returns all rows of the file."""
     compiler.check_installed()
     known = {row.cell: row for row in read(path)} if files.exists(path) else {}
     missing = [row for row in rows if row.cell not in known]
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
         arguments = [__file__, f"--row={json.dumps(dataclasses.asdict(row))}"]
-        with tempfile.TemporaryDirectory() as folder:  # for files of a child that is killed
+        with tempfile.TemporaryDirectory() as folder:  # deleted even if the child is killed
             line = files.run_python(arguments, KERAS_BACKEND=row.backend, TMPDIR=folder)
         known[row.cell] = row = Row(**json.loads(line))
         with files.atomic_write(path) as file:
@@ -108,7 +110,7 @@ def fill(path, rows, write=print):
 
 
 def compute(row):
-    """Compiles a few batches and returns the `Row` with its results."""
+    """Compiles the step for a few batch sizes and returns the `Row` with its results."""
     topology, is_training = get_topology(row.topology), row.mode == "training"
     config = ConfigDict(
         recipes.defaults(
@@ -142,7 +144,7 @@ def compute(row):
 
 
 def read(path):
-    """Returns the rows of a table's CSV file; raises a `ValueError` if it is another file."""
+    """Returns the rows of a table's CSV file; raises a `ValueError` if the columns differ."""
     types = {field.name: field.type for field in dataclasses.fields(Row)}
     reader = csv.DictReader(io.StringIO(files.read_text(path)))
     if reader.fieldnames != list(types):

@@ -1,10 +1,10 @@
-"""Table 9: the nineteen tasks of VTAB-1k in their three groups."""
+"""Table 9: the 19 tasks of VTAB-1k in three groups."""
 
 from paper_results import TABLE_9
 from study import Run, Study
 from vtab_tasks import GROUPS, TASKS
 
-# Substitutes at small scale: factors of shapes, in similar groups.
+# Factors of the generated shapes by VTAB group. At tiny and small scale, each task is to classify one factor.
 _STAND_INS = {
     "natural": ("color", "shape"),
     "specialized": ("texture", "background_texture", "noise"),
@@ -40,5 +40,8 @@ STUDY = Study(
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
-    notes=("At small scale, factors of shapes in similar groups replace VTAB's tasks.",),
+    notes=(
+        "At tiny and small scale, each task classifies one factor of generated shapes, such as their color or size. "
+        "The factors are grouped like VTAB's tasks.",
+    ),
 )

@@ -3,8 +3,8 @@
     python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k --workdir=runs/vtab
     python experiments/paper/vtab_tasks.py --model=mine.keras --tasks=cifar100,svhn --data_path=/data/tfds
 
-The same command resumes. The accuracies, the means of the three groups and the mean of all tasks are printed and
-written to `results.json`.
+The same command resumes. The accuracy on each task, the mean of each complete group and the mean of all chosen tasks
+are printed and written to `results.json` in the workdir.
 """
 
 import gc
@@ -31,30 +31,33 @@ TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
 
 
 def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
-    """Fine-tunes a `VisionTransformer` with a new head on each task and evaluates it.
+    """Fine-tunes a `VisionTransformer` with a new head on each task and evaluates the result.
 
-    Every task has a folder in `workdir`, which belongs to this model. The same call resumes.
+    Every task has its own folder in `workdir`. A workdir belongs to one model. The same call resumes.
 
     Args:
         model: the `VisionTransformer`.
         workdir: the folder of the runs.
         path: the data folder of TFDS; "" for the default one.
         tasks: some of `TASKS`.
-        seed: seed of the runs; the paper averages three.
+        seed: seed of the runs; the paper averages three seeds.
         edit: `edit(config)` changes the config of a task before training.
         write: called with lines of progress.
 
     Returns:
-        A dict of floats: the accuracy on each task, the mean of each complete group, and "mean".
+        A dict of floats: the accuracy on each task, the mean of each complete group, and "mean", the mean of `tasks`.
 
     Raises:
-        ValueError: a task is unknown, a dataset is missing, or the model or workdir does not match.
-        Preempted: the run was asked to stop and is saved.
+        ValueError: `tasks` is empty or has an unknown or repeated name, a dataset is missing, the model is not a
+            `VisionTransformer`, or the workdir belongs to another model or config.
+        Preempted: the process received a stop signal. The run is saved.
 
-    Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
+    Reference: Zhai et al., "VTAB" (2019); Table 4 of the ViT paper for the hyperparameters, which all tasks share.
     """
     if not tasks or len(set(tasks)) < len(tasks) or set(tasks) - set(TASKS):
-        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
+        raise ValueError(
+            f"`tasks` must be one or more different names among {', '.join(TASKS)}. Received: tasks={tuple(tasks)}"
+        )
     workdir = files.as_path(workdir)
     files.make_dirs(workdir)
     weights = _keep_weights(model, workdir)
@@ -62,7 +65,7 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
     if edit is not None:
         for config in configs.values():
             edit(config)
-    # Relative, so that the folder can be moved.
+    # Record the path of the weights relative to the task's folder, so that the workdir can be moved.
     recorded = {task: {**config.to_dict(), "weights": f"../{weights.name}"} for task, config in configs.items()}
     folders = {task: training.Workdir(workdir / task, config) for task, config in recorded.items()}
     _check_datasets({task: config for task, config in configs.items() if folders[task].results() is None})
@@ -95,9 +98,10 @@ def _check_datasets(configs):
 def config_of(model, task, *, weights, path="", seed=0):
     """Returns the `ConfigDict` of a task: the paper's recipe for VTAB with the sizes of a model."""
     name, sizes = f"vtab/{task}", _sizes(model)
-    # The recipe needs a model's name only for its patch size: 384 is not a multiple of 14.
+    # The model name decides only the image size: 384 pixels, or 378 for patches of 14 pixels.
     recipe = recipes.finetuning("ViT-H/14" if sizes["patch_size"] == 14 else "ViT-B/16", name)
-    # Options required by a task override the recipe: no crop if the label depends on the whole image.
+    # The task's options override the recipe. For example, images are not cropped if the label depends on the whole
+    # image.
     fixed = {field: "auto" for field in data.DATASETS[name].options}
     return ConfigDict(
         recipes.defaults(
@@ -129,7 +133,10 @@ def _sizes(model):
 
 
 def _keep_weights(model, workdir):
-    """Saves the weights that all tasks start from, or checks that the saved ones are the same."""
+    """Saves the weights that all tasks start from. If the workdir has weights, checks that they are the same.
+
+    Returns the path of the weights.
+    """
     digest = weights_digest(model)
     saved = files.read_json(workdir / "weights.json")
     if saved is None:
@@ -151,7 +158,7 @@ def _means(metrics):
 
 def define_flags():
     shared_flags.define_model()
-    flags.DEFINE_list("tasks", list(TASKS), "The tasks.")
+    flags.DEFINE_list("tasks", list(TASKS), "Tasks to run.")
     flags.DEFINE_string("data_path", "", "TFDS data folder, unless it is the default one.")
     flags.DEFINE_integer("seed", 0, "The seed of the runs.", lower_bound=0)
     flags.DEFINE_string("workdir", "runs/vtab", "The folder of the runs.")

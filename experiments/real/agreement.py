@@ -1,12 +1,12 @@
-"""Compares a trained DINOv2 ViT-S/14 with transformers on two photographs, in every export format.
+"""Compares a trained DINOv2 ViT-S/14 with transformers on two photographs, in several formats.
 
     python experiments/real/extract_dinov2.py --output=dinov2_small
     python experiments/real/agreement.py --model=dinov2_small
     KERAS_BACKEND=jax python experiments/real/agreement.py --model=dinov2_small
 
-Prints a table: the largest difference from the float32 outputs of transformers 5.23 (reference.npz), divided by the
-largest value of the reference, for the class token and for every sixteenth patch. Exports need TensorFlow and are
-omitted on JAX. ONNX needs `pip install "keras_vit[onnx]"`.
+The reference is the class token and every sixteenth patch from transformers 5.23 in float32 (reference.npz). Prints the
+largest difference, divided by the largest absolute value of the reference, and the lowest cosine similarity of a class
+token. SavedModel, ONNX and LiteRT require the TensorFlow backend. ONNX also requires `pip install "keras_vit[onnx]"`.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ SHAPE = (224, 224, 3)
 
 
 def photographs():
-    """Returns scikit-learn's two photographs, uint8 `(2, 256, 256, 3)`."""
+    """Returns scikit-learn's two photographs, resized to uint8 `(2, 256, 256, 3)`."""
     from sklearn.datasets import load_sample_image
 
     pictures = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
@@ -35,7 +35,7 @@ def photographs():
 
 
 def model_inputs(pictures):
-    """Returns the middle 224 pixels, normalized by ImageNet's mean and standard deviation, float32."""
+    """Returns the center crops of 224 pixels, normalized by ImageNet's mean and standard deviation, float32."""
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     return ((pictures[:, 16:240, 16:240] / 255 - mean) / std).astype("float32")
 
@@ -51,14 +51,14 @@ def split(tokens):
 
 
 def keras_file(model, images, folder):
-    """Returns class token and patches after saving the model as `.keras` and loading it."""
+    """Returns the class token and the patches after saving the model as `.keras` and loading it."""
     model.save(folder / "model.keras")
     loaded = keras.models.load_model(folder / "model.keras")
     return split(np.asarray(keras_vit.FeatureModel(loaded, tokens="all")(images)))
 
 
 def saved_model(model, pictures, folder):
-    """Returns class token and patches of a SavedModel that receives the photographs as PNG files."""
+    """Returns the class token and the patches of a SavedModel that receives the photographs as PNG files."""
     import io
 
     import tensorflow as tf
@@ -75,7 +75,7 @@ def saved_model(model, pictures, folder):
 
 
 def converted(model, images, folder, kind):
-    """Returns class token and patches of an ONNX or a LiteRT file."""
+    """Returns the class token and the patches of an ONNX or LiteRT file."""
     inputs = keras.Input(SHAPE)
     features = keras.Model(inputs, keras_vit.FeatureModel(model, tokens="all")(inputs))
     if kind == "onnx":

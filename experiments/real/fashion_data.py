@@ -8,7 +8,7 @@ import numpy as np
 
 FOLDER = "/usr/share/datasets/fashion-mnist"
 CLASSES = 10
-SIZE = 112  # pixels of DINOv2's images, four times the dataset's 28
+SIZE = 112  # height and width of the images for DINOv2 in pixels: four times the dataset's 28
 SHA256 = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -18,7 +18,7 @@ SHA256 = {
 
 
 def read(folder, split):
-    """Returns images, uint8 `(N, 28, 28)`, and classes, `(N,)`, of "train" or "t10k", after checking the SHA-256."""
+    """Reads and verifies the split "train" or "t10k"; returns uint8 images `(N, 28, 28)` and int64 classes `(N,)`."""
     images = _read_bytes(folder, f"{split}-images-idx3-ubyte")[16:]  # after the header
     labels = _read_bytes(folder, f"{split}-labels-idx1-ubyte")[8:]
     return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8).astype("int64")
@@ -39,7 +39,7 @@ def _read_bytes(folder, name):
 
 
 def check_model(folder):
-    """Raises a `ValueError` unless a folder has the files that extract_dinov2.py writes."""
+    """Raises a `ValueError` unless a folder contains `model.safetensors`, which extract_dinov2.py writes."""
     if not Path(folder, "model.safetensors").is_file():
         raise ValueError(f"--model must be a folder written by extract_dinov2.py. Received: --model={folder}")
 

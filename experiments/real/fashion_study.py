@@ -1,13 +1,14 @@
-"""Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on parts of Fashion-MNIST.
+"""Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on subsets of Fashion-MNIST.
 
     python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study
     python experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit --counts=10,100 --seeds=0
     python experiments/real/fashion_study.py --output=search --methods=vit --counts=100 --rate=3e-3 --held_out
 
 `extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images. Each seed draws its own
-training images, the same ones for every method; all 10,000 test images count. The commands add rows to table.csv in the
-output folder, skip the rows that it has, draw picture.png and print a table. Features are computed once, at 112 pixels
-in float32, and kept in train.npy and test.npy. `--held_out` scores training images that were not drawn.
+training images, which all methods share. Accuracy is measured on all 10,000 test images. With `--held_out`, the
+accuracy of fine-tuned models and of models trained from scratch is measured on training images that were not drawn.
+Each command adds the missing rows to table.csv in the output folder, draws picture.png and prints a table. Features are
+computed once, at 112 pixels in float32, and stored in train.npy and test.npy.
 """
 
 import csv
@@ -27,22 +28,22 @@ from keras_vit.plots import figure_class
 
 FLAGS = flags.FLAGS
 COLUMNS = ("method", "images per class", "seed", "accuracy")
-WIDTH = 384  # of the features
+WIDTH = 384  # size of a feature vector
 FROZEN = ("linear probe", "few-shot", "20 neighbors")
 _WIDTHS = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
-SCRATCH = {  # (architecture, image size, fields of the model)
-    "hybrid": None,  # as configs/fashion.py has it
+SCRATCH = {  # {method: (architecture, image size, fields of the model)}
+    "hybrid": ("VisionTransformer", 40, {"stem": "resnet", "resnet_blocks": (1,), "patch_size": 2, **_WIDTHS}),
     "vit": ("VisionTransformer", 28, {"patch_size": 4, **_WIDTHS}),
-    "bit": ("BiTResNet", 32, {"depth": 8}),
+    "bit": ("BiTResNet", 48, {"depth": 8}),  # as in configs/fashion.py
 }
 FINE_TUNED = "fine-tuned"
 DINOV2 = {"architecture": "DINOv2-S/14", "model": {"stochastic_depth": 0.1}}
 METHODS = (*FROZEN, FINE_TUNED, *SCRATCH)
-# (batch size, steps) by images per class; with more images, from scratch, those of configs/fashion.py.
+# {images per class: (batch size, steps)}. Other numbers use the epochs of configs/fashion.py and up to its batch size.
 STEPS = {10: (50, 200), 100: (64, 500), 1000: (128, 500)}
 FINE_TUNING_STEPS = {10: (32, 50), 100: (32, 150), 1000: (32, 600)}
 RATES = {"hybrid": 1e-3, "vit": 3e-3, "bit": 3e-3, FINE_TUNED: 3e-4}
-HELD_OUT = 100  # images per class that --held_out scores
+HELD_OUT = 100  # maximum number of held-out images per class with --held_out
 
 
 def features_of(model, images):
@@ -51,7 +52,7 @@ def features_of(model, images):
 
 
 def read_features(path, images, indices, weights):
-    """Returns the features of some images; computes those that the file does not have."""
+    """Returns the features of the images at `indices`; computes the features that the file lacks."""
     if not path.exists():
         np.save(path, np.full((len(images), WIDTH), np.nan, "float32"))
     stored = np.load(path, mmap_mode="r+")
@@ -94,13 +95,16 @@ def load_config(name, request=None):
 
 
 def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
-    """Returns the recipe of a method that trains; the optimizer of the fine-tuned one is that of configs/small_data.py.
+    """Returns the config for fine-tuning or for training from scratch.
+
+    Fine-tuning uses the optimizer of configs/small_data.py.
 
     Args:
         method: "fine-tuned" or a key of `SCRATCH`.
         count: images per class.
-        weights, size: of the fine-tuned model, and its image size in pixels.
-        rate: peak learning rate; 0 is that of the method.
+        weights: path of the weights to fine-tune.
+        size: image size for fine-tuning, in pixels.
+        rate: peak learning rate; 0 for the method's rate in `RATES`.
     """
     config = load_config("fashion")
     steps = FINE_TUNING_STEPS if method == FINE_TUNED else STEPS
@@ -111,7 +115,7 @@ def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
         config.optimizer, config.weights = tuning.optimizer, weights
         config.steps_per_call = 5
         config.data.update(image_size=size, channels=3, shift=size // 14)
-    elif SCRATCH[method]:
+    else:
         config.architecture, config.data.image_size, config.model = SCRATCH[method]
     if count in steps:
         config.batch_size, config.total_steps = steps[count]
@@ -122,14 +126,14 @@ def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
 
 
 def trained_accuracy(config, folder, workdir, seed):
-    """Trains a model on the IDX files in a folder."""
+    """Trains a model on the IDX files in a folder and returns its test accuracy."""
     config.seed, config.data.path = seed, str(folder)
     result = training.run(config, training.Workdir(workdir, config.to_dict()))
     return result.metrics["test/accuracy"]
 
 
 def held_out(labels, drawn, count, seed):
-    """Returns the indices of `HELD_OUT` images per class that were not drawn."""
+    """Returns the indices of up to `HELD_OUT` images per class that were not drawn for training."""
     return np.setdiff1d(frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn)
 
 
@@ -197,7 +201,7 @@ def main(_):
     output = Path(FLAGS.output)
     output.mkdir(parents=True, exist_ok=True)
     if any(method not in METHODS for method in FLAGS.methods):
-        raise ValueError(f"--methods must be of {', '.join(METHODS)}. Received: --methods={','.join(FLAGS.methods)}")
+        raise ValueError(f"--methods must be among {', '.join(METHODS)}. Received: --methods={','.join(FLAGS.methods)}")
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         fashion_data.check_model(FLAGS.model)
     images, labels = fashion_data.read(FLAGS.data, "train")
@@ -233,10 +237,10 @@ if __name__ == "__main__":
     flags.DEFINE_string("model", "dinov2_small", "Folder that extract_dinov2.py wrote.")
     flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
     flags.DEFINE_string("output", "fashion_study", "Folder to write to, and to resume from.")
-    flags.DEFINE_list("methods", list(FROZEN), f"Some of {', '.join(METHODS)}.")
+    flags.DEFINE_list("methods", list(FROZEN), f"Methods to run, among {', '.join(METHODS)}.")
     flags.DEFINE_list("counts", ["10", "100", "1000", "6000"], "Training images per class.")
     flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the draws and of the training.")
-    flags.DEFINE_float("rate", 0.0, "Peak learning rate; 0 is that of the study.")
-    flags.DEFINE_integer("size", 56, "Pixels of the images for fine-tuning, a multiple of 14.")
-    flags.DEFINE_bool("held_out", False, "Scores other training images, not the test images, to choose a recipe.")
+    flags.DEFINE_float("rate", 0.0, "Peak learning rate; 0 uses the study's rate for each method.")
+    flags.DEFINE_integer("size", 56, "Height and width of the images for fine-tuning, in pixels, a multiple of 14.")
+    flags.DEFINE_bool("held_out", False, "Measure accuracy on training images that were not drawn, to choose a recipe.")
     app.run(main)

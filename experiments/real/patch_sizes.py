@@ -1,10 +1,11 @@
 """Compares one model trained at several patch sizes with a model for each size, on Fashion-MNIST.
 
     python experiments/real/patch_sizes.py --output=patch_sizes
-    python experiments/real/patch_sizes.py --scale=tiny --output=tiny  # a few steps on digits, to see that it works
+    python experiments/real/patch_sizes.py --scale=tiny --output=tiny  # a test with a few steps on digits
 
-Every run has the same number of steps, so the one model sees each size in a third of them. Resumes, writes table.csv
-and picture.png to the output folder, and prints the table. Debian's package dataset-fashion-mnist has the images.
+Every run has the same number of steps, so the model with several sizes trains on each size in about a third of its
+steps. Writes table.csv and picture.png to the output folder and prints the table. To resume, run the same command
+again. The Debian package dataset-fashion-mnist contains the images.
 """
 
 import csv
@@ -24,7 +25,7 @@ ONE, EACH = "one model", "a model for each size"
 
 
 def config_of(scale, steps, folder):
-    """The config and the patch sizes; the weights are those of the middle one."""
+    """Returns the config and the patch sizes. The config has the middle patch size."""
     tiny = scale == "tiny"
     sizes = (2, 4, 8) if tiny else (2, 4, 7)
     fashion = {"name": "idx", "path": folder, "channels": 1, "image_size": 28, "shift": 2, "label_smoothing": 0.1}
@@ -53,7 +54,7 @@ def config_of(scale, steps, folder):
 
 
 def rows_of(config, sizes, folder):
-    """Trains, unless the folder has the results, and returns the rows of the patch sizes."""
+    """Returns a row of results per patch size; trains the model first, unless the folder has the results."""
     workdir = training.Workdir(folder, config.to_dict())
     path = folder / "rows.json"
     if files.read_json(path) is None:
@@ -82,7 +83,7 @@ def main(_):
 
 if __name__ == "__main__":
     flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
-    flags.DEFINE_enum("scale", "small", ["tiny", "small"], "How large the runs are.")
+    flags.DEFINE_enum("scale", "small", ["tiny", "small"], "Size of the runs.")
     flags.DEFINE_integer("steps", 5000, "Training steps of each run.", lower_bound=20)
     flags.DEFINE_string("output", "patch_sizes", "Folder to write to, and to resume from.")
     app.run(main)

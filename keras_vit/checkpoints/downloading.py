@@ -12,13 +12,13 @@ from keras_vit import files
 
 MIRROR = "KERAS_VIT_WEIGHTS"
 
-_LEFTOVER_SECONDS = 24 * 3600  # age from which partial downloads are deleted, as leftovers of killed processes
+_LEFTOVER_SECONDS = 24 * 3600  # older partial downloads of killed processes are deleted
 
 
 def fetch(url):
-    """Returns the local path of the file at a URL, downloading it unless the mirror or the cache has it."""
+    """Returns the local path of the file at a URL. Downloads the file if neither the mirror nor the cache has it."""
     url = https(url)
-    mirrored = _in_mirror(url)
+    mirrored = in_mirror(url)
     if mirrored is not None and mirrored.exists():
         return str(mirrored)
     cached = cache_path(url)
@@ -40,15 +40,15 @@ def cache_path(url):
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = "".join(c if c.isalnum() or c in "+-_." else "_" for c in name).lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    home = os.environ.get("KERAS_HOME") or "~/.keras"  # same default as Keras, which has no public function for it
+    home = os.environ.get("KERAS_HOME") or "~/.keras"  # as in Keras, which has no public function for this folder
     return pathlib.Path(home).expanduser() / "keras_vit" / f"{parts.hostname}-{digest}" / name
 
 
-def _in_mirror(url):
+def in_mirror(url):
     """Returns the mirror path for a URL, or None if no mirror folder is set.
 
-    The path is `imagenet21k/ViT-B_16.npz` for Google's `vit_models` bucket, `<bucket>/<path>` for its other buckets,
-    and `<host>/<path>` for other hosts.
+    Files in Google's bucket `vit_models` are at `<path>`, such as `imagenet21k/ViT-B_16.npz`. Files in Google's other
+    buckets are at `<bucket>/<path>`, and files on other hosts at `<host>/<path>`.
     """
     folder = os.environ.get(MIRROR)
     if not folder:
@@ -77,5 +77,5 @@ def _download(url, target, mirrored):
         locations = str(target) if mirrored is None else f"{mirrored} or {target}"
         raise ConnectionError(
             f"{target.name} could not be downloaded ({error}). Without network access, download {url} on another "
-            f"machine and copy it to {locations}, or set {MIRROR} to a mirror of the bucket. Received: {url}"
+            f"machine and copy it to {locations}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
         ) from error

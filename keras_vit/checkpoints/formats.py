@@ -15,8 +15,8 @@ from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, S
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
-# Prefix of the zip comment that `save` writes. The rest of the comment is JSON with facts about the model that the
-# arrays do not determine. Other libraries ignore the comment.
+# `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other libraries ignore
+# the comment.
 COMMENT = "keras_vit "
 _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # path endings of variables of shape `(1, N, D)`
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
@@ -29,13 +29,12 @@ class Checkpoint:
     """An open checkpoint."""
 
     format: Format
-    arrays: dict[str, LazyArray]  # weights by canonical name, or by name in the file if the format is unknown
-    other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as optimizer state
-    # Facts about the model from the file, the config.json next to the file, or `Format.facts`. The keys are names of
-    # constructor arguments, "constructor" and "arguments" (a complete call), "grid" (of the positions) and
-    # "preprocessing".
+    arrays: dict[str, LazyArray]  # weights by canonical name, or by name in the file if that name is unknown
+    other_arrays: dict[str, LazyArray]  # arrays that are not weights of the model, such as optimizer state
+    # Facts about the model, for example from the zip comment or a config.json. Most keys are names of constructor
+    # arguments. "grid" is the grid of the position embeddings. "constructor" and "arguments" rebuild the model.
     facts: dict[str, Any]
-    unknown_kind: str = ""  # the model type in the config.json, if no known family has it
+    unknown_kind: str = ""  # the model type in the config.json, if it belongs to no known family
 
     @property
     def shapes(self):
@@ -44,7 +43,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz, .safetensors or index file, reads the headers, and yields a `Checkpoint`."""
+    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields a `Checkpoint`."""
     path = str(path)
     if path.endswith(".json"):
         opened = ShardedFile(hub.shards(path))
@@ -56,11 +55,11 @@ def open_checkpoint(path, subtree="", num_heads=None):
         form, prefix = _find_format(file.arrays, subtree, config)
         facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
         facts |= _parse_comment(file.comment)
-        # Separate the weights from other arrays, rename them, and convert their layout.
+        # Separate the weights from other arrays. Rename the weights and convert their layout.
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
-            is_weight = is_weight and 0 not in array.shape  # drop empty arrays, such as zero register tokens
+            is_weight = is_weight and 0 not in array.shape  # a file may contain an empty array of register tokens
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
         _shape_naflex(weights, facts, path)
@@ -72,7 +71,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
 
 
 def _find_format(arrays, subtree, config):
-    """Returns the format that recognizes the most array names, and the prefix of the weights."""
+    """Returns the format that recognizes the most array names, and the prefix of the weights' names."""
     best, best_score = (_UNKNOWN, ""), (-1, False)
     for form in (form for family in FAMILIES for form in family.formats):
         prefixes = form.prefixes
@@ -120,7 +119,8 @@ def _shape_naflex(weights, facts, path):
     side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
     if not side or side**2 * channels != kernel.shape[0]:
         raise ValueError(
-            "The patch embedding must be a convolution kernel or, for NaFlex, a matrix of square patches. "
+            "The kernel of the patch embedding must be 4-D or, for NaFlex, a matrix with one row for each value of a "
+            "square patch. "
             f"Received: shape={kernel.shape} in {path}"
         )
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
@@ -133,10 +133,10 @@ def _shape_naflex(weights, facts, path):
 
 
 def _place_positions(weights, facts):
-    """Replaces the fact "image_size" with "grid", the patch grid, if the grid matches the number of positions.
+    """Replaces the fact "image_size" by "grid", the patch grid, unless the number of positions contradicts the grid.
 
-    Register tokens have no position embeddings in keras_vit, so this function adds their position embeddings in the
-    file to the tokens themselves.
+    Some files have position embeddings for register tokens. keras_vit does not support them, so this function adds
+    these embeddings to the register tokens.
     """
     # Derive the grid from the image size.
     sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
@@ -153,7 +153,7 @@ def _place_positions(weights, facts):
     def fits(rows):
         return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.get("class_row")) is not None
 
-    # If some position embeddings belong to registers, add them to the register tokens and remove them from the table.
+    # If some position embeddings belong to registers, add them to the register tokens and drop their rows.
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
     if extra and not fits(count) and fits(count - extra):
         rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
@@ -167,7 +167,7 @@ def _place_positions(weights, facts):
 
 
 def _split(target, array):
-    """Splits an array into its variables, a list of `(path, LazyArray)`."""
+    """Splits an array that contains several variables. Returns a list of `(path, LazyArray)`."""
     if "*" in target and len(array.shape) > 1 and array.shape[0]:
         layers = [part.reshape(array.shape[1:]) for part in array.split(array.shape[0])]
         return [(target.replace("*", str(i)), layer) for i, layer in enumerate(layers)]
@@ -194,7 +194,7 @@ def _from_pytorch(path, ending, array, num_heads):
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
     # Separate the axis of attention heads.
     module = path.rpartition("/")[0]
-    if num_heads and array.shape:  # the load rejects an array that `num_heads` does not divide
+    if num_heads and array.shape:  # a width that `num_heads` does not divide is rejected later
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
             *rest, units = array.shape
             array = array.reshape((*rest, num_heads, units // num_heads))
@@ -206,12 +206,9 @@ def _from_pytorch(path, ending, array, num_heads):
 
 def _without_axes_of_one(name, array):
     """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
-    shape = array.shape
-    if len(shape) == 4 and shape[:2] == (1, 1) and name == names.HEAD[0]:
-        return array.reshape(shape[2:])
-    if len(shape) == 4 and shape[:3] == (1, 1, 1) and names.is_group_norm(name):
-        return array.reshape(shape[3:])
-    return array
+    axes = 2 if name == names.HEAD[0] else 3 if names.is_group_norm(name) else 0
+    has_axes = len(array.shape) == 4 and array.shape[:axes] == (1,) * axes
+    return array.reshape(array.shape[axes:]) if has_axes else array
 
 
 @contextlib.contextmanager
@@ -252,13 +249,12 @@ def _facts_of(form, config, path):
 
 
 def read_class_names(path):
-    """Returns the class names in the config.json next to a file, or None if it has only placeholders or no names."""
+    """Returns the class names in the config.json next to a file, or None if the names are missing or placeholders."""
     if path.endswith(".npz"):
         return None
     config = _read_json(path, "config.json")
     with _reading("config.json", path):
-        labels = config.get("id2label")
-        if labels:
+        if labels := config.get("id2label"):
             labels = {int(index): str(name) for index, name in labels.items()}
             names = [labels[index] for index in range(len(labels))]
         else:
@@ -269,7 +265,7 @@ def read_class_names(path):
 
 
 def _preprocessing_of(form, path):
-    """Returns the "preprocessing" fact in Hugging Face's preprocessor_config.json next to a file, or {} without one."""
+    """Returns the fact "preprocessing" from the preprocessor_config.json next to PyTorch weights, or {} if missing."""
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
     if not config:
         return {}
@@ -284,7 +280,7 @@ def _read_preprocessor(config, defaults):
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
     size, crop = config.get("size"), config.get("crop_size")
     if isinstance(size, int):
-        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # DeiT and ViT stretch, then crop
+        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # these two stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
     # Find the resize method and the fraction of the image that the center crop keeps.
     resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
@@ -301,7 +297,7 @@ def _read_preprocessor(config, defaults):
         "do_resize": not config.get("do_resize", True),
         "resample": resample not in (2, 3),
     }
-    # Convert the mean and std to pixel values, 0 to 255.
+    # Convert the mean and std to the scale of pixel values, [0, 255].
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
     if not factor > 0:
         raise ValueError(f"`rescale_factor` must be positive, not {factor}")
@@ -327,7 +323,7 @@ def _read_preprocessor(config, defaults):
 
 
 def _parse_comment(comment):
-    """Returns the facts in a zip comment, or {} if keras_vit did not write it."""
+    """Returns the facts in a zip comment, or {} if the comment is not from keras_vit or is invalid."""
     try:
         facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
         if "grid" in facts:

@@ -3,16 +3,15 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
 
-from keras_vit.checkpoints.downloading import MIRROR
+from keras_vit.checkpoints.downloading import MIRROR, in_mirror
 from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
 _CONFIGS = ("config.json", "preprocessor_config.json")
-_SECONDS = 5  # timeout of a request to the Hub
+_SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
@@ -23,10 +22,12 @@ def is_repository(source):
 
 
 def fetch(repository):
-    """Returns a repository's folder, in the mirror (`huggingface.co/<repository>`) or in the Hub's cache."""
+    """Returns the local folder of a repository, in the mirror (`huggingface.co/<repository>`) or in the Hub's cache.
+
+    If the mirror does not have the repository, downloads the weights and configs that are not cached.
+    """
     # Look in the mirror.
-    folder = os.environ.get(MIRROR)
-    mirrored = pathlib.Path(folder).expanduser() / "huggingface.co" / repository if folder else None
+    mirrored = in_mirror(URL + repository)
     if mirrored is not None and mirrored.is_dir():
         return str(mirrored)
     near = did_you_mean_path(repository)
@@ -58,8 +59,8 @@ def fetch(repository):
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
             f"No such local folder exists, and the model could not be downloaded ({first_line(error)}). Without "
-            f"network access, copy its model.safetensors and config.json to {place}, or to another folder, and pass "
-            f"its path.{near} Received: {repository}"
+            f"network access, copy the model's model.safetensors and config.json to {place}, or copy them to another "
+            f"folder and pass the path of this folder.{near} Received: {repository}"
         ) from error
     if weights is None:
         raise ValueError(
@@ -75,7 +76,8 @@ def _download(repository, name):
 
     offline = None
     try:
-        try:  # offline, a download would retry for half a minute and log warnings
+        # Check the connection first: offline, a download would retry for half a minute and log warnings.
+        try:
             huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS)
         except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
             raise
@@ -93,7 +95,7 @@ def _download(repository, name):
 
 
 def shards(index):
-    """Returns the paths of the .safetensors files that an index lists, all in the folder of the index."""
+    """Returns the paths of the .safetensors files that an index lists. All files are in the folder of the index."""
     try:
         with open(index, encoding="utf-8") as file:
             names = sorted(set(json.load(file)["weight_map"].values()))

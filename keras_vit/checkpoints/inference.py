@@ -1,4 +1,4 @@
-"""Infers the architecture of a checkpoint from the names and shapes of its arrays."""
+"""Infers the architecture, class names and preprocessing of a checkpoint from its arrays and metadata."""
 
 import os
 from typing import Any
@@ -14,15 +14,17 @@ def infer_architecture(
     """Returns the constructor name and arguments of a model that can load every weight of a checkpoint.
 
     Args:
-        source: a path or URL, as for `load`.
+        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`.
         num_heads: number of attention heads; required if neither the file nor a published size determines it.
-        grid: `(rows, columns)` of patches; required if the file has no position embeddings or its grid is not square.
+        grid: `(rows, columns)` of patches; required if the file does not determine the grid.
 
     Returns:
         `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its keyword arguments.
 
     Raises:
-        ValueError: the file is not a checkpoint, its family is unknown, or a required `num_heads` or `grid` is missing.
+        ValueError: the file does not exist, is not a checkpoint of a known family, or does not determine the model, for
+            example because `num_heads` or `grid` is missing.
+        ConnectionError: the file could not be downloaded.
     """
     family, arguments = find_arguments(source, num_heads, grid)
     if "input_shape" not in arguments and "patch_size" in arguments:
@@ -40,8 +42,8 @@ def find_arguments(source, num_heads=None, grid=None):
         facts = checkpoint.facts | ({"grid": grid} if grid else {}) | ({"num_heads": num_heads} if num_heads else {})
         family, arguments = registry.infer(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
-    missing = [name for name in registry.STRUCTURE if name in arguments and arguments[name] is None]
-    missing = [name for name in missing if name != "resnet_blocks"]  # None in a model without a ResNet
+    needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]  # resnet_blocks may be None
+    missing = [name for name in needed if name in arguments and arguments[name] is None]
     if family is None or (unknown_kind and (missing or "input_shape" not in arguments)):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
@@ -50,19 +52,19 @@ def find_arguments(source, num_heads=None, grid=None):
             f"heads. Received: hidden_size={arguments['hidden_size']} in {source}"
         )
     if missing:
-        raise ValueError(f"The file does not determine {', '.join(missing)} of a known model. Received: {source}")
+        raise ValueError(f"The file does not determine the model's {', '.join(missing)}. Received: {source}")
     return family, arguments
 
 
 def find_class_names(source: str | os.PathLike) -> list[str] | None:
-    """Returns the class names in the config.json of timm or transformers, or None if it does not contain any.
+    """Returns the class names in the config.json of timm or transformers, or None if they are missing or placeholders.
 
     Args:
-        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`. Returns None for the name of
-            published weights.
+        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`. For the name of published
+            weights, the result is None.
 
     Raises:
-        ValueError: the file does not exist, or the config.json is damaged.
+        ValueError: the file does not exist or is not supported, or the config.json is damaged.
         ConnectionError: the file could not be downloaded.
     """
     return None if published.is_name(source) else read_class_names(published.resolve(source).path)
@@ -72,10 +74,10 @@ def find_preprocessing(source: str | os.PathLike) -> Preprocessing | None:
     """Returns the preprocessing that weights were trained with, or None if it is unknown.
 
     Args:
-        source: a name of published weights, a path or a URL, as for `load`.
+        source: a name of published weights, a path, a repository on the Hugging Face Hub, or a URL, as for `load`.
 
     Raises:
-        ValueError: no such file or name exists.
+        ValueError: the source does not exist, or the file is damaged or not supported.
         ConnectionError: the file could not be downloaded.
     """
     if published.is_name(source):

@@ -33,22 +33,23 @@ def load(
     Position embeddings are resampled to the model's grid. An invalid file leaves the model unchanged.
 
     Args:
-        model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        source: a name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg", "augreg:<file name>",
-            "sam"; for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"); or the path or URL (https
-            or gs) of an .npz file of `vit_jax` or big_vision (`file.npz:img` selects a subtree) or a .safetensors file
-            of timm or Hugging Face; or a folder with a .safetensors file; or a repository on the Hugging Face Hub.
-        head: "keep" for inference: the model and the file must have the same arrays, except that the file's head is
-            dropped if the model has none. "new" for fine-tuning, as in `vit_jax`: the head gets initial values and may
-            have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position
-            embedding are dropped or initialized as the model's classifier requires.
+        model: a built `keras_vit.VisionTransformer`, `keras_vit.AxialVisionTransformer` or `keras_vit.BiTResNet`.
+        source: the name of published weights, such as "imagenet21k", "augreg" or "augreg:<file name>"; the path or URL
+            (https or gs) of an .npz or .safetensors file; the path of a folder with .safetensors weights; or a
+            repository on the Hugging Face Hub. `vit_jax` and big_vision write .npz files; timm and Hugging Face write
+            .safetensors files. `file.npz:img` selects the subtree `img` of a file.
+        head: "keep" for inference, or "new" for fine-tuning. With "keep", the model and the file must have the same
+            weights, with two exceptions: a model without a head ignores the head in the file, and missing biases of the
+            head, queries, keys and values become zeros. With "new", as in `vit_jax`, the head gets initial values and
+            may have any number of classes. The class token, other arrays for pooling, and `pre_logits` are loaded if
+            the model and the file have them, and otherwise initialized or dropped.
         source_grid: `(rows, columns)` of the file's position embeddings, if the grid is not square and the file does
             not determine it.
         channels: how to adapt the first convolution from the S input channels in the file (3 for RGB) to a model with C
             channels. None requires C = S. "sum" sets every channel to the sum of the kernel over its S channels,
-            divided by C, so that gray images produce the same result as in RGB. "tile" sets channel c to the kernel's
-            channel `c % S`, multiplied by S / C. A ResNet standardizes this kernel, so "sum" preserves its response to
-            gray images only up to one factor per filter.
+            divided by C. A gray image then produces the same outputs with C equal channels as with S equal channels. In
+            a ResNet, the outputs of each filter differ by a factor, because ResNets standardize kernels. "tile" sets
+            channel c to the kernel's channel `c % S`, multiplied by S / C.
         resize_patches: whether to accept a file with a different patch size and resize its kernel as FlexiViT does.
             Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept such files.
 
@@ -56,12 +57,13 @@ def load(
         A `LoadReport`, which is also logged at level INFO by the logger "keras_vit".
 
     Raises:
-        ValueError: the file is not a checkpoint, or has a different architecture, GELU or epsilon; or an array is
-            missing or unused, has the wrong shape or dtype, or contains NaN or infinity.
+        ValueError: an argument is invalid; the file is not a checkpoint, or has a different architecture, activation,
+            epsilon or rotary embedding; or an array is missing or unused, has the wrong shape or dtype, or contains NaN
+            or infinity.
         ConnectionError: the file could not be downloaded.
 
     Reference: `checkpoint.py` of `vit_jax`, including its two module numberings and two shapes of GroupNorm arrays. For
-    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel, and "tile" for two and for four or more.
+    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel and "tile" for two, four or more channels.
     For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
     if head not in ("keep", "new"):
@@ -80,19 +82,18 @@ def load(
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
-        # Read every array twice, first to validate it and then to assign it, so that a bad array leaves the model
-        # unchanged and only one array is in memory. Sort by name in the file, because only the last array is cached, so
-        # its slices must be consecutive.
-        assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
+        # Validate all arrays before the first assignment, so that a bad array leaves the model unchanged. Read each
+        # array again to assign it, so that only one array is in memory at a time. Only the last array is cached, so
+        # sort by the name in the file to read all slices of an array consecutively.
+        assignments = sorted(plan.assignments.items(), key=lambda item: item[1][0].names)
         head_is_zero = False
-        for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
-            array = assignment.array.read()
-            if not np.isfinite(array).all():
+        for name, (array, _) in terminal.track(assignments, "checking weights", "arrays"):
+            values = array.read()
+            if not np.isfinite(values).all():
                 raise ValueError(f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}")
-            head_is_zero |= name == "head/kernel" and not array.any()
-        for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
-            value = assignment.function(assignment.array.read())
-            variables[name].assign(value.reshape(variables[name].shape))
+            head_is_zero |= name == "head/kernel" and not values.any()
+        for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
+            variables[name].assign(function(array.read()).reshape(variables[name].shape))
     # Set the head, the preprocessing and the activation of the logits.
     if head == "new":
         _initialize_head(model, plan.report.new)
@@ -143,7 +144,7 @@ def _set_preprocessing(model, fields):
     # Drop fields that describe image files, and reset the interpolation unless the weights specify one.
     fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
     known = getattr(model, "preprocessing", None)
-    if known and "naflex" in (known.resize, fields["resize"]):  # the model decides these two fields
+    if known and "naflex" in (known.resize, fields["resize"]):  # keep the model's values of these two fields
         fields |= {"resize": known.resize, "crop_fraction": known.crop_fraction}
     if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
         model.preprocessing = dataclasses.replace(known, **fields)

@@ -1,11 +1,12 @@
-"""Defines canonical names of weights: the names in the JAX reference `vit_jax`, with its current module numbering.
+"""Converts names of weights to canonical names: the names in the current version of `vit_jax`, the JAX reference.
 
-The canonical name of a variable is its path, except that modules of the reference have the reference's names.
+Weights that `vit_jax` lacks have the names in big_vision or similar names.
 """
 
 import re
 
-# Substitutions that convert the path of a variable, `layer/sublayer/weight`, to its canonical name, in this order.
+# Substitutions, applied in this order, that convert the path of a variable, `layer/sublayer/weight`, to its canonical
+# name.
 _RENAMES = [
     (r"^(class_token|register_tokens)/", ""),
     (r"^resnet_stem/", ""),
@@ -15,7 +16,7 @@ _RENAMES = [
     (r"^pool/", "MAPHead_0/"),
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),
-    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # one per block; not in `vit_jax`
+    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),
     (r"^(encoderblock_\d+|encoder_norm|pre_norm)/", r"Transformer/\1/"),
     (r"/norm(_1)?/", "/LayerNorm_0/"),
     (r"/attention/", "/MultiHeadDotProductAttention_0/"),
@@ -30,23 +31,23 @@ _RENAMES = [
     (r"/beta$", "/bias"),
 ]
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# Names of position embeddings that can be resampled, in the model or in a block; x and y embeddings cover one axis.
+# Matches the position embeddings that can be resampled. x and y embeddings each cover one axis of the grid.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
 CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
-# Kernels of the first convolution in a Transformer, a hybrid's ResNet stem and a BiT ResNet.
-EMBEDDING = "embedding/kernel"
-STEM_ROOT = "conv_root/kernel"
-BIT_ROOT = "root_block/conv_root/kernel"
+# Names of the first kernel, which is applied to images.
+EMBEDDING = "embedding/kernel"  # of a Vision Transformer without a ResNet
+STEM_ROOT = "conv_root/kernel"  # of a hybrid, or of a version 1 BiT ResNet
+BIT_ROOT = "root_block/conv_root/kernel"  # of a version 2 BiT ResNet
 
 _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
-# Substitutions that convert canonical module numbers to those in the published files.
+# Substitutions that convert canonical module numbers to the numbers in the published files.
 _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
     (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
     (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
 ]
-# Substitutions that convert canonical names of a BiT ResNet to those in the published files.
+# Substitutions that convert canonical names of a version 2 BiT ResNet to the names in the published files.
 _BIT = [
     (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
     (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),

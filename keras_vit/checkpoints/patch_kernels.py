@@ -6,7 +6,12 @@ from keras_vit.checkpoints.position_embeddings import RULES
 
 
 def adapt_input_channels(kernel, channels, rule):
-    """Adapts a convolution kernel to another number of input channels, like timm's `adapt_input_conv`."""
+    """Returns a kernel `(height, width, channels, D)` adapted to another number of input channels.
+
+    "sum" gives each new channel an equal share of the sum over the old channels. "tile" repeats the old channels
+    and multiplies them by (number of old channels) / (number of new channels). For RGB kernels, timm's
+    `adapt_input_conv` is "sum" for 1 channel and "tile" for more.
+    """
     present = kernel.shape[2]
     if rule == "sum":
         total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
@@ -17,9 +22,10 @@ def adapt_input_channels(kernel, channels, rule):
 def resize_patches(kernel, patch_size, position_rule):
     """Resizes a patch kernel `(old, old, C, D)` to `(new, new, C, D)` as FlexiViT does.
 
-    If patches are enlarged, the inner product of a resized patch and the new kernel equals that of the original patch
-    and the old kernel. If patches are reduced, the new kernel is the least-squares approximation. Patches are resized
-    as in the library that wrote the file: with antialiased bicubic interpolation in timm, otherwise bilinearly.
+    If patches are enlarged, the new kernel has the same inner product with a resized patch as the old kernel with the
+    original patch. If patches are reduced, the new kernel is the least-squares approximation. If
+    `position_rule` is "bicubic_antialias", as in timm, patches are resized by this rule. Otherwise, they are resized
+    bilinearly without antialiasing, as in big_vision.
 
     Reference: `resample_patchemb` of big_vision's `models/proj/flexi/vit.py`; timm's `resample_patch_embed`.
     """
@@ -29,7 +35,8 @@ def resize_patches(kernel, patch_size, position_rule):
 
 def kernel_matrix(old, new, position_rule):
     """Returns the matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
-    # The pseudo-inverse of a Kronecker product is the Kronecker product of pseudo-inverses, so treat each axis alone.
+    # The pseudo-inverse of a Kronecker product is the Kronecker product of the pseudo-inverses, so
+    # each axis has its own matrix.
     resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
     return np.linalg.pinv(resize(old, new).T)
 

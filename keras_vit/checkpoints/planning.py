@@ -1,10 +1,9 @@
-"""Plans, from the headers of a file, how a load uses every array of the model and the file."""
+"""Plans how a load uses every array of the model and the file."""
 
 import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable
 
 import numpy as np
 
@@ -12,12 +11,10 @@ from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
-# Arguments outside the architecture that an error message may suggest changing.
-_PARTS = (
-    *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
-)
+# Arguments for which an error message may suggest other values.
+_PARTS = ("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position")
 _ATTENTION_BIAS = re.compile(r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias")
-_DTYPES = ("float32", "float16", "bfloat16")  # float32 represents their values exactly
+_DTYPES = ("float32", "float16", "bfloat16")  # float32 represents all values of these dtypes exactly
 CHANNEL_RULES = ("sum", "tile")
 _MAX_LINES = 20  # per kind of array in a report; a file with optimizer state has hundreds of unused arrays
 
@@ -26,17 +23,18 @@ _MAX_LINES = 20  # per kind of array in a report; a file with optimizer state ha
 class LoadReport:
     """A report on how a load used every array of the model and the file.
 
-    Each entry is `(name, shape)` with the name and shape of `vit_jax`, unless noted otherwise.
+    Weights have canonical names, as in `vit_jax`. Other arrays have their names in the file. Each entry is
+    `(name, shape)` unless noted otherwise.
 
     Attributes:
         model: name of the model.
         source: the source that was loaded, as a string.
-        loaded: model arrays with values from the file.
-        resampled: `(name, shape, (old_grid, new_grid))` for each position embedding that was resampled to another grid,
-            and for a patch kernel that was resized; a grid is `(rows, columns)`.
+        loaded: model arrays with values from the file, except those in `resampled` and `adapted`.
+        resampled: `(name, shape, (old_grid, new_grid))` for each resampled position embedding and for a resized patch
+            kernel. A grid is `(rows, columns)` of patches, or of pixels for a kernel.
         adapted: `(name, shape, (old_channels, new_channels, rule))` for a first convolution that was adapted to another
             number of channels by the rule "sum" or "tile".
-        new: model arrays that keep or get initial values.
+        new: model arrays with initial values or zeros instead of values from the file.
         dropped: file arrays that the model does not need, such as an old head or a class token.
         unused: all other file arrays, such as optimizer state.
     """
@@ -52,14 +50,10 @@ class LoadReport:
 
     def __str__(self):
         lines = [f"{self.source} -> {self.model}: {len(self.loaded)} arrays loaded"]
-        lines += [
-            f"  resampled {name} from a {old[0]}x{old[1]} to a {new[0]}x{new[1]} grid, {shape}"
-            for name, shape, (old, new) in self.resampled
-        ]
-        lines += [
-            f'  adapted {name} from {old} to {new} channels by "{rule}", {shape}'
-            for name, shape, (old, new, rule) in self.adapted
-        ]
+        for name, shape, (old, new) in self.resampled:
+            lines.append(f"  resampled {name} from grid {old[0]}x{old[1]} to grid {new[0]}x{new[1]}, {shape}")
+        for name, shape, (old, new, rule) in self.adapted:
+            lines.append(f'  adapted {name} from {old} to {new} channels by "{rule}", {shape}')
         kinds = {"dropped": self.dropped, "newly initialized": self.new, "unused in the file": self.unused}
         for kind, entries in kinds.items():
             lines += [f"  {kind}: {name} {shape}" for name, shape in entries[:_MAX_LINES]]
@@ -72,16 +66,11 @@ class LoadReport:
         return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])
 
 
-@dataclasses.dataclass(frozen=True)
-class Assignment:
-    """The value of a variable as a function of an array in the file."""
-
-    array: LazyArray
-    function: Callable = lambda value: value
-
-
 class LoadPlan:
-    """The plan of a load, with `assignments`, `{canonical name: Assignment}`, and the `report`."""
+    """The plan of a load: `report` is the `LoadReport`, and `assignments` is `{canonical name: (array, function)}`.
+
+    A load assigns `function(array.read())` to each of these variables. The function `np.asarray` changes nothing.
+    """
 
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
@@ -89,13 +78,14 @@ class LoadPlan:
         self.resizes_patches = patches and names.first_kernel(shapes) == names.EMBEDDING
         self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
-        of_model = getattr(model, "arguments", {})
-        self.rule = checkpoint.facts.get("position_resampling") or of_model.get("position_resampling", "zoom")
+        arguments = getattr(model, "arguments", {})
+        self.rule = checkpoint.facts.get("position_resampling") or arguments.get("position_resampling", "zoom")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
-        # Infer the architectures of the model and the file in the same way, from shapes.
+        # Infer the architectures of the model and the file.
         facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
-        self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
-        self.of_model[1].update({n: of_model[n] for n in ("classifier",) if n in of_model and n in self.of_model[1]})
+        self.of_model = registry.infer(shapes, {"rotary": arguments.get("rotary")})
+        if "classifier" in arguments and "classifier" in self.of_model[1]:
+            self.of_model[1]["classifier"] = arguments["classifier"]
         self.of_file = registry.infer(checkpoint.shapes, facts)
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
@@ -154,11 +144,11 @@ class LoadPlan:
         report.unused += [(name, self.arrays[name].shape) for name in unused]
         # Arrays that are not weights, such as optimizer state, are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
-        # Assign an array or zeros to each remaining variable.
+        # Assign an array or zeros to each variable that is not new.
         first = names.first_kernel(self.shapes)
         for name, shape in self.shapes.items():
             if name in zeros:
-                self.assignments[name] = Assignment(LazyArray(shape, "float32", (), functools.partial(np.zeros, shape)))
+                self.assignments[name] = LazyArray(shape, "float32", (), functools.partial(np.zeros, shape)), np.asarray
             if name in (*new, *zeros):
                 continue
             array = self.arrays[name]
@@ -174,15 +164,15 @@ class LoadPlan:
             elif array.shape != shape:
                 raise self._other_shape(name, shape)
             else:
-                self.assignments[name] = self._class_token() if name == names.CLASS_TOKEN else Assignment(array)
+                self.assignments[name] = array, self._class_token() if name == names.CLASS_TOKEN else np.asarray
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
-        """Returns whether a model array keeps or gets its initial value."""
+        """Returns whether a model array gets its initial value instead of a value from the file."""
         return self.head == "new" and (name.startswith("head/") or (name not in self.arrays and _is_optional(name)))
 
     def _is_zero(self, name):
-        """Returns whether a model array becomes zeros: a bias of attention or the head that the file lacks."""
+        """Returns whether a model array is a bias that the file lacks, and is therefore set to zeros."""
         if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
@@ -220,8 +210,7 @@ class LoadPlan:
         )
 
     def _fits_after_changes(self, old, new):
-        """Returns whether the shapes of two kernels, `(height, width, in, out)`, differ only in input channels, or in a
-        patch size that may be resized."""
+        """Returns whether a kernel `(height, width, in, out)` of another shape can be adapted to the model's shape."""
         if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
             return False
         return old[:2] == new[:2] or self.resizes_patches
@@ -238,7 +227,7 @@ class LoadPlan:
             )
         if old != new and self.channels == "tile" and new == 1:
             raise ValueError(
-                '`channels` must be "sum" for a model with one channel; "tile" would keep only the red channel. '
+                '`channels` must be "sum" for a model with one channel; "tile" would keep only the first channel. '
                 f"Received: channels={self.channels!r} for {self.model.name}"
             )
 
@@ -246,13 +235,11 @@ class LoadPlan:
             kernel = adapt_input_channels(kernel, new, self.channels) if old != new else kernel
             return resize_patches(kernel, shape[0], self.rule) if kernel.shape != shape else kernel
 
-        self.assignments[name] = Assignment(array, function)
+        self.assignments[name] = array, function
         if array.shape[:2] != shape[:2]:
             self.report.resampled.append((name, shape, (array.shape[:2], shape[:2])))
         if old != new:
             self.report.adapted.append((name, shape, (old, new, self.channels)))
-
-    # The model and the file may store position embeddings and the class token differently, or one may lack them.
 
     def _assign_positions(self, name, shape):
         array = self.arrays[name]
@@ -261,14 +248,14 @@ class LoadPlan:
             raise self._other_shape(name, shape, " Set `source_grid=(rows, columns)` to the grid of the file.")
         old_grid, new_grid, function = found
         is_same = array.shape == shape and old_grid == new_grid
-        self.assignments[name] = Assignment(array) if is_same else Assignment(array, function)
+        self.assignments[name] = array, np.asarray if is_same else function
         if old_grid == new_grid:
             self.report.loaded.append((name, shape))
         else:
             self.report.resampled.append((name, shape, (old_grid, new_grid)))
 
     def _resampling(self, name, shape, old_shape):
-        """Returns `(old grid, new grid, function)` for any kind of position embedding, or None if it does not fit."""
+        """Returns `(old grid, new grid, function)` for a position embedding, or None if the shapes do not match."""
         if len(old_shape) != 3 or 0 in old_shape:
             return None
         # Embeddings of one axis have no class token row.
@@ -296,7 +283,8 @@ class LoadPlan:
                 patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
             if not model_rows:
                 return patches
-            # If the file has no class token row, use zeros if it has a class token, else the model's initial values.
+            # If the file has a class token but no position embedding for it, use zeros. If the class token is new, use
+            # the model's initial values.
             initial = np.zeros((1, model_rows, shape[2]), np.float32)
             if names.CLASS_TOKEN not in self.arrays:
                 initial = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
@@ -305,14 +293,14 @@ class LoadPlan:
         return old_grid, new_grid, function
 
     def _class_token(self):
-        array = self.arrays[names.CLASS_TOKEN]
+        """Returns the function that converts the class token of the file."""
         has_positions = names.POSITIONS in self.arrays and names.POSITIONS in self.shapes
         _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
         if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
-            return Assignment(array)
+            return np.asarray
         # The model's class token has no position embedding, so add the file's embedding to the token itself.
-        row = self.arrays[names.POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
-        return Assignment(array, lambda token: token + row if row.any() else token)
+        row = self.arrays[names.POSITIONS].read()[:, :1]
+        return lambda token: token + row if row.any() else token
 
     def _file_grid(self, name):
         """Returns `((rows, columns), number of class token rows)` for the file's positions, or None."""
@@ -331,7 +319,7 @@ class LoadPlan:
 
 
 def _is_optional(name):
-    """Returns whether fine-tuning may drop or initialize an array of the class token, pooling or head."""
+    """Returns whether an array belongs to the class token, pooling or head, which fine-tuning may drop or reset."""
     return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 

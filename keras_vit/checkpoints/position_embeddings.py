@@ -26,8 +26,9 @@ def resample_axis(positions, new):
 
 def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
     """Returns `((rows, columns), number of class token rows)` of a file's positions, or None if no grid fits."""
-    # Use the known grid, if any. Otherwise try, in this order, a square plus class token rows, as in all `vit_jax`
-    # files; the target grid; and, unless `class_row` is set, a square without class token rows, as in big_vision.
+    # If the grid is unknown, first try a square grid plus class token rows, as in `vit_jax`. Then try the target
+    # grid, and finally a square grid without class token rows, as in big_vision. `class_row` excludes layouts
+    # without class token rows.
     with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
@@ -44,8 +45,9 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
 def _zoom_matrix(old, new):
     """Returns the matrix of linear interpolation with aligned corners.
 
-    It equals `scipy.ndimage.zoom(order=1)` in `interpolate_posembed` of `vit_jax`, except that SciPy rounds some last
-    coordinates past the border and fills with zeros (28 to 48, for example), while this function clamps them.
+    `interpolate_posembed` of `vit_jax` calls `scipy.ndimage.zoom(order=1)`, which computes the same interpolation. For
+    some lengths, such as 28 to 48, a rounding error moves SciPy's last coordinate past the end of the input, and SciPy
+    returns zeros there. This function clamps coordinates to the input instead.
     """
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
@@ -77,7 +79,7 @@ def _torch_bicubic_matrix(old, new, offset=0.0):
 def _antialias_matrix(old, new, kernel):
     """Returns the matrix of antialiased interpolation, as in Pillow and `jax.image.resize`.
 
-    For downscaling, the kernel is widened by the scale. Weights sum to 1.
+    For downscaling, the kernel is stretched by `old / new`. The weights of each row sum to 1.
     """
     centers = (np.arange(new) + 0.5) * old / new
     weights = kernel((np.arange(old) + 0.5 - centers[:, None]) / max(old / new, 1))
@@ -87,10 +89,10 @@ def _antialias_matrix(old, new, kernel):
 # Resampling rules of the libraries that published the weights. Each function takes the old and new length of an axis
 # and returns a matrix `(new, old)`.
 RULES = {
-    "zoom": _zoom_matrix,  # vit_jax and big_vision
-    "bicubic": _torch_bicubic_matrix,  # Hugging Face; MAE
+    "zoom": _zoom_matrix,  # vit_jax; big_vision except FlexiViT and NaFlex
+    "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
     "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),  # DINO and DINOv2 without registers
-    # timm; DINOv2 with registers
+    # most timm models; DINOv2 with registers
     "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
     # `jax.image.resize` of FlexiViT and SigLIP 2 NaFlex
     "bilinear_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)),

@@ -13,7 +13,7 @@ _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
-    """A local checkpoint: its path, the subtree with its weights, and its `PublishedWeights`, if any."""
+    """A local checkpoint: its path, the subtree with the weights, and the entry of a published file, if any."""
 
     path: str
     subtree: str = ""
@@ -30,9 +30,11 @@ def find_published(
 ) -> PublishedWeights | None:
     """Returns the published file for a name and the arguments of a model, or None for a path or URL.
 
+    For a Hub repository, returns None if the repository has no published file of this size.
+
     Args:
-        source: a name, path or URL.
-        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one size.
+        source: a name, Hub repository, path or URL.
+        input_shape: `(height, width, channels)` of the model's images; the height selects one of several files.
         **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`.
 
     Raises:
@@ -42,27 +44,27 @@ def find_published(
 
 
 def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
-    """Returns the local path of the file for a name, path or URL, and downloads it if necessary.
+    """Returns the local path of the file for a source, and downloads the file if necessary.
 
     Args:
-        source: a name, path or URL.
-        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one size.
+        source: a name, Hub repository, path or URL.
+        input_shape: `(height, width, channels)` of the model's images; the height selects one of several files.
         **sizes: arguments of the model, as for `find_published`.
 
     Raises:
-        ValueError: the file or name does not exist, or no file is published under this name for this model.
+        ValueError: the file or name does not exist, no file is published under this name for this model, or the source
+            is a PyTorch file or a folder without exactly one checkpoint.
         ConnectionError: the file could not be downloaded.
     """
     return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
 
 
 def resolve(source, size=(), resolution=None):
-    """Returns the `ResolvedCheckpoint` for a name, path or URL; `size` and `resolution` are as for `find`."""
-    # Try a local file, a URL, a repository on the Hub, and a published name, in this order.
+    """Returns the `ResolvedCheckpoint` for a source; `size` and `resolution` are as for `find`."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)
-    if not is_name(text) and os.path.exists(text):
+    if not is_name(text) and os.path.exists(text):  # a published name takes precedence over a local file
         return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         return resolve(match[1], size, resolution)._replace(subtree=match[2])
@@ -91,7 +93,7 @@ def _refuse_pytorch(path):
 
 
 def _file_in(folder):
-    """Returns the path of the weights in a Hugging Face folder: a .safetensors file, or the index of several."""
+    """Returns the path of the weights in a folder: its only .safetensors file, or the index of sharded weights."""
     names = os.listdir(folder)
     files = [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
@@ -106,9 +108,10 @@ def _file_in(folder):
 
 
 def find(source, size=(), resolution=None):
-    """Returns the published file for a source and the names of a size, or None for a path or URL.
+    """Returns the published file for a source and one or more names of a model size, or None.
 
-    If several files match, returns the file trained at this resolution, or else the first.
+    The result is None for a path, a URL, and a repository without a published file of this size. If several files of a
+    collection match, returns the file that was trained at `resolution`, or else the first file.
     """
     size = [size] if isinstance(size, str) else size or []
     if not is_name(os.fspath(source)):
@@ -132,7 +135,7 @@ def find(source, size=(), resolution=None):
 def find_file(collection, name):
     """Returns a published file of a collection by name.
 
-    Raises a `ValueError` if the name is neither listed in the collection nor follows the collection's naming rule.
+    Raises a `ValueError` if the collection does not list the name and has no naming rule that the name follows.
     """
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:
@@ -147,27 +150,26 @@ def find_file(collection, name):
 
 def known_names(sizes):
     """Returns a sentence that lists the published weights of a size, for error messages."""
-    sizes = [sizes] if isinstance(sizes, str) else sizes
     collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
     if not collections:
         known = ", ".join(dict.fromkeys(row.model for row in rows()))
         return (
-            f"Weights are published for {known}, but not for this model. Use a path or a URL, or train from random "
-            "weights (--config.weights=)."
+            f"Weights are published for {known}, but not for this model. Use a path, a URL or a Hub repository, or "
+            "train from random weights (--config.weights=)."
         )
     rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
     names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
-    return f"The published weights of {sizes[0]} are {', '.join(names)}; you can also use a path or a URL."
+    return f"The published weights of {sizes[0]} are {', '.join(names)}; a path, a URL or a Hub repository also works."
 
 
 def collection_of(size, *preferred):
-    """Returns the first collection with files for a size, trying `preferred` first, or ""."""
+    """Returns the first collection with files for a size, or "". Collections in `preferred` come first."""
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
-    """Returns whether a string is the name of a collection or of a file in one, such as "augreg:<file name>"."""
+    """Returns whether a string is the name of a collection, or of a file such as "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
     known = {row.collection for row in rows()} | {rule for family in FAMILIES for rule in family.rules}
     return collection in known and "/" not in name

@@ -1,4 +1,4 @@
-"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles an object."""
+"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles objects."""
 
 import contextlib
 import dataclasses
@@ -9,21 +9,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-_MAX_HEADER = 10_000_000  # bytes of a .safetensors header; ViT-H/14 has 60,000
+_MAX_HEADER = 10_000_000  # maximum size of a .safetensors header in bytes; the header of ViT-H/14 has 60,000 bytes
 _SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
-    """An array in a file, with the shape and dtype from a header, and a function that reads it."""
+    """An array in a file, whose values are read on demand."""
 
     shape: tuple
-    dtype: str  # in the file, such as "float32" or "bfloat16"
-    names: tuple  # in the file
+    dtype: str  # dtype in the file, such as "float32" or "bfloat16"
+    names: tuple  # names in the file
     read: Callable  # `read()` returns a numpy array; float16 and bfloat16 become float32
 
     def map(self, shape, function):
-        """Returns a lazy array that applies `function`, whose result has this shape."""
+        """Returns a lazy array of this shape that applies `function` to the values."""
         return dataclasses.replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
     def reshape(self, shape):
@@ -53,7 +53,7 @@ def _check_start(path):
 
 
 class _File(contextlib.ExitStack):
-    """Context manager for a file whose `arrays`, `{name: LazyArray}`, can be read while it is open."""
+    """An open file. Its `arrays`, `{name: LazyArray}`, are readable until the context manager exits."""
 
     comment = ""
 
@@ -66,7 +66,7 @@ class _File(contextlib.ExitStack):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
 
     def _read_once(self, name, key):
-        """Reads an array and caches it, because the parts of an array are read consecutively."""
+        """Reads an array and caches the last one, because each part from `LazyArray.split` reads the same array."""
         if name not in self._last:
             self._last.clear()
             self._last[name] = self._read(name, key)
@@ -104,9 +104,8 @@ class NpzFile(_File):
                 f"The member {member.filename!r} of the checkpoint is not an array in numpy's format ({error}). "
                 f"Received: {self.path}"
             ) from error
-        is_bfloat16 = (
-            dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
-        )  # numpy writes bfloat16 as raw data
+        # numpy stores bfloat16 as an unstructured void type of two bytes.
+        is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
         if dtype.kind not in "biuf" and not is_bfloat16:
             kind = "a pickled object, which is never loaded" if dtype.hasobject else f"an array of {str(dtype)[:50]}"
             raise ValueError(
@@ -143,7 +142,7 @@ class SafetensorsFile(_File):
             with open(path, "rb") as file:
                 length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise ValueError(f"it declares a length of {length} bytes in a file of {size} bytes")
+                raise ValueError(f"the header declares a length of {length} bytes in a file of {size} bytes")
             self._file = self.enter_context(safe_open(path, framework="np"))
             for name in self._file.keys():  # noqa: SIM118
                 entry = self._file.get_slice(name)
@@ -158,7 +157,7 @@ class SafetensorsFile(_File):
 
 
 class ShardedFile(contextlib.ExitStack):
-    """Several .safetensors files with the interface of one."""
+    """A checkpoint in several .safetensors files, with the interface of a `SafetensorsFile`."""
 
     comment = ""
 

@@ -6,41 +6,47 @@ from typing import Any
 
 import keras
 
-# Two models have different architectures if one of these arguments is known for both and differs.
+# Arguments that identify an architecture. An argument that is None for one of two models is not compared, except
+# `resnet_blocks`.
 STRUCTURE = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
     *("depth", "width_factor", "version"),
 )
-# Optional parts of blocks and tokens, visible in the shapes of arrays. A model and a file must agree on all of them.
+# Arguments for optional parts of a model. The arrays in a file show which parts it has. A model and a file must agree
+# on all of them.
 PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
-# Arguments that change a model's outputs but not its arrays.
+# Arguments that change a model's outputs. Only `mlp="swiglu"` also changes its arrays.
 NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """The array names and layout of a library for the weights of a family.
+    """How a library names and stores the arrays of a family's weights.
 
     Attributes:
         name: name of the library, such as "timm".
         marker: regular expression; a file can have this format only if an array name matches.
-        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name in the file replaces it
-            with the path of a variable or a canonical name; other names do not change. A path component "a|b|c" splits
-            the array into equal parts along its first axis (an empty name drops the part), and "*" splits it along its
-            first axis and stands for the index of the slice. "" means that the array is not a weight of the model. In
-            the layout "pytorch", replacements omit the ending "weight" or "bias", and patterns may omit it.
+        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name in the file determines the
+            new name: the path of a variable, or a canonical name. Names that match no pattern do not change. If the
+            replacement contains a path component "a|b|c", the array is split along its first axis into one equal part
+            for each of the names a, b and c; a part with an empty name is dropped. If the replacement contains "*", the
+            array is split along its first axis into single slices, and the slice index replaces the "*". An empty
+            replacement marks an array that is not a weight of the model. In the layout "pytorch", replacements omit the
+            ending "weight" or "bias", and patterns may omit it.
         layout: "keras" or "pytorch", the order of the axes.
-        prefixes: possible prefixes of weight names; arrays without the prefix are not weights.
+        prefixes: possible prefixes of weight names. The first prefix for which `marker` matches applies to the whole
+            file; arrays without this prefix are not weights.
         facts: arguments of the model that the arrays do not determine.
-        read_config: function from the parsed config.json next to a file to facts that override `facts`. None to ignore
-            the config.json.
+        read_config: function that takes the parsed config.json next to a file and returns facts that override `facts`;
+            None to ignore the config.json.
         fits: function that takes `{name in the file: shape}` and the parsed config.json, or {}, and returns whether the
             file has this format; None if the names are sufficient. If two formats recognize equally many names, the
             format with `fits` takes precedence.
-        write_config: function from the arguments of a model to `(config, options)`: the config.json for the library,
-            and options for `checkpoints.writing`. The config is None if the format is for other models, and a string
-            with the reason if the format does not support this model. None if the format is read-only.
+        write_config: function that takes the arguments of a model and returns `(config, options)`; None if the format
+            is read-only. `config` is the config.json for the library. It is None if the format is for other models, and
+            a string with the reason if the format does not support the model. `options` is a dict of options for
+            `checkpoints.writing`.
     """
 
     name: str
@@ -60,12 +66,12 @@ class PublishedWeights:
 
     Attributes:
         collection: name for `weights=`, such as "imagenet21k".
-        name: name of the file, without its extension.
+        name: name of the file without its extension, or name of its repository on the Hugging Face Hub.
         model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
-        url: URL of the file.
+        url: URL of the file or of its repository.
         classes: number of classes of the head; 0 without a head, None if unknown.
         resolution: side, in pixels, of the images in the last training phase; None if unknown.
-        representation_size: units of `pre_logits`; 0 without this layer.
+        representation_size: number of units of the layer `pre_logits`; 0 if the model has no such layer.
         preprocessing: fields of a `Preprocessing`.
         arguments: arguments of the model that override the arguments of its size.
     """
@@ -78,7 +84,7 @@ class PublishedWeights:
     resolution: int | None = None
     representation_size: int = 0
     preprocessing: Mapping[str, Any] = dataclasses.field(
-        # As `vit_jax` does for all of its files, resize both sides and scale to [-1, 1].
+        # As in `vit_jax`: resize without keeping the aspect ratio, and scale pixels to [-1, 1].
         default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
     )
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -92,14 +98,13 @@ class Family:
         constructor: function that builds a model of any size.
         sizes: `{name: constructor arguments}`.
         identity: names of the arguments that identify a size.
-        infer: function from the shapes of weights, `{canonical name: shape}`, and facts to constructor arguments, with
-            "grid", the `(rows, columns)` of patches, instead of "input_shape". Returns None for weights of another
-            family.
+        infer: function that takes the shapes of weights, `{canonical name: shape}`, and the facts of a checkpoint, and
+            returns constructor arguments, or None for weights of another family.
         formats: formats of the libraries that store its weights.
         published: files of published weights.
         rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule` describes their names, and
-            `parse` converts a name to a `PublishedWeights`, or to None if it does not follow the rule.
-        reference: implementation that outputs are compared with.
+            `parse` converts a name to a `PublishedWeights`, or to None if the name does not follow the rule.
+        reference: URL of the reference implementation, or the paper section that defines the family.
     """
 
     constructor: Callable[..., keras.Model]
@@ -122,7 +127,7 @@ def find_size(arguments: Mapping[str, Any]) -> str | None:
 
 
 def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all sizes with these arguments, most specific first, since families can share a size."""
+    """Returns the names of all sizes with these arguments; names from families with a longer `identity` come first."""
     found = []
     for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
         numbers = [_plain(arguments.get(name)) for name in family.identity]
@@ -132,12 +137,12 @@ def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value):
-    """Normalizes a value for comparison: a disabled argument equals an unset one."""
+    """Normalizes a value for comparison: lists become tuples, and 0, False and "" become None."""
     return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
-    """Infers the family of weights and its constructor arguments; shapes take precedence over `facts`."""
+    """Infers a model's family and constructor arguments from the shapes of its weights and from `facts`."""
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
     candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
     for family in candidates:
@@ -149,9 +154,9 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
 
 
 def no_family(kind: str = "") -> str:
-    """Returns an error sentence for files of an unknown family; `kind` is the model type in the config.json."""
+    """Returns the error message for a file of an unknown family; `kind` is the model type in its config.json."""
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
-    said = f" (its config.json names {kind!r})" if kind else ""
+    said = f" (the model type in its config.json is {kind!r})" if kind else ""
     return f"The file contains no weights of a known family{said}; the known families are {', '.join(known)}."
 
 

@@ -1,4 +1,4 @@
-"""Saves the weights of a model in the layout of the published files or of another library."""
+"""Saves the weights of a model as an .npz file like those of `vit_jax`, or as a folder for timm or transformers."""
 
 import json
 import math
@@ -22,28 +22,28 @@ _TRAINING_ONLY = (
 
 
 def save(
-    model: keras.Model,
-    path: str | os.PathLike,
-    format: str = "vit_jax",
-    class_names: Sequence[str] | None = None,
+    model: keras.Model, path: str | os.PathLike, format: str = "vit_jax", class_names: Sequence[str] | None = None
 ) -> None:
     """Saves a model's weights as an .npz file in the published layout, or as a folder for another library.
 
-    `vit_jax` and timm can read the .npz file, and `load` restores every value bit for bit. `keras_vit.from_pretrained`
-    rebuilds the model from the zip comment, which other readers ignore. A MAP head has big_vision's array names. If
-    the class token has no position embedding, the file contains zeros for it.
+    `load` restores every value of the .npz file bit for bit. `vit_jax` and timm can read the file if they implement the
+    architecture. `keras_vit.from_pretrained` rebuilds the model from the zip comment, which other readers ignore. The
+    arrays of attention pooling have big_vision's names. If the class token has no position embedding, the file contains
+    zeros for this embedding.
 
     Args:
-        model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
+        model: a built `keras_vit.VisionTransformer`, `keras_vit.AxialVisionTransformer` or `keras_vit.BiTResNet`.
         path: a local path that ends in ".npz"; an existing file is replaced atomically. For formats other than
-            "vit_jax", a folder, in which `model.safetensors` and `config.json` are replaced.
+            "vit_jax", the path of a folder; its `model.safetensors` and `config.json` are replaced, and for
+            "huggingface" also its `preprocessor_config.json`.
         format: "vit_jax", "timm" or "huggingface". To load the folder, call `timm.create_model("local-dir:PATH",
             pretrained=True)`, or `from_pretrained(PATH)` of the transformers class that `config.json` names.
-        class_names: one name per class, to store in the config.json of a folder; `find_class_names` reads the names.
+        class_names: one name per class, stored in the folder's config.json, from which `find_class_names` reads them.
+            Requires the format "timm" or "huggingface".
 
     Raises:
-        ValueError: the path is invalid or cannot be written, the format does not support a part of the model, or the
-            number of class names differs from the number of classes.
+        ValueError: the path is invalid or cannot be written, the model is not a keras_vit model or has LoRA adapters,
+            the format is unknown or does not support the model, or `class_names` does not fit the model or the format.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
@@ -64,21 +64,18 @@ def save(
             f"Received: model={model.name!r}"
         )
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
-    if format != "vit_jax":
-        try:
-            write_folder(model, path, format, arrays, class_names)
-        except OSError as error:
-            raise ValueError(f"The folder cannot be written ({error}). Received: path={path!r}") from error
-        return
-    try:
+    num_patches = math.prod(getattr(model, "grid", (0, 0)))
+    with files.explained_errors("The checkpoint cannot be written", "Choose another path.", f"path={path!r}"):
+        if format != "vit_jax":
+            return write_folder(model, path, format, arrays, class_names)
         with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
             for name, array in arrays.items():
-                name, array = _to_published(name, array, model, shapes)
+                if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
+                    array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
+                name, array = names.to_published(name, array, shapes)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
-    except OSError as error:
-        raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
 
 
 def _checked_names(class_names, model, format):
@@ -89,33 +86,24 @@ def _checked_names(class_names, model, format):
     classes = arguments.get("classes") if arguments.get("include_top") else 0
     if len(class_names) != classes:
         raise ValueError(
-            f"`class_names` must have one name for each of {classes} classes. Received: {len(class_names)} "
-            f"class_names, {', '.join(map(repr, class_names[:3]))}, ..."
+            f"`class_names` must have {classes} names, one for each class of the head. Received: {len(class_names)} "
+            f"class_names, starting with {class_names[:3]}"
         )
     return class_names
 
 
 def _facts(model):
-    """Returns the facts about a model that its arrays do not determine, for the zip comment."""
+    """Returns the content of the zip comment: constructor, arguments, grid, preprocessing and activation of a model."""
     arguments = {name: value for name, value in getattr(model, "arguments", {}).items() if name not in _TRAINING_ONLY}
     arguments = {n: v for n, v in arguments.items() if isinstance(v, bool | int | float | str | tuple | dict | None)}
     preprocessing = getattr(model, "preprocessing", None)
     is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(preprocessing.channels)
+    activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
     facts = {
         "constructor": type(model).__name__ if arguments else None,
         "arguments": arguments or None,
         "grid": getattr(model, "grid", None),
         "preprocessing": None if is_default else preprocessing.to_config(),
+        "logits_activation": None if activation == "softmax" else activation,
     }
-    activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
-    if activation != "softmax":
-        facts["logits_activation"] = activation
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _to_published(name, array, model, shapes):
-    """Returns a name and array as the published files store them."""
-    num_patches = math.prod(getattr(model, "grid", (0, 0)))
-    if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
-        array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
-    return names.to_published(name, array, shapes)

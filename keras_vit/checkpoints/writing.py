@@ -20,7 +20,7 @@ _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp
 
 
 def write_folder(model, path, form_name, arrays, class_names=None):
-    """Writes `model.safetensors` and `config.json` in the first format of a library that supports the whole model."""
+    """Writes a model as a folder, in the first of a library's formats that can store the whole model."""
     from safetensors.numpy import save_file
 
     forms = [form for family in reversed(registry.FAMILIES) for form in family.formats if form.name == form_name]
@@ -30,8 +30,10 @@ def write_folder(model, path, form_name, arrays, class_names=None):
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
     # Try each format, and collect the reasons why formats do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
-    labels = {**_labels(class_names, form_name), **_problem_type(model)}
-    problems = []  # `(number of unsupported parts, reason)` for each format
+    labels = _labels(class_names, form_name)
+    if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top"):
+        labels["problem_type"] = "multi_label_classification"  # tells readers to apply a sigmoid to the logits
+    problems = []  # `(rank, reason)` of rejected formats; the reason with the lowest rank is reported
     os.makedirs(path, exist_ok=True)
     for form in forms if "num_layers" in arguments else ():
         config, options = form.write_config(arguments)
@@ -39,13 +41,13 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             problems += [] if config is None else [(0, config)]
             continue
         if not arguments["mlp_bias"] and "mlp_bias" not in config:
-            problems.append((100, "its MLPs always have biases"))
+            problems.append((100, "MLPs of the format always have biases"))
             continue
         tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **options)
         if left:
-            problems.append((len(left), f"it does not support {', '.join(sorted(left)[:3])}"))
+            problems.append((len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}"))
             continue
-        # Read the new files back, and replace the folder's files only if the new ones describe the same model.
+        # Read the new files back. Replace the files in the folder only if the new files describe the same model.
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
             _write_json({**config, **labels}, folder, "config.json")
@@ -56,7 +58,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
                 for name in os.listdir(folder):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
-            problems.append((0, f"it does not support {different}={arguments.get(different)!r}"))
+            problems.append((0, f"the closest format does not support {different}={arguments.get(different)!r}"))
     reason = min(problems)[1] if problems else "no class of the library has all of the model's parts"
     raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
 
@@ -71,12 +73,6 @@ def _labels(class_names, form_name):
         "id2label": dict(enumerate(class_names)),
         "label2id": {name: index for index, name in reversed([*enumerate(class_names)])},
     }
-
-
-def _problem_type(model):
-    """Returns the config.json field that selects the sigmoid in transformers and keras_vit; timm ignores the field."""
-    is_sigmoid = model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top")
-    return {"problem_type": "multi_label_classification"} if is_sigmoid else {}
 
 
 def _write_json(fields, folder, name):
@@ -109,8 +105,9 @@ def _preprocessor(model):
 def _adapted(arrays, add_row="", no_head_bias=False, **_):
     """Returns the arrays as a library expects them.
 
-    `add_row="zeros"` inserts zeros as the class token's position embedding, `add_row="into token"` adds the embedding
-    to the token, and `no_head_bias` removes a head bias of zeros.
+    `add_row="zeros"` inserts zeros as the class token's position embedding. `add_row="into token"` adds the class
+    token's position embedding to the class token and omits its row. `no_head_bias` removes a head bias of zeros. Other
+    head biases get a name that no format supports.
     """
     arrays = dict(arrays)
     positions, token = arrays.get(names.POSITIONS), arrays.get(names.CLASS_TOKEN)
@@ -130,15 +127,15 @@ def _difference(arguments, folder):
         if name == "mlp":
             return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
         value = arguments.get(name, _DEFAULTS.get(name)) or False
-        return bool(value) if name == "layer_scale" else value  # compare only whether it is on
+        return bool(value) if name == "layer_scale" else value  # readers do not infer the initial scale
 
     _, read = inference.find_arguments(folder)
     return next((name for name in _CHECKED if value(arguments, name) != value(read, name)), None)
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^", **_):
-    """Returns `{name in the format: array}`, and `{canonical name: array}` for arrays that it cannot store."""
-    # `prefix` replaces the optional beginning of a name; names that match `skip` are omitted.
+    """Returns `{name in the format: array}`, and `{canonical name: array}` for arrays that the format cannot store."""
+    # `prefix` replaces the optional group of a pattern. Names that match `skip` are omitted.
     left, tensors = dict(arrays), {}
     for pattern, _ in form.renames:
         for stem in _stems(pattern, num_layers, prefix):
@@ -180,7 +177,7 @@ def _stems(pattern, num_layers, prefix):
 
 
 def _to_pytorch(name, array):
-    """Converts an array to the layout of PyTorch, which has no separate axis for attention heads."""
+    """Transposes kernels to PyTorch's layout and merges the axis of attention heads into the features."""
     if name.endswith("_0/out/kernel"):
         return array.reshape(-1, array.shape[-1]).T
     if re.search("/(query|key|value)/", name):

@@ -16,7 +16,7 @@ from ml_collections import config_flags
 from keras_vit import files
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-# Exceptions raised by code in these folders have messages for the user.
+# Exceptions raised by code in these folders have messages that are written for users.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
 _arguments: list[str] = []  # arguments of the command, with config names replaced by paths
 
@@ -24,11 +24,13 @@ _arguments: list[str] = []  # arguments of the command, with config names replac
 def run(load, name, arguments):
     """Runs a command and converts expected failures to a one-line message and an exit code.
 
-    The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was stopped and saved (the
-    command that resumes it is printed), and 130 for Ctrl-C. A `ValueError`, `ImportError`, `ConnectionError` or
-    `ChildProcessError` raised by this project counts as bad input; any other exception is a bug and keeps its
-    traceback. `load()` imports the command, a module with `define_flags()`, `main()`, and optionally `POSITIONAL`, the
-    names of its positional arguments.
+    The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was stopped and saved, 130
+    for a `KeyboardInterrupt`, and 141 if standard output is closed. For exit code 75, the command that resumes training
+    is printed. A `ValueError`, `ImportError`, `ConnectionError` or `ChildProcessError` raised by this project counts as
+    bad input. Other exceptions are bugs: Python prints a traceback and exits with 1.
+
+    `load()` imports and returns the module of the command. The module defines `define_flags()`, `main()`, and
+    optionally `POSITIONAL`, the names of its positional arguments.
     """
     _arguments[:] = map(_expand_config, arguments)
     try:
@@ -40,8 +42,8 @@ def run(load, name, arguments):
             return
         positional = _parse(name, getattr(module, "POSITIONAL", ()))
         logging.use_absl_handler()
-        logging.set_verbosity(logging.WARNING)  # TensorFlow logs every checkpoint it writes
-        # Print each line immediately, also to files, and allow names that are not UTF-8.
+        logging.set_verbosity(logging.WARNING)  # omit the line that TensorFlow logs for every checkpoint
+        # Flush after each line, even if the output is a file. Escape characters that the output's encoding lacks.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
@@ -70,24 +72,23 @@ def _parse(name, positional):
     try:
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
-            flags.FLAGS.config.to_dict()  # an invalid config raises only when it is used
+            flags.FLAGS.config.to_dict()  # errors in a config are raised only when its fields are read
     except flags.Error as error:
-        # absl's error contains the whole traceback of a `ValueError` in a config file; print only its last line.
+        # absl's error contains the whole traceback of a `ValueError` in a config file; print only the last line.
         last = str(error).strip().splitlines()[-1]
         _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
         given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
-        is_missing = given and not os.path.exists(given.partition(":")[0])
-        name = given.partition(":")[0]
-        near = files.did_you_mean_path(name) or files.did_you_mean(name, [path.stem for path in CONFIGS.glob("*.py")])
-        advice = f"it must be a file or one of {_config_names()}.{near} Received: config={given!r}"
-        reason = advice if is_missing else _text(error)
+        path, reason = given.partition(":")[0], _text(error)
+        if path and not os.path.exists(path):
+            near = files.did_you_mean_path(path) or files.did_you_mean(path, _config_names())
+            reason = f"it must be a file or one of {', '.join(_config_names())}.{near} Received: config={given!r}"
         _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
-        wanted = f"{' and '.join(positional)} must be given" if positional else "this command takes only flags"
+        wanted = f"{' and '.join(positional)} are expected" if positional else "this command takes only flags"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
 
@@ -104,15 +105,16 @@ def _print_help(module, name, defined):
 
 def define_config(default="digits"):
     """Defines the flag `--config` and, through it, an override flag for every field."""
-    text = f"Path of a config file, or a built-in config: {_config_names()}. --config.FIELD=VALUE overrides a field."
+    names = ", ".join(_config_names())
+    text = f"Path of a config file, or a built-in config: {names}. --config.FIELD=VALUE overrides a field."
     try:
         config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
-    except AttributeError as error:  # overrides are checked against the default immediately
+    except AttributeError as error:  # overrides are checked against the default config immediately
         _end(f"the config has no such field: {_text(error)}")
 
 
 def _config_names():
-    return ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
+    return sorted(path.stem for path in CONFIGS.glob("*.py"))
 
 
 def _expand_config(argument):
@@ -125,7 +127,7 @@ def _expand_config(argument):
 
 
 def check_output(path):
-    """Raises a `ValueError` if the folder of `--output` is not writable; accepts an empty path."""
+    """Raises a `ValueError` if the folder of `--output` is missing or, if it is local, not writable; accepts ""."""
     folder = os.path.dirname(path) or "."
     if path and not (files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))):
         raise ValueError(f"The folder of --output must exist and be writable. Received: output={path!r}")
@@ -133,13 +135,13 @@ def check_output(path):
 
 def run_name():
     """Returns a name for a run from `--config`, such as `digits` or `finetune-ViT-B_16-cifar10`."""
-    page, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
-    words = [Path(page).stem, *request.replace("/", "_").split(",")]
+    path, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    words = [Path(path).stem, *request.replace("/", "_").split(",")]
     return "-".join(word for word in words if word)
 
 
 def this_command():
-    """Returns the shell command that repeats this process, or in a child process, the parent process."""
+    """Returns the shell command that started this process; in a child of `run_children`, the command of its parent."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
     backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []

@@ -4,10 +4,11 @@
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
     keras-vit convert runs/photos for_transformers --format=huggingface
 
-SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights: an .npz file (vit_jax, big_vision or
-BiT) or a .safetensors file (timm or transformers), as a path or URL; a folder with a .safetensors file; or a repository
-on the Hugging Face Hub. TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With --format, TARGET
-is a folder, and its config.json contains the class names of the source.
+SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights. Weights are the path or URL of an
+.npz file (vit_jax, big_vision or BiT) or a .safetensors file (timm or transformers), a folder with a .safetensors file,
+a repository on the Hugging Face Hub, or the name of a published file. Without --format, TARGET must end in .keras,
+.weights.h5 or .npz (the layout of vit_jax). With --format, TARGET is a folder; its config.json contains the class names
+of the source, if they are known.
 """
 
 import sys
@@ -27,7 +28,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Library to write a folder for, instead of a file.")
+    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Library whose format to write to the folder TARGET.")
     shared_flags.define_class_names()
     flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
     flags.DEFINE_float("tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0)
@@ -36,7 +37,7 @@ def define_flags():
     )
     flags.DEFINE_list("grid", None, "Rows,columns of patches, if the file does not specify them.")
     flags.DEFINE_enum("channels", None, ["sum", "tile"], "How to adapt the first kernel to another number of channels.")
-    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; the file's by default.")
+    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; by default, as in the file.")
 
 
 def main(source, target):
@@ -56,7 +57,7 @@ def main(source, target):
         print(f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
         if not difference <= FLAGS.tolerance:
             sys.exit("The logits differ from the expected logits, so nothing was written.")
-    try:
+    with files.explained_errors("TARGET cannot be written", "Choose another path.", target):
         if FLAGS.format:
             checkpoints.save(model, target, FLAGS.format, class_names)
         elif ending == ".npz":
@@ -64,14 +65,12 @@ def main(source, target):
         else:
             with files.atomic_path(target, ending) as part:
                 model.save(part) if ending == ".keras" else model.save_weights(part)
-    except OSError as error:
-        raise ValueError(f"TARGET cannot be written ({error}). Received: {target}") from error
     named = f", {len(class_names)} class names" if FLAGS.format and class_names else ""
     print(f"wrote {target}: {model.count_params():,} parameters{named}")
 
 
 def read(source):
-    """Loads a model from a file or folder; returns the model and its class names, or None if they are unknown."""
+    """Returns the model and the class names of SOURCE; the names are None if they are unknown."""
     if source.endswith(".keras") and not files.exists(source):
         raise ValueError(f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}")
     if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
@@ -86,7 +85,7 @@ def read(source):
 
 
 def class_names_for(model, found):
-    """Returns the class names that --class_names selects, or `found` if it has a name for each class, or else None."""
+    """Returns the names selected by --class_names, else `found` if it has one name per class, else None."""
     if FLAGS.class_names:
         return shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
     has_head = getattr(model, "arguments", {}).get("include_top", True)
@@ -105,7 +104,7 @@ def verify(model, case):
     results = keras.ops.convert_to_numpy(model(inputs))
     if results.shape != logits.shape:
         raise ValueError(
-            f"`logits` must have the model's shape {results.shape}. Received: shape={logits.shape} in {case}"
+            f"`logits` must have the model's output shape {results.shape}. Received: shape={logits.shape} in {case}"
         )
     return float(np.abs(results - logits).max())
 

@@ -5,7 +5,7 @@
     keras-vit demo --variant=ViT_B16 --weights=augreg --class_names=published
 
 By default, only this machine can open the page; `--host=0.0.0.0` makes it accessible from the network. No data is sent
-to other servers. Images stay in memory and in a temporary folder until the page is closed or the command ends.
+to other servers. Images stay in memory and in a temporary folder for about an hour, or until the command ends.
 """
 
 import os
@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 from scipy.ndimage import binary_erosion
 
-from keras_vit import inspection
+from keras_vit import files, inspection
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier
 from keras_vit.models.any_model import find_vision_transformer
@@ -27,7 +27,7 @@ from keras_vit.plots import overlaid
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # number of classes to show
-SIDE = 448  # approximate side in pixels to which small images are enlarged, by an integer factor
+SIDE = 448  # pixels; images are enlarged by the integer factor that brings their longer side closest to this
 # Content security policy that prevents the browser from loading anything from other servers.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
@@ -54,7 +54,7 @@ def import_gradio():
     """Imports Gradio with its network traffic disabled."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    # Gradio sends requests to its own server to check that it runs; they must not go through a proxy.
+    # Gradio checks its own server with requests that must not go through a proxy.
     proxies = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, [proxies, *LOCAL]))
     try:
@@ -67,7 +67,7 @@ def import_gradio():
 class DemoModel:
     """A classifier with its class names, patch grid, number of layers and number of attention heads.
 
-    For a model without self-attention, the grid is None and both numbers are 0.
+    If the model contains no Vision Transformer with a fixed patch grid, the grid is None and both numbers are 0.
     """
 
     grid, layers, heads = None, 0, 0
@@ -81,7 +81,7 @@ class DemoModel:
             vit = find_vision_transformer(model)
             vit.check_grid()
         except ValueError:
-            self.facts += "; the model has no self-attention to show"
+            self.facts += "; the model has no attention maps to show"
         else:
             self.grid, self.layers, self.heads = vit.grid, vit.num_layers, vit.num_heads
             self.facts += f"; {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches"
@@ -101,7 +101,7 @@ def build_page(model):
     gradio = import_gradio()
 
     def read(path):
-        """Reads an uploaded image; returns its state `(input, picture)`, no patch, its probabilities, and the path."""
+        """Reads an uploaded image; returns the values of `state`, `patch`, `classes` and `original`."""
         if path is None:
             return None, None, None, None
         try:
@@ -114,7 +114,7 @@ def build_page(model):
         return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
 
     def draw(state, patch, layer, head):
-        """Returns the heading and two pictures: attention through all layers, and in one layer."""
+        """Returns the heading and two pictures: the attention rollout over all layers, and one layer's attention."""
         if state is None or not model.layers:
             return "", None, None
         query = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
@@ -128,24 +128,22 @@ def build_page(model):
     with gradio.Blocks(title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         state, patch = gradio.State(None), gradio.State(None)
         gradio.Markdown(f"# {model.title}\n{model.facts}")
-        # Left: the image and its classes. Right: the attention, if the model has any.
+        fixed = {"interactive": False, "buttons": ["fullscreen"]}
+        # Left: the image and its classes. Right: the attention maps, if the model has a patch grid.
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
                 upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
-                original = gradio.Image(
-                    label="The file", type="filepath", interactive=False, buttons=["fullscreen"], elem_id="original"
-                )
+                original = gradio.Image(label="The file", type="filepath", elem_id="original", **fixed)
                 classes = gradio.Label(label="Best classes", num_top_classes=TOP, elem_id="classes")
             with gradio.Column(scale=5, visible=model.layers > 0):
                 query = gradio.Markdown(elem_id="query")
                 with gradio.Row():
-                    options = {"interactive": False, "format": "png", "buttons": ["fullscreen"]}
-                    rollout, attention = (gradio.Image(elem_id=name, **options) for name in ("rollout", "attention"))
+                    maps = (gradio.Image(format="png", elem_id=name, **fixed) for name in ("rollout", "attention"))
+                    rollout, attention = maps
                 gradio.Markdown("Click a patch in a picture to show its attention.")
                 with gradio.Row():
-                    layer = gradio.Slider(
-                        1, max(model.layers, 2), max(model.layers, 1), step=1, label="Layer", elem_id="layer"
-                    )
+                    last = max(model.layers, 1)
+                    layer = gradio.Slider(1, max(last, 2), last, step=1, label="Layer", elem_id="layer")
                     head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
                 output = gradio.Button("Show the attention of the output", size="sm", elem_id="output")
         # Connect events to functions; only one request at a time uses the model.
@@ -155,7 +153,7 @@ def build_page(model):
         for image in (rollout, attention):
             image.select(choose_patch, state, patch, **options).then(**drawing)
         output.click(lambda: None, None, patch, **options).then(**drawing)
-        for slider in (layer, head):  # while a slider moves, draw only its last position
+        for slider in (layer, head):  # skip intermediate positions of a moving slider
             slider.change(trigger_mode="always_last", **drawing)
     return page
 
@@ -177,7 +175,7 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
 
 
 def enlarge(picture):
-    """Enlarges an image, uint8 `(H, W, 3)`, by repeating pixels, so that its longer side is about `SIDE`."""
+    """Enlarges an image, uint8 `(H, W, 3)`, by the integer factor that brings its longer side closest to `SIDE`."""
     factor = max(1, round(SIDE / max(picture.shape[:2])))
     return picture.repeat(factor, 0).repeat(factor, 1)
 
@@ -205,14 +203,12 @@ def serve(page, host, port):
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    try:
+    with files.explained_errors("The page cannot be served", "Choose another port.", f"host={host!r}, port={port}"):
         page.launch(
             server_name=host, server_port=port, quiet=True, prevent_thread_lock=True, ssr_mode=False, num_workers=0,
             footer_links=[], max_file_size="100mb", app_kwargs={"middleware": middleware},
             theme=import_gradio().themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         )  # fmt: skip
-    except OSError as error:
-        raise ValueError(f"The page cannot be served ({error}). Received: host={host!r}, port={port}") from error
     reach = "only this machine can open it" if host in LOCAL else "anyone who can reach this machine can open it"
     print(f"the page is at http://{host}:{port} ({reach}); press Ctrl-C to stop", flush=True)
     stop.wait()

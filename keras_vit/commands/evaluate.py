@@ -3,8 +3,9 @@
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
-An evaluator is NAME (on the run's data or `--data`), NAME:DATASET, or NAME:DATASET@FOLDER for a local copy. Images are
-preprocessed for the model. `--pages` adds an HTML report with calibration, confusion matrix and worst mistakes.
+The evaluators real and imagenet_v2 have their own datasets. The others use `--data`, by default the run's data.
+NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. Images are preprocessed for
+the model. `--pages` adds an HTML report with calibration, confusion matrix and worst mistakes.
 """
 
 from absl import flags
@@ -34,9 +35,8 @@ def main():
     # Load the model, and the data if an evaluator or the report needs it.
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details, title = shared_flags.chosen_model()
-    needs_inputs = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
     inputs, data = None, ""
-    if needs_inputs:
+    if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
         inputs, data = shared_flags.load_data(model, details, max_bad_share=FLAGS.max_bad_share)
     if inputs is not None:
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
@@ -59,7 +59,7 @@ def main():
 
 
 def metrics_table(metrics_of, classes):
-    """Returns the lines of a table of metrics; omits top-5 accuracy for five or fewer classes, because it is 1."""
+    """Returns the lines of a table of metrics, without top-5 accuracy for five or fewer classes."""
     width, lines = max(len(name) for name in metrics_of), []
     for name, metrics in metrics_of.items():
         shown = {key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5}

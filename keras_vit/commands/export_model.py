@@ -6,17 +6,16 @@
     keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite --calibrate=photos
     keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=photos
 
---format=auto measures every format on this machine and writes the fastest one that is accurate enough: a SavedModel to
-the folder --output, or a file named --output plus .tflite or .onnx. float32 is always accurate enough. bfloat16 must
-predict the same class as the model for at least 99 % of the images in --calibrate or, without --calibrate, of noise
-images. int8 must meet the same limit, and is never selected without --calibrate.
+--format=auto measures the available formats on this machine and writes the fastest accurate one: a SavedModel to the
+folder --output, or a file whose name is --output plus .tflite or .onnx. float32 counts as accurate. bfloat16 and int8
+count as accurate if they predict the model's class for at least 99 % of the images in --calibrate. Without --calibrate,
+bfloat16 is compared on images of noise, and int8 is never selected.
 """
 
 import sys
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from keras_vit import export, files
@@ -24,12 +23,8 @@ from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
 from keras_vit.export import choosing, conversions
 
-FORMATS = {
-    "litert": export.litert,
-    "litert_int8": lambda model, path, **how: export.litert(model, path, quantization="int8", **how),
-    "onnx": export.onnx,
-    "onnx_int8": lambda model, path, **how: export.onnx(model, path, quantization="int8", **how),
-}
+# Each is the name of a function in `export`, optionally followed by "_" and a quantization.
+FORMATS = ("litert", "litert_int8", "onnx", "onnx_int8")
 MOST_IMAGES = 128  # maximum number of images to read from --calibrate
 FLAGS = flags.FLAGS
 
@@ -39,14 +34,14 @@ def define_flags():
     shared_flags.define_class_names()
     flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
     flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above.")
-    text = f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare outputs with the"
-    flags.DEFINE_string("calibrate", "", f"{text} model's.")
+    text = f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare outputs."
+    flags.DEFINE_string("calibrate", "", text)
     flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
     flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
     flags.DEFINE_list(
         "signatures",
         ["serving_default", "tensor"],
-        f"Signatures of the SavedModel, from {', '.join(export.SIGNATURES)}.",
+        f"Signatures of the SavedModel, one or more of {', '.join(export.SIGNATURES)}.",
     )
     flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel.")
     flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
@@ -63,7 +58,8 @@ def main():
         )
     if FLAGS.format == "auto" and (FLAGS.output.endswith((".tflite", ".onnx")) or FLAGS["precision"].present):
         raise ValueError(
-            "--format=auto selects the file extension of --output and the precision. Received: "
+            "--output must not end in .tflite or .onnx, and --precision must not be set, because --format=auto selects "
+            "the file extension and the precision. Received: "
             f"output={FLAGS.output!r}, precision={FLAGS.precision!r}"
         )
     if FLAGS.format == "onnx_int8" and not FLAGS.calibrate:
@@ -88,11 +84,12 @@ def main():
     elif FLAGS.format == "saved_model":
         export_saved_model(model, details, FLAGS.precision, classifier, images)
     else:
-        print(FORMATS[FLAGS.format](model, FLAGS.output, images=images))
+        name, _, quantization = FLAGS.format.partition("_")
+        print(getattr(export, name)(model, FLAGS.output, quantization=quantization or "none", images=images))
 
 
 def read_images(reader, paths):
-    """Reads images, float32 `(N, H, W, C)`, from files spread evenly over `paths`; prints errors of bad files."""
+    """Reads up to `MOST_IMAGES` images, float32 `(N, H, W, C)`, evenly spaced in `paths`; prints read errors."""
     images = []
     for i in np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int)):
         try:
@@ -107,7 +104,6 @@ def read_images(reader, paths):
 
 
 def export_fastest(model, details, classifier, images):
-    """Measures the formats and writes the selected format to --output."""
     with tempfile.TemporaryDirectory() as folder:
         measurements = choosing.measure(model, folder, images)
         name, reason = choosing.choose(measurements, calibrated=images is not None)
@@ -121,14 +117,13 @@ def export_fastest(model, details, classifier, images):
 
 
 def export_saved_model(model, details, precision, classifier, images):
-    """Writes a SavedModel; with images, compares the probabilities of its signature `tensor` with the model's."""
+    """Writes a SavedModel. If there are images, compares its probabilities with the model's."""
     same = ("signatures", "top", "max_megapixels", "max_batch_size")
     details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
     path = export.saved_model(model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details)
     print(f"exported to {path}")
     if images is not None:
-        tensor = tf.saved_model.load(path).signatures["tensor"]
-        probabilities = conversions.in_batches(lambda part: tensor(images=tf.constant(part))["probabilities"], images)
+        probabilities = conversions.saved_model_probabilities(path, images)
         expected = conversions.in_batches(classifier.probabilities, images)
-        reference, size = (images, expected, f"the {len(images)} images given"), conversions.saved_model_size(path)
-        print(conversions.compare(path, size, model, reference, probabilities))
+        reference = images, expected, conversions.count_of(images)
+        print(conversions.compare(path, conversions.saved_model_size(path), model, reference, probabilities))

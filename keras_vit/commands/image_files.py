@@ -15,7 +15,7 @@ from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
-    """Returns the paths of the given files, and of all images in the given folders and their subfolders, sorted."""
+    """Lists the given files, and the images in the given folders and subfolders. Skips hidden images."""
     paths = []
     for source in map(Path, sources):
         if not source.exists():
@@ -35,7 +35,7 @@ def find_images(sources):
 class Classifier:
     """A classifier with its class names and a reader of image files.
 
-    `details` come from `shared_flags.load_model`, and `class_names` is the value of the flag.
+    `details` come from `shared_flags.load_model`, and `class_names` is the value of `--class_names`.
     """
 
     def __init__(self, model, details, class_names=""):
@@ -61,11 +61,9 @@ class Classifier:
 
 
 class ImageFileReader:
-    """Reads image files with a `Decoder`."""
-
     def __init__(self, decoder):
         self._preprocessing = decoder.preprocessing
-        # Trace a single graph; in an eager call, some functions would be traced again for every file.
+        # Trace a single graph, because eager calls would trace some functions again for every file.
         decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
         self._decode = decode.get_concrete_function()
 

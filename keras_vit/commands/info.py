@@ -11,12 +11,12 @@ import keras
 
 import keras_vit
 
-# Packages that keras_vit or its extras use; only one TensorFlow wheel is installed at a time.
+# Packages to report. An environment needs only one of the TensorFlow packages.
 PACKAGES = (
     *("keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu", "jax", "jaxlib", "libtpu", "numpy"),
     *("tensorflow-datasets", "scikit-learn", "ml-collections", "matplotlib", "onnx", "tf2onnx", "onnxruntime"),
 )
-# Environment variables that select backends and devices.
+# Environment variables that select or configure backends and devices.
 VARIABLES = (
     *("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "XLA_FLAGS", "TF_CONFIG", "TPU_NAME"),
     *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_XLA_FLAGS", "OMP_NUM_THREADS"),

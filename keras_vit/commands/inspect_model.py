@@ -14,7 +14,6 @@ import numpy as np
 from absl import flags
 
 import keras_vit
-from keras_vit import files
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
@@ -31,7 +30,7 @@ def define_flags():
     shared_flags.define_data()
     flags.DEFINE_list("others", [], "Additional models whose position embeddings are drawn for comparison.")
     flags.DEFINE_integer("count", 128, "Maximum number of images to read.", lower_bound=1)
-    flags.DEFINE_integer("shown", 8, "Number of images to draw.", lower_bound=1)
+    flags.DEFINE_integer("shown", 8, "Maximum number of images to draw.", lower_bound=1)
     flags.DEFINE_string("output", "inspection", "Folder to write to.")
 
 
@@ -45,7 +44,7 @@ def main():
 
 
 def predictions(model, details, images):
-    """Returns the predicted class and probability of each image; empty strings if the model is not a classifier."""
+    """Returns a text for each image: its predicted class and probability, or "" if `Classifier` raises an error."""
     try:
         classifier = Classifier(model, details, FLAGS.class_names)
     except ValueError:
@@ -55,24 +54,21 @@ def predictions(model, details, images):
 
 
 def read_images(model, details, count):
-    """Reads images `(N, H, W, C)`, preprocessed for the model, and their names from files, a dataset or the run."""
+    """Returns up to `count` preprocessed images `(N, H, W, C)` of `--data` or of the run, and their names."""
     source = FLAGS.data
-    if not os.path.exists(source):
-        if os.sep in source or source.lower().endswith(IMAGE_ENDINGS):
-            near = files.did_you_mean_path(source)
-            raise ValueError(f"The file or folder does not exist.{near} Received: data={source!r}")
+    if not (os.path.exists(source) or os.sep in source or source.lower().endswith(IMAGE_ENDINGS)):
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
         images, _, names = read_test_examples(inputs, sample_indices(inputs, count))
         return images, names
+    paths = find_images([source])
     if model.input_shape[-1] > 4:
         raise ValueError(
             f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
             f"instead. Received: data={source!r}"
         )
-    # Draw images from across the folder, because its paths are sorted by class.
-    paths = find_images([source])
+    # Paths in a folder are sorted by class, so put evenly spaced images first. The report draws the first images.
     drawn = min(FLAGS.shown, len(paths))
     spread = [paths[i * len(paths) // drawn] for i in range(drawn)]
     paths = list(dict.fromkeys([*spread, *paths]))[:count]

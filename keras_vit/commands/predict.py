@@ -81,7 +81,8 @@ def predict(classifier, paths, batch_size):
             batch = paths[first : first + size]
             images = list(pool.map(read, batch))
             fine = [isinstance(image, np.ndarray) for image in images]
-            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")  # a fixed size compiles once
+            # Keep the batch size fixed, so that the model is compiled once. Rows without an image stay zero.
+            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")
             for i in np.flatnonzero(fine):
                 inputs[i] = images[i]
             probabilities = classifier.probabilities(inputs) if any(fine) else inputs

@@ -80,8 +80,8 @@ def predict_rest(address, inputs):
             f"The server rejected the request: {message[:500]} Received: HTTP {error.code} from {url}"
         ) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise ValueError(f"The model server did not answer ({error}). Received: {url}") from error
-    # The server omits the name if there is only one output.
+        raise ValueError(f"The model server did not return predictions ({error}). Received: {url}") from error
+    # The server omits the name of a single output.
     return outputs if isinstance(outputs, dict) else {"probabilities": outputs}
 
 

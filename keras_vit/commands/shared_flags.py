@@ -1,4 +1,4 @@
-"""Defines flags that several commands share: the model, its weights, class names and data."""
+"""Defines flags that several commands share, and loads the models and data that they select."""
 
 import re
 import sys
@@ -18,9 +18,8 @@ MODELS = "the workdir of a run, the folder of an export or its versions, or a .k
 
 
 def define_model():
-    """Defines `--model`, `--variant`, `--weights` and `--text_embeddings`."""
     flags.DEFINE_string("model", "", f"{MODELS[0].upper()}{MODELS[1:]}.")
-    flags.DEFINE_string("variant", "", "Constructor to call with --weights instead of --model, such as ViT_B16.")
+    flags.DEFINE_string("variant", "", "Constructor to use instead of --model, such as ViT_B16.")
     flags.DEFINE_string(
         "weights", "", "Published weights, a path or a URL; without --variant, they determine the model."
     )
@@ -28,19 +27,19 @@ def define_model():
 
 
 def define_class_names():
-    flags.DEFINE_string("class_names", "", "Text file with one name per line, or 'published' for ImageNet(-21k).")
+    flags.DEFINE_string("class_names", "", "Text file with one class name per line, or 'published' for ImageNet names.")
 
 
 def define_data():
-    """Defines `--data` and `--data_path`."""
-    flags.DEFINE_string("data", "", "Dataset (digits, cifar10, tfds:NAME) or folder; by default, the run's data.")
-    flags.DEFINE_string("data_path", "", "Folder of the dataset, if it is not the usual folder.")
+    flags.DEFINE_string("data", "", "Dataset, such as digits or tfds:NAME, or folder; by default, the run's data.")
+    flags.DEFINE_string("data_path", "", "Folder of the dataset, if it is not the default folder.")
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither is known.
 
-    A folder in `--data` must have one subfolder per class, or one subfolder per split with subfolders per class.
+    If `--data` is a folder, it must contain one subfolder per class, or one subfolder per split, each of which contains
+    one subfolder per class.
     """
     name, path = FLAGS.data, FLAGS.data_path
     if name and name not in data.DATASETS and not path and files.is_dir(name):
@@ -58,13 +57,13 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
 
 
 def check_data_name(name):
-    """Raises a `ValueError` if `name` is not empty and its part before ":" is not the name of a dataset."""
+    """Raises a `ValueError` unless `name` is empty or names a dataset, such as "cifar10" or "tfds:mnist"."""
     if name and name.partition(":")[0] not in data.dataset_names():
         known = data.dataset_names()
         advice = files.did_you_mean_path(name) or files.did_you_mean(name, known)
         advice = advice or f" The datasets are {', '.join(known)}:NAME."
         raise ValueError(
-            "No such folder or dataset exists. --data takes a folder with one subfolder per class, or the name of a "
+            "No such folder or dataset exists. --data takes a folder with subfolders for classes, or the name of a "
             f"dataset.{advice} Received: data={name!r}"
         )
 
@@ -73,7 +72,7 @@ def chosen_model():
     """Loads the model that the flags select.
 
     Returns:
-        `(model, details, title)`; `details` are arguments of `export.saved_model`.
+        `(model, details, title)`; `details` is a dict of arguments for `export.saved_model`.
     """
     source, variant, weights, details = FLAGS.model, FLAGS.variant, FLAGS.weights, {}
     if bool(source) == bool(variant or weights):
@@ -103,21 +102,19 @@ def chosen_model():
 
 
 def has_weights(folder):
-    """Returns whether a folder contains weights in the layout of timm or transformers."""
+    """Returns whether a folder contains weight files of timm or transformers, judging by the file names."""
     return any(name.endswith((".safetensors", ".safetensors.index.json", ".bin")) for name in files.list_dir(folder))
 
 
 def load_model(source):
-    """Returns a model and the details of its export or run, a dict of arguments of `export.saved_model`.
+    """Returns `(model, details)`; `details` is a dict of arguments for `export.saved_model`.
 
-    `source` is a run's workdir, the folder of an export or of its versions, or a .keras file, local or remote. An
-    unfinished run is loaded from its best checkpoint, or else its newest; of several versions, the newest is loaded.
+    `source` is a run's workdir, the folder of an export or of its versions, or a .keras file, local or remote. If a
+    folder contains several versions, the newest is loaded. A run without an export, or an unfinished run with a
+    checkpoint, is loaded as `training.load_checkpoint` describes.
     """
-    try:
+    with files.explained_errors("The model cannot be read", f"--model takes {MODELS}.", f"model={source!r}"):
         return _load(source)
-    except OSError as error:
-        reason = str(error).split("\n")[0][:200]
-        raise ValueError(f"The model cannot be read ({reason}). Received: model={source!r}") from error
 
 
 def _load(source):
@@ -163,7 +160,7 @@ def _is_model(path):
 
 
 def _did_you_mean_model(source):
-    """Returns a sentence that suggests a similar path or another flag for a `--model` that does not exist, or ""."""
+    """Returns a suggestion for a `--model` that does not exist: a similar path, another flag, or ""."""
     constructors = {re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS}
     if name := constructors.get(re.sub(r"\W|_", "", source).lower()):
         return f" Did you mean --variant={name}?"
@@ -176,7 +173,7 @@ def _did_you_mean_model(source):
 
 
 def read_class_names(source, classes):
-    """Returns the lines of the file `source`, or for "published", the names of a known set of `classes` classes."""
+    """Returns the lines of the file `source`. For "published", returns names for 1,000 or 21,843 classes."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
     if not Path(source).is_file():

@@ -2,7 +2,7 @@
 
     keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
 
-Each title shows the labels of the image and, for a mixed image, the proportion of each label. If images have more than
+Each title shows up to three labels of the image, with their proportions unless they are 1. If images have more than
 three channels, the first three are drawn.
 """
 
@@ -40,7 +40,8 @@ def main():
     ending = FLAGS.output.rpartition(".")[2]
     if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
         raise ValueError(
-            f"--output must be a .png, .jpg, .pdf or .svg file in an existing folder. Received: output={FLAGS.output!r}"
+            f"--output must be an image file, such as .png or .pdf, in an existing folder. "
+            f"Received: output={FLAGS.output!r}"
         )
     # Draw both batches, one below the other.
     inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)

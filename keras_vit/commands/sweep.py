@@ -5,7 +5,7 @@
 
 Every run is a `keras-vit train` process with its own folder in the workdir. The same command resumes a stopped sweep.
 `table.json` and `table.csv` contain the metrics of every run and are updated after each run. At the end, the sweep
-prints the table with the mean and standard deviation of the final runs. A run that diverges has no metrics.
+prints the table and, for several seeds, the mean and standard deviation of the final runs.
 """
 
 import csv
@@ -33,8 +33,8 @@ def define_flags():
     flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-CONFIG if not given.")
     flags.DEFINE_list("rates", [], "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.")
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
-    flags.DEFINE_string("tune_train", "tune_train", "Training split for the comparison of rates.")
-    flags.DEFINE_string("tune_val", "tune_val", "Test split for the comparison of rates.")
+    flags.DEFINE_string("tune_train", "tune_train", "Split to train on while comparing rates.")
+    flags.DEFINE_string("tune_val", "tune_val", "Split to test on while comparing rates.")
 
 
 def main():
@@ -64,7 +64,7 @@ def main():
 
 
 def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
-    """Trains at each rate with the changes `held_out`, then at the best rate on all data with each seed.
+    """Trains at each rate with the config changes `held_out`, then trains on all data at the best rate with each seed.
 
     `train(name, changes)` trains with changes to the config and returns the results, or None if training diverged.
     Returns one dict per run with `run` ("tune" or "final"), `rate`, `seed`, the test metrics and `name`.
@@ -88,7 +88,7 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
 
 
 def _diverged(row, best_metric):
-    """Returns whether a run diverged; with `skip_nonfinite`, a diverged run may still have an accuracy."""
+    """Returns whether a run diverged; checks the loss too, because `skip_nonfinite` can keep the accuracy finite."""
     return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
 
 
@@ -102,7 +102,7 @@ def best_rate(rows, best_metric="accuracy"):
 
 
 def summary(rows, best_metric="accuracy"):
-    """Returns the lines to print: one per run, then the mean and standard deviation of the final runs."""
+    """Returns the table's lines. If several final runs succeed, the last line has the mean and standard deviation."""
     lines = ["run    rate      seed  metrics"]
     for row in rows:
         metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
@@ -116,7 +116,6 @@ def summary(rows, best_metric="accuracy"):
 
 
 def write_table(folder, rows):
-    """Writes the rows to `table.json` and `table.csv` in a local or remote folder."""
     folder = files.as_path(folder)
     files.make_dirs(folder)
     with files.atomic_write(folder / "table.csv") as file:
@@ -138,14 +137,14 @@ def _results(workdir, changes):
 
 
 def _train(workdir, changes):
-    """Trains in a separate process, which frees memory and devices; returns False if training diverged."""
+    """Trains in a separate process, so that its memory and devices are freed; returns False if training diverged."""
     overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
-    page = config_flags.get_config_filename(FLAGS["config"])
-    command = [*_TRAIN, f"--config={page}", f"--workdir={workdir}"]
+    path = config_flags.get_config_filename(FLAGS["config"])
+    command = [*_TRAIN, f"--config={path}", f"--workdir={workdir}"]
     command += [f"--config.{name}={value}" for name, value in overrides.items()]
     (code,), received = command_line.run_children([command])
     if received and not code:
-        print(f"stopped by {received[0]} after {workdir}:\n  {command_line.this_command()}")
+        print(f"stopped by {received[0]} after {workdir}; resume with:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)
     if code and (received or code != Diverged.exit_code):
         sys.exit(code if code > 0 else 128 - code)  # the run has printed the reason, or a signal has ended it

@@ -13,7 +13,6 @@ import shlex
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from keras_vit import evaluation, export, families, files, tasks, training
@@ -42,7 +41,7 @@ def main():
     config = FLAGS.config
     path = FLAGS.workdir or f"runs/{command_line.run_name()}"
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
-    # Report a finished run again instead of repeating it.
+    # If the run is already finished, only print its results again.
     results = workdir.results()
     if results:
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
@@ -55,7 +54,7 @@ def main():
     workdir.is_chief = engine.host_index == 0
     with workdir.lock():
         train_and_export(config, task, workdir, engine)
-    # The other hosts wait until process 0 has exported, because it would otherwise log that they crashed.
+    # The other hosts wait until process 0 has exported, because process 0 would otherwise log that they crashed.
     engine.gather_hosts([0])
 
 
@@ -67,11 +66,8 @@ def train_and_export(config, task, workdir, engine):
         if options is not None:
             export.check(model, class_names=inputs.test.class_names, **options)
             if "serving_default" not in export.default_signatures(model):
-                channels = model.input_shape[-1]
-                print(
-                    "the export will have only the signature `tensor`, because image files do not have "
-                    f"{channels} channels"
-                )
+                reason = f"image files do not have {model.input_shape[-1]} channels"
+                print(f"the export will have only the signature `tensor`, because {reason}")
 
     evaluators = evaluation.get(config.evals, config.data.max_bad_share)
     with reuse_compiled():
@@ -85,13 +81,8 @@ def finish(config, options, workdir, run):
     with preemption.raise_on_stop_signals("the export"):
         version = None if options is None else export_model(config, options, workdir, run)
         workdir.write_results(run.metrics)  # marks the run as done, even if a plot fails
-
-    def draw_curve(path):
-        training_curve(
-            path, *(training.read_metrics(workdir.path / f"{name}.csv") for name in ("metrics", "evaluations"))
-        )
-
-    draw(workdir.path / "curve.png", draw_curve)
+    tables = [workdir.path / f"{name}.csv" for name in ("metrics", "evaluations")]
+    draw(workdir.path / "curve.png", lambda path: training_curve(path, *map(training.read_metrics, tables)))
     if config.patch_sizes and "test/accuracy" in run.metrics:
         rows = patch_size_rows(run.model, config.patch_sizes, run.metrics)
         print("patch size  tokens  multiply-accumulates  accuracy")
@@ -128,7 +119,7 @@ def export_model(config, options, workdir, run):
     names = run.inputs.test.class_names
     newest = export.newest_version(workdir.export)
     if newest and export.has_model(newest, run.model, names):
-        print(f"{newest} already has this model and is not changed")
+        print(f"{newest} already contains this model and is not changed")
         return newest
     details = {"class_names": names, "recipe": config.to_dict(), "metrics": run.metrics, **options}
     name = re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path)))
@@ -138,11 +129,9 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts test images with the exported model, prints a few predictions, and draws `number` of them."""
+    """Predicts test images with the exported model, prints a few predictions, and draws up to `number` of them."""
     images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
-    signature = tf.saved_model.load(version).signatures["tensor"]
-    parts = [tf.constant(images[i : i + number]) for i in range(0, len(images), number)]
-    probabilities = np.concatenate([signature(images=part)["probabilities"].numpy() for part in parts])
+    probabilities = export.conversions.saved_model_probabilities(version, images)
     names = inputs.test.class_names
     # If an image has several labels, show the one with the highest probability.
     right = np.where(labels > 0, probabilities, -1).argmax(-1)

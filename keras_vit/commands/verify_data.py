@@ -1,4 +1,4 @@
-"""Reads every image of a dataset and lists unreadable files, duplicates and empty classes.
+"""Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty classes.
 
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
@@ -30,7 +30,7 @@ def main():
     if FLAGS.data and not files.is_dir(FLAGS.data):
         near = files.did_you_mean_path(FLAGS.data)
         raise ValueError(
-            "--data must be a folder with one subfolder per class; --config.data.name and --config.data.path verify "
+            "--data must be a folder with subfolders for classes; --config.data.name and --config.data.path verify "
             f"other datasets.{near} Received: data={FLAGS.data!r}"
         )
     fields = FLAGS.config.data.to_dict()

@@ -1,9 +1,9 @@
-"""Trains a small Vision Transformer on scikit-learn's handwritten digits, in under a minute on two CPU cores.
+"""Trains a small Vision Transformer on scikit-learn's handwritten digits, in about a minute on two CPU cores.
 
     keras-vit train --config=digits
 
 Copy this file to write your own config. Every field can be overridden, as in `--config.total_epochs=10`;
-`keras_vit/recipes/defaults.py` lists all fields.
+`keras_vit/recipes/defaults.py` lists the fields.
 """
 
 from ml_collections import ConfigDict
@@ -26,7 +26,7 @@ def get_config():
                 "mlp_dim": 192,
                 "num_heads": 4,
             },
-            data=data.defaults(  # keras_vit.data.Options describes the fields
+            data=data.defaults(  # keras_vit.data.defaults describes the fields
                 name="digits",
                 shift=1,  # largest random shift of a training image, in pixels
             ),

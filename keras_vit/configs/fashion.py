@@ -1,4 +1,4 @@
-"""Trains a small hybrid from scratch on the 60,000 images of Fashion-MNIST.
+"""Trains a small BiT ResNet from scratch on the 60,000 training images of Fashion-MNIST.
 
     keras-vit train --config=fashion --workdir=runs/fashion
 
@@ -20,26 +20,19 @@ def get_config():
             steps_per_call=20,
             clip_norm=1.0,
             checkpoint_every_steps=500,
-            model={
-                "stem": "resnet",
-                "resnet_blocks": (1,),
-                "patch_size": 2,
-                "num_layers": 4,
-                "hidden_size": 128,
-                "mlp_dim": 256,
-                "num_heads": 4,
-            },
+            architecture="BiTResNet",
+            model={"depth": 8},
             data=data.defaults(
                 name="idx",
                 path="/usr/share/datasets/fashion-mnist",
                 channels=1,
-                image_size=40,
+                image_size=48,
                 train_crop="resize",
                 flip="on",
-                shift=3,  # largest random shift in resized pixels, about 2 of the original 28 pixels
+                shift=3,  # largest random shift in pixels of the resized image, about 2 pixels of the original image
                 label_smoothing=0.1,
             ),
             optimizer={"name": "adamw", "weight_decay": 0.1},
-            schedule={"decay": "cosine", "base": 1e-3, "warmup_steps": 200},
+            schedule={"decay": "cosine", "base": 3e-3, "warmup_steps": 200},
         )
     )

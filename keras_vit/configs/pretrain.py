@@ -1,13 +1,13 @@
-"""Pre-trains a model on a dataset as in the paper's Table 3 or AugReg.
+"""Pre-trains a model on a dataset, with a recipe from the paper's Table 3 or from AugReg.
 
     keras-vit train --config=pretrain:ViT-B/16,imagenet2012
     keras-vit train --config=pretrain:ViT-L/16,imagenet21k,epochs=30
     keras-vit train --config=pretrain:BiT-R50x1,jft300m --config.data.path=...
     keras-vit train --config=pretrain:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
 
-If the paper has several values for a field, choose one, as with `epochs=30` above; without a choice, the error message
-lists the values. `--config.data.path=...` is the folder of ImageNet-21k, or of your own TFRecords instead of JFT-300M,
-which is not public. Every field can be overridden.
+If Table 3 or AugReg has several values for a field, you must choose one, as with `epochs=30` above. Without a choice,
+an error message lists the values. For imagenet21k, `--config.data.path=...` is the folder of the images. For jft300m,
+it is the folder of your own TFRecords, because JFT-300M is not public. Every field can be overridden.
 """
 
 from ml_collections import ConfigDict

@@ -5,8 +5,8 @@
     keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
     keras-vit train --config=small_data:SigLIP2-NaFlex-B/16,folder --config.data.path=photos
 
-Like other recent recipes for fine-tuning Vision Transformers, it uses layer-wise learning rate decay, weight decay of
-kernels only, augmentation and label smoothing. It works with any dataset of `keras_vit.data`.
+Like other recent recipes for fine-tuning Vision Transformers, this recipe uses layer-wise learning rate decay, weight
+decay of kernels only, augmentation and label smoothing. It works with any dataset of `keras_vit.data`.
 """
 
 from ml_collections import ConfigDict
@@ -22,7 +22,9 @@ def get_config(request=""):
     # ResNets have neither stochastic depth nor layer decay.
     arguments, layer_decay = ({}, 1.0) if families.is_bit(model) else ({"stochastic_depth": 0.1}, 0.75)
     fields = families.model_fields(model)
-    patches = {name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")}  # NaFlex
+    patches = {
+        name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")
+    }  # only for NaFlex
     return ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",

@@ -1,7 +1,8 @@
-"""The input pipeline, from stored images to batches. Only this part of the package uses `tf.data`.
+"""The input pipeline, from stored images to batches.
 
 `load` returns the training and test sources of a dataset. `train_batches` and `eval_batches` make batches from a
-source. `from_config` does both for a config's `data` group; `defaults` returns the fields of that group.
+source. `from_config` returns an `InputPipeline`, which does both for a config's `data` group; `defaults` returns the
+fields of that group.
 """
 
 from keras_vit.data.bad_examples import BadExamples, verify

@@ -18,43 +18,39 @@ from keras_vit.data.sources.source import Source
 
 log = logging.getLogger(__name__)
 
-NAMED = 10  # number of bad examples that are logged; further bad examples are only counted
+NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
 
 
 class BadExamples:
-    """Counts the examples that a pipeline could not read, which get weight 0, and logs the first of them.
+    """Counts the unreadable examples of a pipeline, which have weight 0, and logs the first few.
 
     Args:
         source: the `Source` of the batches.
-        failures: dict from steps to the indices of unreadable examples, filled by `train_batches` or `eval_batches`.
-        decode: the function from `decoder`, which finds out why an example cannot be decoded.
+        failures: dict from steps to indices of unreadable examples; `train_batches` or `eval_batches` fills it.
+        decode: function returned by `decoder`; it raises an error that explains why an example cannot be decoded.
         batch_size: number of examples in a batch, over all hosts.
-        max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1].
+        max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is 0, one bad example
+            per epoch is always tolerated.
         warn: function called with each log message.
 
     Attributes:
-        count: number of bad examples so far.
+        count: number of bad examples on this host so far.
     """
 
     def __init__(
-        self,
-        source: Source,
-        failures: dict[int, list[int]],
-        decode: Callable,
-        batch_size: int,
-        max_share: float = 0.01,
-        warn: Callable[[str], object] = log.warning,
-    ) -> None:
+        self, source: Source, failures: dict[int, list[int]], decode: Callable, batch_size: int,
+        max_share: float = 0.01, warn: Callable[[str], object] = log.warning,
+    ) -> None:  # fmt: skip
         if not 0 <= max_share <= 1:
             raise ValueError(f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}")
         self._source, self._failures, self._decode = source, failures, decode
         self._batch_size, self._max_share, self._warn = batch_size, max_share, warn
-        self._epoch = self._epoch_count = self.count = 0
+        self.count, self._last = 0, ""
+        self._counts: dict[int, int] = collections.Counter()  # number of bad examples on all hosts, by epoch
         self._named: set[str] = set()
-        self._last = ""
 
     def update(self, step: int) -> int:
-        """Logs the bad examples in this host's share of a batch and returns their number."""
+        """Counts the bad examples in this host's share of a batch and returns their number."""
         indices = self._failures.pop(step, [])
         for index in indices:
             self.count += 1
@@ -67,18 +63,16 @@ class BadExamples:
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
-        """Counts a step's bad examples on all hosts; raises a `ValueError` if their share in an epoch is too large."""
+        """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch has too many."""
         epoch = step * self._batch_size // self._source.num_examples
-        if epoch != self._epoch:
-            self._epoch, self._epoch_count = epoch, 0
-        self._epoch_count += count
+        self._counts[epoch] += count
         # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
         allowed = max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
-        if self._epoch_count > allowed:
+        if self._counts[epoch] > allowed:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
                 "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples. "
-                f"Received: {self._epoch_count} bad examples in one epoch{self._last}"
+                f"Received: {self._counts[epoch]} bad examples in one epoch{self._last}"
             )
 
     def _reason(self, index):
@@ -117,24 +111,25 @@ def verify(
     """Reads and decodes every example, as training would.
 
     Args:
-        sources: a `Source`, or a dict from splits to sources. With several splits, names in the report start with
-            "split: ".
+        sources: a `Source`, or a dict from splits to sources. If there are several splits, names in the report start
+            with the split, such as "train: ".
         progress: function that wraps the iterator over all examples to show progress, such as `tqdm`.
-        **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`.
+        **fields: fields of `Options`, such as `max_megapixels` and `channels`. `threads` is 8 by default.
 
     Returns:
-        A dict with `examples`, the number of examples; `bad`, the names of unreadable examples; `reasons`, a dict from
-        these names to error messages; `duplicates`, a list with the names of each group of byte-identical images,
-        within and across splits; and `empty_classes`, the names of classes without examples.
+        A dict with `examples`, the number of examples; `bad`, the names of examples with an unreadable image or an
+        invalid label; `reasons`, a dict from these names to error messages; `duplicates`, a list with the names of
+        each group of byte-identical images, within and across splits; and `empty_classes`, the names of classes without
+        examples.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    # Set options that are valid for any source; images are decoded, but not resized or cropped.
+    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
     options = Options(**{**fields, "image_size": 8, "train_crop": "resize", "eval_crop": "resize"})
     decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 
-    # Examine all examples in parallel, in order.
+    # Examine examples in parallel, and collect the results in order.
     names_of, reasons = collections.defaultdict(list), {}
     threads = options.threads or 8
     examined = ((split, *row) for split in sources for row in _examined(sources[split], decoders[split], threads))
@@ -169,15 +164,14 @@ def _examined(source, decode, threads):
         digest = hashlib.sha256(stored).digest() if stored else b""
         return source.name_of(index), digest, reason, np.atleast_1d(labels)
 
-    items = source.shards.in_order() if source.read is None else ((index,) for index in range(source.num_examples))
-    items = iter(items)
+    items = iter(source.shards.in_order() if source.read is None else zip(range(source.num_examples)))
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(items, 16 * threads)):
             yield from pool.map(lambda item: work(*item), some)
 
 
 def _first_line(message):
-    """Returns the first line of a TensorFlow error message that is not part of a stack trace."""
+    """Returns the first line of a TensorFlow error message, without stack traces and names of operations."""
     text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
     stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
     reasons = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(stack)]

@@ -1,7 +1,7 @@
-"""Makes batches from a source. The order of examples depends only on the seed and the step.
+"""Makes batches from a source, in a reproducible order.
 
-If an example cannot be read, the whole batch is made again, row by row. An example that fails twice is replaced by a
-placeholder with weight 0, so the other examples keep their places.
+If an example cannot be read, the whole batch is made again, row by row. An example that cannot be read this time is
+replaced by a placeholder with weight 0, so the other examples keep their places.
 """
 
 import os
@@ -15,22 +15,14 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 
-_BATCHES_AT_A_TIME = 2  # batches made in parallel, so that threads stay busy during the last row of a batch
+_BATCHES_AT_A_TIME = 2  # batches made in parallel; threads that finish one batch early start on the next
 _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by row
 
 
 def train_batches(
-    source: Source,
-    *,
-    batch_size: int,
-    seed: int,
-    start_step: int = 0,
-    num_hosts: int = 1,
-    host_index: int = 0,
-    options: Options | None = None,
-    failures: dict[int, list[int]] | None = None,
-    **fields: Any,
-) -> tf.data.Dataset:
+    source: Source, *, batch_size: int, seed: int, start_step: int = 0, num_hosts: int = 1, host_index: int = 0,
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, **fields: Any,
+) -> tf.data.Dataset:  # fmt: skip
     """Returns an endless dataset of training batches.
 
     Random augmentation depends only on (seed, epoch, example), and mixup and CutMix only on (seed, step). A pipeline
@@ -50,17 +42,19 @@ def train_batches(
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B = `batch_size / num_hosts`. Images
-        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` and `std` are set. Labels are float32 `(B, classes)`; the
-        row of an example with one label sums to 1. Weights are float32 `(B,)`: 1, or 0 for an unreadable example, whose
-        label is zeros and whose image is zeros, or for NaFlex one gray patch.
+        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or `std` is set; with `max_patches`, they are NaFlex
+        batches `(B, max_patches, P*P + 2, C)`. Labels are float32 `(B, classes)`. Weights are float32 `(B,)`: 1, or 0
+        for examples that are unreadable or have no label. The labels of examples with weight 0 are zeros. Before mixup
+        and CutMix, the image of an unreadable example is zeros, or one gray patch for NaFlex.
 
     Raises:
-        ValueError: an option is out of range, or the batch cannot be divided among the hosts.
+        ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
     """
     options = options or Options(**fields).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
         raise ValueError(
-            f"`seed` and `start_step` must be int32, 0 or more. Received: seed={seed}, start_step={start_step}"
+            f"`seed` must be a non-negative int32, and `start_step` 0 or more. "
+            f"Received: seed={seed}, start_step={start_step}"
         )
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
     n = source.num_examples
@@ -68,7 +62,7 @@ def train_batches(
     read_slots, *rows_and_partners = order.host_rows(host_slots, batch_size, options.mixup_form if mixing else "")
     steps = tf.data.Dataset.counter(start_step)
 
-    # Choose the examples of each step: `(step, (numbers, keys))`; see `_make_batch`.
+    # Choose the examples of each step. Elements of `rows` are `(step, (numbers, keys))`; see `_make_batch`.
     if source.read is None:
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
         rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))
@@ -98,23 +92,17 @@ def train_batches(
 
 
 def eval_batches(
-    source: Source,
-    *,
-    batch_size: int,
-    num_hosts: int = 1,
-    host_index: int = 0,
-    options: Options | None = None,
-    failures: dict[int, list[int]] | None = None,
-    **fields: Any,
-) -> tf.data.Dataset:
+    source: Source, *, batch_size: int, num_hosts: int = 1, host_index: int = 0,
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, **fields: Any,
+) -> tf.data.Dataset:  # fmt: skip
     """Returns a dataset with every example once, in the order of `evaluation_order`.
 
     The arguments are as in `train_batches`.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` as in training. Weight 0 marks padding in the last batch,
-        unreadable examples, and examples without a label, whose label is a row of zeros. All hosts get the same number
-        of batches.
+        unreadable examples, and examples without a label. The labels of all these rows are zeros. All hosts get the
+        same number of batches.
     """
     options = options or Options(**fields).resolve(source)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
@@ -147,9 +135,9 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 
 
 def _make_batch(numbers, keys, source, decode, options, padded=False):
-    """Returns one batch `(images, labels, failed)`; rows of unreadable examples and padding are zeros."""
-    # `numbers` count examples over all epochs; `NO_EXAMPLE` is padding. `keys` are example indices, or records if the
-    # source is read in order. `failed` contains the index of each unreadable example, else `NO_EXAMPLE`.
+    """Returns one batch `(images, labels, failed)`; unreadable examples and padding are placeholders."""
+    # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices, or records if the
+    # source is read in order. `failed` has the index of each unreadable example, and `NO_EXAMPLE` for other rows.
     size = numbers.shape[0]
     blank = np.zeros(options.image_shape(source), "float32")
     if options.max_patches:
@@ -167,8 +155,8 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
         again = tf.data.Dataset.from_tensors((number, key)).filter(lambda number, key: number >= 0)
         return again.map(row).ignore_errors().concatenate(tf.data.Dataset.from_tensors((*placeholder, failed))).take(1)
 
-    # First try to make the whole batch: TensorFlow fuses `map` and `batch`, which avoids a copy. A batch with padding
-    # has too few existing rows for this and is always made row by row.
+    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`, which avoids a copy. A
+    # batch with padding has too few examples for this, so it is always made row by row.
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
     existing = rows.filter(lambda number, key: number >= 0) if padded else rows

@@ -23,10 +23,11 @@ _LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
-    """Returns the fields of a config's `data` group as a dict: their defaults, updated with `changes`.
+    """Returns the fields of a config's `data` group as a dict of defaults, updated with `changes`.
 
-    `load_split` documents the fields that locate a dataset, and `Options` the fields that process its images.
-    `max_bad_share` is the largest tolerated fraction of unreadable examples in an epoch, for each split.
+    `load_split` documents the fields that locate a dataset; `train_split` and `test_split` are values of its `split`.
+    `Options` documents the fields that process images. `max_bad_share` is the largest tolerated fraction of unreadable
+    examples in an epoch, for each split.
 
     Raises:
         ValueError: a field is unknown.
@@ -45,7 +46,7 @@ class InputPipeline:
 
     Attributes:
         train, test: the training and the test `Source`.
-        options: a dict of fields of `Options`.
+        options: fields of `Options`, as a dict.
         batch_size, seed: as in the run's config.
         max_bad_share: largest tolerated fraction of unreadable examples in an epoch, for each split.
     """
@@ -69,16 +70,16 @@ class InputPipeline:
 
     @functools.cached_property
     def _failures(self):
-        """For each split, a dict from steps to the indices of unreadable examples."""
+        """The indices of unreadable examples: for each split, a dict from steps to indices."""
         return {"train": {}, "test": {}}
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """The shape of an image in a batch, which is also the model's input shape; see `Options.image_shape`."""
+        """The shape of an image in a batch, and the model's default input shape; see `Options.image_shape`."""
         return self.train_options.image_shape(self.train)
 
     def summary(self) -> str:
-        """Returns a line that summarizes crops and augmentation, in terms of the config fields."""
+        """Returns a line that summarizes crops, shifts, flips and RandAugment, in terms of the config fields."""
         train, test = self.train_options, self.test_options
         flip = "on" if train.flip else "off"
         return (
@@ -100,8 +101,8 @@ class InputPipeline:
     def fingerprint(self) -> tuple[int, int, int, int]:
         """Returns four integers that identify the data.
 
-        They are the numbers of training and test examples, a checksum of the class names, and a checksum of the labels
-        (if known) and of each source's `checksum`.
+        The integers are the number of training examples, the number of test examples, a checksum of the class names,
+        and a checksum of the data. The latter covers the labels (if known) and the `Source.checksum` of both sources.
         """
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         files = 0
@@ -137,14 +138,14 @@ class InputPipeline:
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of `Options` in a config's `data` group, with their defaults, as a dict."""
+    """Returns the fields of `Options` as a dict: values from a config's `data` group, and defaults for other fields."""
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """Loads both splits of a config's `data` group as a dict from splits to sources, without the checks of `load`.
+    """Loads both splits of a config's `data` group and returns `{split: source}`; omits the checks of `load`.
 
-    The classes of a training list also apply to the test list.
+    If the dataset is "list", the classes of the training list also apply to the test list.
     """
     fields = defaults(**dict(config))
     arguments = {name: fields[name] for name in _LOADING}
@@ -165,7 +166,7 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
         seed: a non-negative int32.
 
     Raises:
-        ValueError: a field is unknown or out of range, or the dataset cannot be loaded.
+        ValueError: a field is unknown or invalid, or the dataset cannot be loaded.
     """
     fields = defaults(**dict(config))
     options = option_fields(fields)
@@ -173,12 +174,7 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     arguments = {name: fields[name] for name in ("train_split", "test_split", *_LOADING)}
     train, test = loading.load(fields["name"], **arguments)
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
-    if batch_size > train.num_examples:
-        log.warning(
-            "--config.batch_size is larger than the training split (%d images), so that a batch repeats images; set a "
-            "smaller value. Received: batch_size=%d", train.num_examples, batch_size,
-        )  # fmt: skip
-    # Resolve the options, which raises if they do not fit the sources, before the first batch.
+    # Resolve the options now, so that options that do not fit the sources raise an error before the first batch.
     _ = inputs.train_options, inputs.test_options
     return inputs
 

@@ -1,7 +1,7 @@
-"""The paper's datasets.
+"""The paper's public datasets, and ImageNet-V2.
 
-Splits use the syntax of TFDS. "train" is for final runs; "tune_train" and "tune_val" divide "train" for hyperparameter
-tuning; "test" is for the reported results.
+Splits of TFDS datasets use the syntax of TFDS. "train" is for final runs; "tune_train" and "tune_val" divide "train"
+for hyperparameter tuning; "test" is for the reported results.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ import tensorflow as tf
 class Dataset:
     """A dataset in `DATASETS`."""
 
-    tfds: str  # name, config and version of the TFDS builder; "" for a folder
+    tfds: str  # TFDS builder, if necessary with config and version; "" for a folder
     classes: int
-    splits: dict  # from "train", "tune_train", "tune_val" and "test" to splits in the syntax of TFDS
+    splits: dict  # from "train", "tune_train", "tune_val" and "test" to TFDS splits, or to split names of a folder
     label: str | Callable = "label"  # name of the label feature, or a function from all features to the label
     image: str = "image"  # name of the image feature
-    scale: int = 1  # factor on pixel values
+    scale: int = 1  # factor that multiplies pixel values
     test_tfds: str = ""  # TFDS builder of the test split, if different
-    test_label: str = "label"  # name of its label feature
-    options: dict = dataclasses.field(default_factory=dict)  # values for the fields of `Options` that are "auto"
+    test_label: str = "label"  # name of the label feature of `test_tfds`
+    options: dict = dataclasses.field(default_factory=dict)  # values that replace "auto" in `Options`
 
 
 def _splits(train, test, tune_train, tune_val):
@@ -30,7 +30,7 @@ def _splits(train, test, tune_train, tune_val):
 
 
 def _vtab(validation, test="test"):
-    """Returns the splits of VTAB-1k: 800 training examples and 200 validation examples."""
+    """Returns the splits of a VTAB-1k task; "train" has the 800 examples of "tune_train" and the 200 of "tune_val"."""
     return _splits(f"train[:800]+{validation}", test, "train[:800]", validation)
 
 
@@ -64,14 +64,14 @@ def _largest_below(value, thresholds):
 
 
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has a different label
-_WHOLE = {"train_crop": "resize"}  # a crop could remove the objects that the label counts or measures
+_WHOLE = {"train_crop": "resize"}  # a crop could change the label
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
-_DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # 80 % and 90 % of 737,280
+_DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # validation and test start at 80 % and 90 % of 737,280
 _NORB = _vtab("test[:200]", "test[50%:]")
-_CLEVR = _vtab("train[63000:63200]", "validation")  # 90 % of 70,000
+_CLEVR = _vtab("train[63000:63200]", "validation")  # 63,000 is 90 % of 70,000
 
 DATASETS = {
-    # The paper's fine-tuning tasks. The "tune_val" splits are the held-out parts of the training sets in Table 4.
+    # The paper's fine-tuning tasks. "tune_val" is 1, 2 or 10 % of the training set (appendix B.1).
     "imagenet2012": Dataset("imagenet2012:5.*.*", 1000, _IMAGENET),
     "cifar10": Dataset("cifar10:3.*.*", 10, _splits("train", "test", "train[:98%]", "train[98%:]")),
     "cifar100": Dataset("cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")),
@@ -84,18 +84,22 @@ DATASETS = {
     "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
     # Not in TFDS: a folder with one subfolder per class.
     "imagenet21k": Dataset("", 21843, _splits("train", "test", "tune_train", "tune_val")),
-    # VTAB-1k: natural, specialized, structured.
+    # VTAB-1k: natural, specialized and structured tasks. A comment such as "90 % of 3,059" shows where a split starts.
     "vtab/caltech101": Dataset("caltech101:3.*.*", 102, _vtab("train[2753:2953]")),  # 90 % of 3,059
     "vtab/cifar100": Dataset("cifar100:3.*.*", 100, _vtab("train[45000:45200]")),
     "vtab/dtd": Dataset("dtd:3.*.*", 47, _vtab("validation[:200]")),
     "vtab/flowers": Dataset("oxford_flowers102:2.*.*", 102, _vtab("validation[:200]")),
-    # VTAB uses version 3, which TFDS does not provide.
+    # VTAB uses version 3 of this dataset, which TFDS does not provide.
     "vtab/pets": Dataset("oxford_iiit_pet", 37, _vtab("train[3312:3512]")),  # 90 % of 3,680
     "vtab/sun397": Dataset("sun397/tfds:4.*.*", 397, _vtab("validation[:200]")),
     "vtab/svhn": Dataset("svhn_cropped:3.*.*", 10, _vtab("train[65931:66131]")),  # 90 % of 73,257
     "vtab/camelyon": Dataset("patch_camelyon:2.*.*", 2, _vtab("validation[:200]")),
-    "vtab/eurosat": Dataset("eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")),  # 60, 80 %
-    "vtab/resisc45": Dataset("resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")),  # 60, 80 %
+    "vtab/eurosat": Dataset(
+        "eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")
+    ),  # 60 % and 80 % of 27,000
+    "vtab/resisc45": Dataset(
+        "resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")
+    ),  # 60 % and 80 % of 31,500
     "vtab/retinopathy": Dataset("diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")),
     "vtab/clevr_count": Dataset("clevr:3.*.*", 8, _CLEVR, _clevr_count, options=_WHOLE),
     "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_WHOLE),
@@ -110,4 +114,4 @@ DATASETS = {
     "vtab/smallnorb_azimuth": Dataset("smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),
 }
-"""The paper's datasets, by name."""
+"""The paper's public datasets and ImageNet-V2, by name."""

@@ -1,8 +1,8 @@
-"""Decodes and augments examples to a fixed shape, and mixes examples within a batch.
+"""Decodes, crops and augments examples, and mixes examples within a batch.
 
-Mixup mixes example i of a batch of B examples with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as
-in the first release of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the
-number of hosts.
+Mixup and CutMix mix example i of a batch of B examples with a partner: example i - 1 ("roll", as in big_vision) or
+example B - 1 - i ("reverse", as in the first release of `vit_jax`). Each host also reads the partners of its
+examples, so results do not depend on the number of hosts.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
@@ -12,14 +12,15 @@ import tensorflow as tf
 from keras_vit.data import images, transforms
 from keras_vit.data.randaugment import randaugment
 
-# Offsets added to a seed so that each random operation draws independent numbers. As multiples of 2**32, they keep the
-# sums with int32 seeds distinct. Example seeds are (seed, example index) and batch seeds (seed, step), so never use the
-# same offset for an example and a batch.
+# Each random operation adds its own offset to a seed, so that operations draw independent numbers. The offsets are
+# multiples of 2**32, and seeds are from 0 to 2**31 - 1, so sums of different offsets and seeds never coincide. The seed
+# of an example is (seed, epoch * num_examples + index), and the seed of a batch is (seed, step). These seeds can be
+# equal, so never use the same offset for examples and batches.
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
 def train_example(example, seed, source, options):
-    """Returns a training example `(image, label)`: float32 `(H, W, C)` and `(classes,)`."""
+    """Returns a training example `(image, label)`: float32 `options.image_shape(source)` and `(classes,)`."""
     # Decode the image, or only a random window of it.
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
@@ -31,10 +32,9 @@ def train_example(example, seed, source, options):
         image = transforms.resize_to_patches(image, options.image_shape(source))
     elif crop == "resize_small_crop":
         image = transforms.resize_to_cover(image, (options.resize_size,) * 2, rounding)
-    elif crop == "resize_crop":
-        image = transforms.resize(image, (options.resize_size,) * 2, rounding)
     elif crop != "none":
-        image = transforms.resize(image, size, rounding)
+        resized = (options.resize_size,) * 2 if crop == "resize_crop" else size
+        image = transforms.resize(image, resized, rounding)
     if crop.endswith("_crop"):
         image = tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed + CROP)
     # Augment and normalize.
@@ -82,14 +82,14 @@ def decode_pixels(image, source, options, window=None, shape=None):
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
-    # Scale a small value range up to 255, as the JAX reference does, because a resize rounded to integers would lose
-    # most of the precision.
+    # Multiply small values by the largest integer that keeps them within 255. Otherwise, rounding resized values to
+    # integers would lose most of the precision.
     factor = int(255 // white)
     return image * factor, factor * white
 
 
 def _randaugment(image, white, seed, options):
-    """Applies RandAugment, which expects values in [0, 255]; rescales images of another range before and after."""
+    """Applies RandAugment, which expects values in [0, 255]; rescales images with other ranges before and after."""
     if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
@@ -117,7 +117,7 @@ def with_weights(images, labels, smoothing=0.0):
 
 
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
-    """Applies mixup or CutMix to a batch; an example whose partner is unreadable stays unchanged."""
+    """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged."""
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
     if len(host_rows) < len(images):  # the batch also contains partners that belong to other hosts
@@ -137,7 +137,7 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
     else:
         mixed, share = with_mixup() if options.mixup_alpha else with_cutmix()
     labels = share * labels + (1.0 - share) * partner_labels
-    # An unreadable example keeps a label of zeros.
+    # An example with weight 0 keeps a label of zeros.
     weights = tf.gather(weights, host_rows)
     return mixed, labels * tf.cast(weights > 0, tf.float32)[:, None], weights
 
@@ -145,19 +145,22 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
 def mixing_weight(alpha, seed, form="roll"):
     """Draws the mixing weight of the batch from Beta(alpha, alpha), as a float32 scalar.
 
-    With "roll", returns `max(draw, 1 - draw)`, as in big_vision; with "reverse", the draw itself.
+    With "roll", returns `max(draw, 1 - draw)`, as in big_vision. With "reverse", returns the draw itself.
     """
     # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws tiny.
     one, other = tf.unstack(
         tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
     )
-    # Use 1 if both draws underflow to 0. This only happens if alpha is so small that the weight is 0 or 1 anyway.
+    # Use 1 if both draws underflow to 0. This only happens if alpha is so small that most weights are 0 or 1 anyway.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):
-    """Pastes the same window from each partner; returns the images and the fraction of each original that remains."""
+    """Replaces a random window of each image with the same window of its partner; all images share one window.
+
+    Returns the mixed images and the fraction of each original image that remains.
+    """
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

@@ -1,6 +1,8 @@
-"""Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after checking the size in their header.
+"""Decodes image files inside `tf.data`, after checking their sizes.
 
-For three channels, gray images are repeated, alpha channels are dropped and CMYK is converted. For one channel, colors
+The formats are JPEG, PNG, GIF (the first frame), BMP and, on TensorFlow 2.21 or later, WebP without animation.
+
+For three channels, gray values are repeated, alpha channels are dropped and CMYK is converted. For one channel, colors
 are converted to gray. Any other number of channels must match the file. EXIF orientation is ignored by default, as in
 `vit_jax`.
 """
@@ -14,7 +16,10 @@ _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, T
 
 
 def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """Decodes an image file, or a window of it, to `(H, W, C)`: uint8, or float32 if `bit_depth` is 16."""
+    """Decodes an image file, or a window of it, to `(H, W, C)`.
+
+    Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
+    """
 
     def widen(image):
         return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
@@ -26,7 +31,7 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
             return widen(tf.io.decode_jpeg(file, channels=channels))
         return widen(tf.io.decode_and_crop_jpeg(file, window(size), channels=channels))
 
-    # Not inlined, because TensorFlow visits all operations of an inlined branch even if it is not taken.
+    # Prevent inlining, because TensorFlow visits all operations of an inlined branch even if the branch is not taken.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         file = _small_enough(encoded, header_size(encoded), max_megapixels)
@@ -37,8 +42,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
         return image[y : y + height, x : x + width]
 
     if channels in (1, 3):
-        # A JPEG without an end marker may be truncated, which only decoding the whole file detects.
-        last = -tf.minimum(tf.strings.length(encoded), 2)  # at most the length of the file
+        # A JPEG without an end marker may be truncated. Only decoding the whole file detects this.
+        last = -tf.minimum(tf.strings.length(encoded), 2)  # a file may have fewer than two bytes
         whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
         image = tf.cond(whole_jpeg, jpeg, other)
     else:
@@ -51,7 +56,10 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
 
 def header_size(encoded):
-    """Returns the size in an image file's header, int32 `(height, width)`; zeros if the file is not a known image."""
+    """Returns the size of an image file, int32 `(height, width)`, without decoding the pixels.
+
+    The size of a GIF is that of all frames, stacked vertically. For an unsupported file, both numbers are 0.
+    """
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
     png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -63,7 +71,7 @@ def header_size(encoded):
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        still = 1 - number(20) // 2 % 2  # animations get size 0, because their number of frames is unbounded
+        still = 1 - number(20) // 2 % 2  # an animation gets size 0, because it may have any number of frames
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
         lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
@@ -85,10 +93,10 @@ def header_size(encoded):
 
 
 def _gif_size(encoded):
-    """Returns the size of all frames of a GIF, stacked vertically: int32 `(height, width)`.
+    """Returns the total size of a GIF's frames, stacked vertically: int32 `(height, width)`.
 
     The decoder allocates each frame at the size of the largest frame, regardless of the file's header. To bound the
-    work, a file with too many blocks gets size 0, which cannot happen with blocks of the usual 255 bytes.
+    work, a file with too many blocks gets size 0.
     """
     size = tf.strings.length(encoded)
     data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
@@ -118,7 +126,10 @@ def _gif_size(encoded):
 
 
 def orientation(encoded):
-    """Returns the EXIF orientation of a JPEG, int32 from 1 to 8; 1 (upright) if the file does not specify it."""
+    """Returns the EXIF orientation of a JPEG, int32 from 1 to 8.
+
+    Returns 1 (upright) if the first 4096 bytes of the file do not specify the orientation.
+    """
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
     # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count 1, and the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
@@ -150,9 +161,9 @@ def _decode_any(encoded, channels, bit_depth, widen):
     start = tf.strings.substr(encoded, 0, 4)
 
     def stored(channels):
-        """Decodes to uint8 `(H, W, C)`; 0 keeps the file's number of channels."""
+        """Decodes to uint8 `(H, W, C)`; `channels=0` keeps the number of channels in the file."""
         known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-        if not hasattr(tf.io, "decode_webp"):  # in TensorFlow 2.20
+        if not hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
             return known()
         # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
         image = tf.cond(start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4], known)

@@ -1,4 +1,4 @@
-"""Loads a dataset by name: one of `DATASETS`, any other TFDS dataset, a folder, a list of files, or TFRecords."""
+"""Loads a dataset by name; `load_split` lists the names."""
 
 import dataclasses
 import inspect
@@ -13,11 +13,12 @@ from keras_vit.data.sources.source import Source, check_splits, parse_split, sub
 from keras_vit.files import did_you_mean
 
 SOURCES: dict[str, Callable[..., Source]] = {}
-"""User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:LABEL" is loaded by
-`function(split, label, **fields)`, where `fields` are the arguments of `load_split` that differ from their defaults."""
+"""User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:REST" is loaded by
+`function(split, rest, **fields)`, where `fields` are the arguments of `load_split` that differ from their defaults."""
 
 _OF_RECORDS = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
-# The arguments of `load_split` that each kind of dataset takes, in addition to `name` and `split`.
+# The arguments of `load_split` that each kind of dataset takes, in addition to `name` and `split`. "row" stands for the
+# keys of `DATASETS` that are loaded from TFDS.
 _UNDERSTOOD = {
     "digits": (),
     "idx": ("path", "class_names"),
@@ -44,31 +45,19 @@ def load(name: str, *, train_split: str = "train", test_split: str = "test", **d
 
 
 def load_split(
-    name: str,
-    split: str,
-    *,
-    path: str = "",
-    classes: int = 0,
-    class_names: str = "",
-    test_share: float = 0.1,
-    split_seed: int = 0,
-    image_key: str = "",
-    label_key: str = "",
-    label_offset: int = 0,
-    num_examples: int = 0,
-    image_dtype: str = "",
-    image_shape: Sequence[int] = (),
-    max_value: float = 0.0,
-) -> Source:
+    name: str, split: str, *, path: str = "", classes: int = 0, class_names: str = "", test_share: float = 0.1,
+    split_seed: int = 0, image_key: str = "", label_key: str = "", label_offset: int = 0, num_examples: int = 0,
+    image_dtype: str = "", image_shape: Sequence[int] = (), max_value: float = 0.0,
+) -> Source:  # fmt: skip
     """Loads one split of a dataset.
 
     Args:
-        name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "digits" (scikit-learn's 1,797 handwritten
+        name: "folder", "list", "tfrecords", "idx" (IDX files, as for MNIST), "digits" (scikit-learn's 1,797 handwritten
             digits), "tfds:NAME" for a classification dataset of TFDS, a key of `DATASETS` such as "cifar10", or a key
-            of `SOURCES`.
+            of `SOURCES`, optionally followed by a colon and more text.
         split: for TFDS, a split in its syntax, such as `train[:90%]`; for "list", the path of the list; for
-            "tfrecords", a pattern of file names; for "digits" and "idx", a split or its first examples, such as
-            `train[:100]`; for "folder", see `folder`.
+            "tfrecords", a pattern of file names; for "digits" and "idx", a split or a class-balanced part of it, such
+            as `train[:100]`; for "folder", see `folder`.
         path: folder of the images, TFRecords or IDX files; for TFDS, the data folder, "" for the default; for "list",
             the folder to which relative file names refer.
         classes: number of classes, for "tfrecords".
@@ -145,12 +134,12 @@ def load_known_split(name, split, names, **details):
 
 
 def dataset_names() -> list[str]:
-    """Returns the names of all datasets; "tfds", the last, needs the name of a TFDS dataset, as in "tfds:mnist"."""
+    """Returns the names of all datasets. The last name, "tfds", stands for names such as "tfds:mnist"."""
     return ["digits", *SOURCES, *DATASETS, "folder", "list", "tfrecords", "idx", "tfds"]
 
 
 def _kind_of(name):
-    """Returns the key of `_UNDERSTOOD` for the name of a dataset."""
+    """Returns the key of `_UNDERSTOOD` or `SOURCES` for the name of a dataset."""
     if name in DATASETS:
         return "row" if DATASETS[name].tfds else "folder"
     kind, colon, _ = name.partition(":")

@@ -19,28 +19,29 @@ class Options:
 
     Attributes:
         image_size: height and width of the images in a batch, in pixels; 0 keeps the size of in-memory images.
-        max_patches: number of patches per image for a NaFlex model, instead of `image_size`; 0 for other models. See
-            `keras_vit.naflex`.
+        max_patches: maximum number of patches per image for a NaFlex model, which does not use `image_size`; 0 for
+            other models. See `keras_vit.naflex`.
         patch_size: side of a NaFlex patch, in pixels.
-        channels: number of channels. Files are converted to 1 or 3 channels; for other numbers, files must have this
-            many channels. Gray arrays can be repeated to 3 channels.
+        channels: number of channels. If it is 1 or 3, image files are converted; otherwise, the files of an
+            image must have this number of channels in total. If it is 3, gray arrays are repeated to 3 channels.
         bit_depth: 8, or 16 for 16-bit PNG files.
         mean: mean of each channel, in units of the stored pixel values: the model's input is `(image - mean) / std`.
-            `()` is half the value of white; if `std` is also `()`, inputs are in [-1, 1].
-        std: standard deviation of each channel, above 0; `()` is half the value of white.
+            `()` means half the value of a white pixel. If `std` is also `()`, inputs are in [-1, 1].
+        std: standard deviation of each channel, above 0; `()` means half the value of a white pixel.
         train_crop: crop of training images. "inception" resizes a random window; "resize_small_crop" resizes the
             shorter side to `resize_size` and takes a random crop; "resize_crop" resizes both sides to `resize_size` and
             takes a random crop; "resize" resizes the whole image without keeping its aspect ratio; "none" is for images
-            that already have `image_size`. "auto" is "inception" for most datasets; for an `image_size` below 64, it is
-            "resize" with a `shift` of an eighth of the side, because random windows of a small image are too small.
-        eval_crop: crop of evaluation images. "resize" and "none" as in `train_crop`; "resize_small_crop" and
-            "resize_crop" take the central crop; "auto" is "resize" for most datasets.
-        resize_size: size in pixels before the crop, for the `_crop` values; `vit_jax` uses 256 for an `image_size` of
-            224, and 448 for 384.
+            that already have `image_size`. "auto" is "inception" for most datasets, and "resize" for NaFlex. For an
+            `image_size` below 64, it is "resize" with a `shift` of an eighth of the side, because random windows of a
+            small image are too small.
+        eval_crop: crop of evaluation images. "resize" and "none" work as in `train_crop`. "resize_small_crop" and
+            "resize_crop" take the central crop. "auto" is "resize" for most datasets.
+        resize_size: size in pixels to which an image is resized before a crop whose name ends in `_crop`. `vit_jax`
+            uses 256 for an `image_size` of 224, and 448 for 384.
         rounding: "float" keeps the float values of resized images, as in `vit_jax`; "uint8" truncates them, as in
             big_vision's pre-training. RandAugment always uses "uint8".
         interpolation: interpolation for resizing evaluation images: "bilinear" or "bicubic", antialiased as in PyTorch;
-            "" for the method of `vit_jax`.
+            "" for bilinear without antialiasing, or for area interpolation if `eval_crop` is "resize_small_crop".
         flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most datasets. True and
             False also work.
         shift: largest random shift of a training image in each direction, in pixels.
@@ -50,7 +51,7 @@ class Options:
         randaugment_magnitude: strength of these operations, usually 0 to 10; AugReg uses up to 20.
         randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which AugReg used:
             `Contrast` blends with the number of pixels / 256 instead of the mean gray value, and `Solarize` takes
-            thresholds of 256 or more modulo 256 instead of inverting nothing.
+            thresholds modulo 256, so that thresholds above 255 also invert pixels.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
         mixup_form: mixup partner of an example: "roll" is the previous example of the batch; "reverse" is the example
             at the same distance from the end of the batch.
@@ -159,17 +160,15 @@ class Options:
         return resolved
 
     def _for_naflex(self):
-        """Returns these options with "auto" replaced by NaFlex's crops."""
-        off = ("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha")
-        wrong = {name: getattr(self, name) for name in off if getattr(self, name)}
-        crops = {"train_crop": ("auto", "resize", "inception"), "eval_crop": ("auto", "resize")}
-        wrong |= {name: getattr(self, name) for name, known in crops.items() if getattr(self, name) not in known}
-        if LEVELS.get(self.augreg, (0, 0, 0))[2]:
-            wrong["augreg"] = self.augreg
+        """Returns these options with "auto" crops replaced by "resize"."""
+        known: dict = dict.fromkeys(("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha"), (0,))
+        known |= {"train_crop": ("auto", "resize", "inception"), "eval_crop": ("auto", "resize")}
+        known["augreg"] = [level for level, (_, _, mixup_alpha) in LEVELS.items() if not mixup_alpha]
+        wrong = {name: getattr(self, name) for name, values in known.items() if getattr(self, name) not in values}
         if wrong:
             raise ValueError(
-                "`max_patches` (NaFlex) resizes images, or their inception crops, to patches and does not mix them: "
-                f"leave these fields at their defaults. Received: {', '.join(f'{k}={v!r}' for k, v in wrong.items())}"
+                "With `max_patches` (NaFlex), images (or inception crops) are only resized. "
+                f"Leave these fields at their defaults. Received: {', '.join(f'{k}={v!r}' for k, v in wrong.items())}"
             )
         train_crop = "resize" if self.train_crop == "auto" else self.train_crop
         return dataclasses.replace(self, train_crop=train_crop, eval_crop="resize")
@@ -210,10 +209,10 @@ class Options:
                 "Received: bit_depth=16"
             )
 
-    # The methods below need resolved options.
+    # The methods below require resolved options.
 
     def image_shape(self, source: Source) -> tuple[int, int, int]:
-        """Returns the shape of an image in a batch: `(H, W, C)`, or `(S, P*P + 2, C)` for NaFlex."""
+        """Returns the shape of an image in a batch: `(H, W, C)`, or `(max_patches, P*P + 2, C)` for NaFlex."""
         if self.max_patches:
             return naflex.batch_shape(self.max_patches, self.patch_size, self.channels)
         if self.image_size:
@@ -227,7 +226,7 @@ class Options:
     def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
         """Returns the preprocessing of evaluation images whose white pixels have the value `white`.
 
-        The default is the value of white in the stored images.
+        If `white` is None, it is the value of a white pixel in the stored images.
         """
         stored = self.white(source)
         white = stored if white is None else white
@@ -248,8 +247,9 @@ class Options:
     def model_preprocessing(self, source: Source) -> Preprocessing:
         """Returns the preprocessing that a model trained on a source needs for image files.
 
-        Its value of white is 255, or 65,535 if the source has more than 8 bits per value. For example, arrays with
-        values from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays to 16-bit PNG files.
+        It expects white pixels of value 255. For image files with a `bit_depth` of 16, and for arrays of other types
+        than uint8, it expects 65,535. For example, uint8 arrays with values from 0 to 16 correspond to 8-bit PNG files,
+        and uint16 arrays correspond to 16-bit PNG files.
         """
         is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
         bit_depth = 16 if is_deep else 8

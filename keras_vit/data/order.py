@@ -11,8 +11,9 @@ FORMS = ("roll", "reverse")
 
 # Constants of splitmix64: the increment, and the shifts and factors of its finalizer.
 _STEP, _FACTORS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-# With TensorFlow's default of 4 rounds and small integers as keys, small epochs are hardly shuffled and consecutive
-# epochs are similar. With 8 rounds and hashed keys, our statistical tests cannot tell the order from a random one.
+# With TensorFlow's default of 4 rounds and with small integers as keys, short epochs are hardly shuffled, and
+# consecutive epochs are similar. With 8 rounds and hashed keys, our statistical tests cannot tell the order from a
+# random one.
 _ROUNDS = 8
 
 
@@ -20,7 +21,7 @@ def host_slice(batch_size, num_hosts, host_index):
     """Returns the slots of a global batch that belong to one host, as a `range`."""
     if batch_size < 1 or num_hosts < 1 or batch_size % num_hosts or not 0 <= host_index < num_hosts:
         raise ValueError(
-            "`batch_size` must be divisible by `num_hosts`, and `host_index` must be below `num_hosts`. "
+            "`batch_size` must be a positive multiple of `num_hosts`, and `host_index` from 0 to `num_hosts` - 1. "
             f"Received: batch_size={batch_size}, num_hosts={num_hosts}, host_index={host_index}"
         )
     share = batch_size // num_hosts
@@ -50,11 +51,10 @@ def index_at(position, num_examples, seed):
     return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last, rounds=_ROUNDS)
 
 
-def shuffled(values, key):
-    """Returns the values `(V,)` in an order determined by a key `(3,)` from `shuffle_key`."""
-    positions = tf.range(tf.size(values, tf.int64), dtype=tf.int64)
-    last = tf.maximum(tf.size(values, tf.int64) - 1, 0)
-    return tf.gather(values, tf.raw_ops.RandomIndexShuffle(index=positions, seed=key, max_index=last, rounds=_ROUNDS))
+def permutation(size, key):
+    """Returns the int64 numbers from 0 to `size` - 1 in an order determined by a key `(3,)` from `shuffle_key`."""
+    last = tf.maximum(size - 1, 0)
+    return tf.raw_ops.RandomIndexShuffle(index=tf.range(size), seed=key, max_index=last, rounds=_ROUNDS)
 
 
 def shuffle_key(seed, *numbers):
@@ -67,7 +67,7 @@ def shuffle_key(seed, *numbers):
 
 
 def splitmix64(state, number):
-    """Returns the output of a splitmix64 generator at index `number`, from 0: uint64 of any shape."""
+    """Returns output `number` (from 0) of a splitmix64 generator that starts at `state`: uint64 of any shape."""
     state = state + (tf.cast(number, tf.uint64) + 1) * tf.constant(_STEP, tf.uint64)
     for shift, factor in _FACTORS:
         state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, tf.constant(shift, tf.uint64)))

@@ -1,8 +1,8 @@
 """RandAugment as in big_vision: sixteen operations on uint8 images with one or three channels.
 
-Each layer draws one operation and always applies it, at a fixed magnitude. The scale of the paper ends at 10; AugReg
-uses up to 20. With `original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default,
-`contrast` and `solarize` are corrected.
+Each layer draws one operation and always applies it, at a fixed magnitude. RandAugment's paper defines magnitudes from
+0 to 10; AugReg uses up to 20. With `original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by
+default, `contrast` and `solarize` are corrected.
 
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
@@ -10,6 +10,8 @@ References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?
 import math
 
 import tensorflow as tf
+
+from keras_vit.data.transforms import truncate
 
 GRAY = 128
 
@@ -32,7 +34,7 @@ def autocontrast(image):
     low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
     scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
-    return _to_uint8(values * scale + offset)
+    return truncate(values * scale + offset)
 
 
 def equalize(image):
@@ -80,7 +82,7 @@ def posterize(image, bits):
 
 
 def solarize(image, threshold, original=False):
-    """Inverts values of `threshold` or more; a threshold of 256 inverts nothing, or everything with `original`."""
+    """Inverts values of `threshold` or more; `original` reduces the threshold modulo 256, so 256 inverts everything."""
     threshold = threshold % 256 if original else threshold
     # Compare as Python integers, so that 256 does not wrap to 0.
     if threshold > 255:
@@ -102,7 +104,10 @@ def color(image, factor):
 
 
 def contrast(image, factor, original=False):
-    """Blends between the mean gray value (factor 0) and the image (factor 1); larger factors extrapolate."""
+    """Blends between the mean gray value (factor 0) and the image (factor 1); larger factors extrapolate.
+
+    With `original`, the mean count of the gray histogram, at most 255, replaces the mean gray value.
+    """
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
     # big_vision averages the counts of the histogram instead of the values.
@@ -116,11 +121,11 @@ def brightness(image, factor):
 
 
 def sharpness(image, factor):
-    """Blends between a smoothed image (factor 0) and the image (factor 1), except at the border."""
+    """Blends between a smoothed image (factor 0) and the image (factor 1); pixels at the border do not change."""
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, image.shape[-1], 1])
     smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
-    inner = _blend(_to_uint8(smooth), image[1:-1, 1:-1], factor)
+    inner = _blend(truncate(smooth), image[1:-1, 1:-1], factor)
     rows = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], 1)
     return tf.concat([image[:1], rows, image[-1:]], 0)
 
@@ -131,7 +136,7 @@ def shear(image, level, axis):
 
 
 def translate(image, shift, axis):
-    """Translates by `shift` pixels, left for axis 1 or up for axis 0; slices for whole pixels, which is faster."""
+    """Translates by `shift` pixels, to the left for axis 1 or up for axis 0."""
 
     def whole():
         size = tf.shape(image)[axis]
@@ -141,6 +146,7 @@ def translate(image, shift, axis):
         return tf.pad(inside, tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]), constant_values=GRAY)
 
     matrix = [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)]
+    # Slicing is faster, but requires a whole number of pixels.
     return tf.cond(tf.floor(shift) == shift, whole, lambda: _transform(image, matrix))
 
 
@@ -194,11 +200,6 @@ def randaugment(image, layers, magnitude, seed, original=False):
     return image
 
 
-def _to_uint8(values):
-    """Clips to [0, 255] and truncates to uint8."""
-    return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
-
-
 def _gray(image):
     return tf.image.rgb_to_grayscale(image) if image.shape[-1] == 3 else image
 
@@ -206,16 +207,12 @@ def _gray(image):
 def _blend(start, image, factor):
     """Interpolates or extrapolates linearly; returns `start` for factor 0 and the image for factor 1."""
     start = tf.cast(start, tf.float32)
-    return _to_uint8(start + factor * (tf.cast(image, tf.float32) - start))
+    return truncate(start + factor * (tf.cast(image, tf.float32) - start))
 
 
 def _transform(image, matrix):
-    """Replaces pixel (x, y) by pixel (a x + b y + c, d x + e y + f), gray if outside; `matrix` is (a, ..., f)."""
+    """Replaces pixel (x, y) by pixel (a x + b y + c, d x + e y + f), or gray outside; `matrix` is (a, ..., f)."""
     return tf.raw_ops.ImageProjectiveTransformV3(
-        images=image[None],
-        transforms=tf.stack([*matrix, 0.0, 0.0])[None],
-        output_shape=tf.shape(image)[:2],
-        fill_value=float(GRAY),
-        interpolation="NEAREST",
-        fill_mode="CONSTANT",
-    )[0]
+        images=image[None], transforms=tf.stack([*matrix, 0.0, 0.0])[None], output_shape=tf.shape(image)[:2],
+        fill_value=float(GRAY), interpolation="NEAREST", fill_mode="CONSTANT",
+    )[0]  # fmt: skip

@@ -1,6 +1,7 @@
-"""Random windows, resizing, cropping and normalization of single images.
+"""Random windows and shifts, resizing, cropping, normalization and NaFlex packing of single images.
 
-With `rounding="float"`, resized images stay float32 as in `vit_jax`; with "uint8", they are truncated as in big_vision.
+With `rounding="float"`, resized images stay float32 as in `vit_jax`. With "uint8", resized uint8 images are truncated
+to uint8 as in big_vision.
 """
 
 import tensorflow as tf
@@ -10,7 +11,10 @@ from keras_vit import naflex
 
 
 def evaluation_image(image, size, preprocessing):
-    """Resizes, crops and normalizes an image for evaluation or an exported model: float32 `(height, width, C)`."""
+    """Resizes, crops and normalizes an image for evaluation or an exported model.
+
+    Returns float32 `(height, width, C)` or, for NaFlex models, a packed image of shape `size`; see `pack`.
+    """
     if preprocessing.resize == "naflex":
         return pack(normalize(resize_to_patches(image, size), preprocessing), size)
     if size:
@@ -86,7 +90,7 @@ def resize_to_cover(image, size, rounding="float", interpolation=""):
 
 
 def central_crop(image, size):
-    """Crops the center to `size`, `(height, width)`; an odd margin leaves its extra pixel at the bottom or right."""
+    """Crops the center to `size`, `(height, width)`; an odd margin is one pixel larger at the bottom or right."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 

@@ -1,8 +1,8 @@
 """Evaluates models on the data of a training run or on other datasets.
 
-`config.evals` lists the evaluators of a run, which reports their metrics as `<evaluator>/<metric>`. The command
-`keras-vit evaluate` applies them to any model. To add an evaluator, write a function `(model, inputs, engine)` that
-returns a dict of floats and add it to `EVALUATORS`.
+`config.evals` lists the evaluators of a run. The run reports their metrics as `<evaluator>/<metric>`. The command
+`keras-vit evaluate` applies evaluators to any model. To add an evaluator, write a function `(model, inputs, engine)`
+that returns a dict of floats, and add a `Kind` with this function to `EVALUATORS`.
 
 Examples of evaluator names:
 
@@ -67,14 +67,14 @@ EVALUATORS = {
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """An evaluator of a kind on a dataset.
+    """A kind of evaluator, applied to a dataset.
 
     Attributes:
         name: full name, such as "fewshot:cifar10@/data/tfds".
-        kind: entry of `EVALUATORS`.
+        kind: the kind of evaluator.
         dataset: name of the dataset; "" for the run's data.
         path: folder of the dataset; "" for the default folder.
-        max_bad_share: maximum share of examples that may be unreadable.
+        max_bad_share: maximum fraction of examples that may be unreadable, in [0, 1].
     """
 
     name: str
@@ -89,7 +89,7 @@ class Evaluator:
         return self.kind.metrics
 
     def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
-        """Loads the dataset and raises a `ValueError` if the model cannot be evaluated on it.
+        """Raises a `ValueError` if the dataset cannot be loaded or the model cannot be evaluated on it.
 
         Args:
             model: a `keras.Model`.
@@ -132,18 +132,19 @@ def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluato
     """Returns evaluators by name.
 
     Args:
-        names: names of the form `NAME[:DATASET][@FOLDER]`, in which `NAME` is a key of `EVALUATORS`.
-        max_bad_share: maximum share of examples that may be unreadable in an evaluator's own dataset.
+        names: names of the form `NAME`, `NAME:DATASET` or `NAME:DATASET@FOLDER`, in which `NAME` is a key of
+            `EVALUATORS`.
+        max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0, 1].
 
     Raises:
-        ValueError: a name is not a key of `EVALUATORS`.
+        ValueError: an evaluator is unknown.
     """
     return {name: _parse(name, max_bad_share) for name in names}
 
 
 def _parse(text, max_bad_share):
-    name, _, place = text.partition(":")
-    dataset, _, path = place.partition("@")  # split once, because "tfds:NAME" also contains a colon
+    name, _, place = text.partition(":")  # only the first colon, because a dataset "tfds:NAME" has another
+    dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
         hint = did_you_mean(name, EVALUATORS)
         if "," in text:
@@ -166,7 +167,7 @@ def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | N
         inputs: the `data.InputPipeline` for evaluators without their own dataset.
 
     Raises:
-        ValueError: a name is not a key of `EVALUATORS`, or the model cannot be evaluated on the data.
+        ValueError: an evaluator is unknown, its dataset cannot be loaded, or it cannot evaluate the model.
     """
     with reuse_compiled():
         metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}

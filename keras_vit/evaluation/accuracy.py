@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy; a prediction is correct if it is any of an example's labels."""
+    """Computes top-1 and top-5 accuracy; a prediction is correct if it is one of the example's labels."""
     check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 
@@ -23,7 +23,7 @@ def top_k_accuracy(model, batch):
     """Computes "accuracy" and "top5_accuracy", float32 `(B,)`; both are NaN for an example with a NaN logit."""
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
-    _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # (B, 5), best first
+    _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # best first
     right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
     right = ops.where(ops.any(ops.isnan(logits), axis=-1, keepdims=True), float("nan"), right)
     return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1)}
@@ -35,7 +35,7 @@ def real(model, inputs, engine=None):
 
 
 def real_from_file(model, inputs, engine=None, path=""):
-    """Computes the accuracy on the reassessed labels in `real.json`; images must have their ImageNet names."""
+    """Computes the accuracy on the reassessed labels in `real.json`; image files must have their ImageNet names."""
     labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
@@ -75,6 +75,6 @@ def average_precision(model, inputs, engine=None):
 
 
 def mean_average_precision(scores, right):
-    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`."""
+    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`; skips empty classes."""
     present = np.flatnonzero(right.any(0))
     return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

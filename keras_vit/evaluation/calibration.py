@@ -1,4 +1,4 @@
-"""Measures the calibration of classifiers: the agreement of their confidence and accuracy."""
+"""Measures the calibration of classifiers: the agreement between their confidence and accuracy."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def predictions(model, inputs):
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
         raise ValueError(
-            "Calibration requires one label per example; `top1` and `average_precision` support several. "
+            "Calibration requires one label per example; `top1` and `average_precision` support several labels. "
             "Received: examples with several labels"
         )
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
@@ -60,7 +60,7 @@ def calibration_bins(probabilities, labels, bins=15):
 
 
 def expected_calibration_error(probabilities, labels):
-    """Returns the mean absolute difference between confidence and accuracy over the bins, weighted by their counts."""
+    """Returns the mean absolute difference between confidence and accuracy over bins, weighted by the bin counts."""
     counts, confidence, accuracy = calibration_bins(probabilities, labels)
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 

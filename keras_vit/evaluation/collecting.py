@@ -26,24 +26,24 @@ def load_inputs(
     batch_size: int = 64,
     max_bad_share: float = 0.01,
 ) -> data.InputPipeline:
-    """Loads a dataset with the preprocessing of a model.
+    """Loads a dataset and configures the preprocessing that a model requires.
 
     Args:
-        model: a `keras.Model` that takes images `(B, H, W, C)`.
+        model: a `keras.Model` that takes images `(B, H, W, C)`, or a NaFlex model.
         name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME", "folder" and others.
         path: folder of the dataset; "" for the default folder.
-        splits: splits to load. The first is used for training, the last for testing. `("",)` loads a whole folder.
+        splits: splits to load. The first is used for training and the last for testing; `("",)` loads a whole folder.
         batch_size: number of images per batch.
-        max_bad_share: maximum share of a split that may be unreadable.
+        max_bad_share: maximum fraction of unreadable examples in a split, in [0, 1].
 
     Returns:
         A `data.InputPipeline`.
 
     Raises:
-        ValueError: the dataset is unknown or cannot be found.
+        ValueError: the dataset is unknown or cannot be found, or the model does not support its images.
     """
     details: dict[str, Any] = {"path": path}
-    if name.partition(":")[0] in data.SOURCES:  # generated at any size
+    if name.partition(":")[0] in data.SOURCES:  # user-defined sources receive the model's image shape
         details["image_shape"] = check_images_known(model)
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
@@ -57,7 +57,7 @@ def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: i
 
 
 def _normalized(model, inputs):
-    preprocessing = find_preprocessing(model)  # None for a model of another library, which gets [-1, 1]
+    preprocessing = find_preprocessing(model)  # None without an `InputPreprocessing` layer
     return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
@@ -69,13 +69,13 @@ def _options_for(model, source):
     if preprocessing is not None and preprocessing.resize == "naflex":
         patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}
         return {**options, **patches, **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth")}}
-    # Resize only if the stored images do not have the model's size.
+    # Resize stored images that do not have the model's size.
     stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
         raise ValueError(
-            "A model for images that are not square requires a dataset of images in its size and `crop_fraction` 1, "
-            f"because other datasets are resized to squares. Received: a model for {height}x{width} pixels"
+            "A model whose images are not square requires a dataset of images of this size, and `crop_fraction` 1, "
+            f"because other images are resized to squares. Received: a model for {height}x{width} pixels"
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
@@ -97,7 +97,7 @@ _reused: dict | None = None  # results of `reused` while `reuse_compiled` is act
 
 @contextlib.contextmanager
 def reuse_compiled():
-    """Makes evaluations inside this context share compiled functions. The model's layers must not change inside it."""
+    """Shares compiled functions between evaluations in this context, in which the model's layers must not change."""
     global _reused
     outer, _reused = _reused, {} if _reused is None else _reused
     try:
@@ -135,7 +135,10 @@ def outputs_of(model, batch):
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Applies `compute(model, batch)` to a split; returns arrays `(N, ...)`, "labels" and "weights" (0 if skipped)."""
+    """Applies `compute(model, batch)` to a split; returns a dict of the computed arrays, "labels" and "weights".
+
+    The first axis of each array indexes the examples. Unreadable examples and examples without a label have weight 0.
+    """
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
     source = getattr(inputs, split)
@@ -170,7 +173,10 @@ def collect(model, compute, inputs, split="test", indices=None):
 
 
 def mean_over_examples(model, inputs, compute, engine=None):
-    """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test examples."""
+    """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test examples.
+
+    Unreadable and unlabeled examples are left out.
+    """
     if engine is not None:
         metrics = engine.evaluate(compute)
         del metrics["examples"]  # the run's evaluation already reports this count
@@ -182,7 +188,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns up to `number` indices of test examples, evenly spaced, or the first indices for a sequential source."""
+    """Returns the indices of up to `number` test examples: evenly spaced, or the first ones of a sequential source."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]

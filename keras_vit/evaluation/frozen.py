@@ -21,13 +21,13 @@ _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model that outputs the head's input features `(B, F)`, or the mean patch token of a masked model."""
+    """Builds a model that outputs the head's input `(B, F)` or, if `model` masks patches, the mean patch token."""
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
     try:
         return FeatureModel(model, tokens="pooled")
-    except ValueError:  # another library's model, or a head with other input features
+    except ValueError:  # a model of another library, or another kind of head
         last = model.layers[-1] if model.layers else None
         if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
             return keras.Model(model.inputs[0], last.input)
@@ -35,18 +35,17 @@ def representation_model(model):
 
 
 def check_representation(model, inputs):
-    """Raises a `ValueError` if the model has no features before its head."""
     representation_model(model)
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns features `(N, F)` and labels `(N,)` of a split's readable examples, and the mask that selects them."""
+    """Returns features `(N, F)` and labels `(N,)` of examples with positive weight, and the mask that selects them."""
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
         raise ValueError(
-            "Classifiers on features require one label per example; `top1` and `average_precision` support several. "
-            f"Received: examples of the split {split!r} with several labels"
+            "Classifiers on features require one label per example; `top1` and `average_precision` support several "
+            f"labels. Received: examples of the split {split!r} with several labels"
         )
     return arrays["outputs"][readable], arrays["labels"][readable].argmax(-1), readable
 
@@ -58,7 +57,7 @@ def _train_and_test(model, inputs):
 def fewshot(model, inputs, engine=None):
     """Computes few-shot accuracy by ridge regression on 1 to 25 images per class, as in big_vision's `fewshot_lsr`."""
     num_classes = len(inputs.train.class_names)
-    # If the labels are known in advance, compute features only for the drawn examples.
+    # If possible, compute training features only for the drawn examples.
     labels, indices = inputs.train.labels, None
     if labels is not None and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
@@ -68,7 +67,7 @@ def fewshot(model, inputs, engine=None):
     if indices is None:  # draw from the readable examples
         labels, row_of = y, np.arange(len(y))
     else:
-        row_of = np.full(len(labels), -1)  # row in x of each example, or -1
+        row_of = np.full(len(labels), -1)  # row of each example in `x`; -1 if the example is not in `x`
         row_of[indices[readable]] = np.arange(len(x))
     # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
@@ -114,7 +113,7 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
 
 
 def linear_probe(model, inputs, engine=None):
-    """Computes the accuracy of logistic regression, regularized by validation on a tenth of the training examples."""
+    """Computes the accuracy of logistic regression, and selects its regularization on held-out training examples."""
     return fit_and_score(*_train_and_test(model, inputs))
 
 
@@ -131,7 +130,7 @@ def fit_and_score(x, y, x_test, y_test):
             "A linear probe requires at least two classes and at least two training examples of each. "
             f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
         )
-    # Standardize the features and hold out a tenth of the training examples.
+    # Standardize the features. Hold out a tenth of the training examples, but no fewer than the number of classes.
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
     held_out = max(len(x) // 10, len(counts))
@@ -155,13 +154,13 @@ def knn(model, inputs, engine=None):
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Predicts classes `(M,)` by a vote of neighbors with weights `exp(cosine similarity / temperature)`."""
+    """Predicts classes `(M,)` by a vote of nearest neighbors, weighted by `exp(cosine similarity / temperature)`."""
     x, x_test = _unit(x), _unit(x_test)
     neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), 1024):
         similarity = x_test[start : start + 1024] @ x.T
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
-        # Subtract 1, the largest similarity, to avoid overflow; this does not change the vote.
+        # Subtract 1, the largest possible similarity, to avoid overflow. This does not change the vote.
         weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)

@@ -17,7 +17,7 @@ def predictions(
     columns: int = 8,
     names: Sequence[str] = (),
 ) -> None:
-    """Draws images `(N, H, W, 3)` in [0, 1] with their file names and predictions (green if correct, else red).
+    """Draws images with their predicted classes, green if correct and red if wrong.
 
     Args:
         path: file to write.
@@ -43,7 +43,7 @@ def predictions(
 
 
 def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draws accuracy by confidence; for a calibrated model, the bars end on the diagonal.
+    """Draws accuracy by confidence; the points of a calibrated model lie on the diagonal.
 
     Args:
         path: file to write.

@@ -7,7 +7,7 @@ from keras_vit.evaluation.collecting import read_test_examples
 from keras_vit.plots import Page, to_pictures
 
 
-def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
+def write_report(model, inputs, output, title="model", data_title="", table=()):
     """Writes a report on the test split to the folder `output`; returns the path of its `index.html`."""
     names = inputs.test.class_names
     _, log_probabilities, labels, indices, _ = calibration.predictions(model, inputs)
@@ -15,13 +15,14 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
     # Sort by the probability of the true class.
-    order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
+    order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:32]
     images, _, files = read_test_examples(inputs, indices[order])
     pictures = to_pictures(images, inputs.model_preprocessing())
-    page = Page(output, f"{title} on {data_title}" if data_title else title, write)
+    page = Page(output, f"{title} on {data_title}" if data_title else title)
     page.draw(
         "calibration.png", "Calibration",
-        f"Expected calibration error {error:.4f}: the mean distance of the bars from the diagonal.",
+        f"Expected calibration error {error:.4f}: the mean distance of the bars from the diagonal, "
+        "weighted by their numbers of images.",
         plots.reliability, *calibration.calibration_bins(probabilities, labels),
     )  # fmt: skip
     page.draw(

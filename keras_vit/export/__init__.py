@@ -1,8 +1,8 @@
 """Exports trained models.
 
-`saved_model` writes a folder for a server, and `check` tests in advance whether a model can be exported. `load` and
-`load_card` read the model and its card from an export. `litert` and `onnx` write files of these formats and compare
-their logits with the model's.
+`saved_model` writes a SavedModel for a server, and `check` tests in advance whether `saved_model` can export a model.
+`load` and `load_card` read the model and its card from a SavedModel. `litert` and `onnx` write LiteRT and ONNX files,
+and compare the outputs of the files with the model's.
 """
 
 from keras_vit.export.conversions import ExportReport, litert, onnx

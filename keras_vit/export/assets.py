@@ -1,4 +1,4 @@
-"""Writes the files that accompany the graph of a version, for servers and users."""
+"""Writes the files next to the graph of an exported version, for servers and users."""
 
 import platform
 from pathlib import Path
@@ -12,7 +12,7 @@ from keras_vit.export import messages
 from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
-_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card stores elsewhere
+_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card omits or stores as `image_shape`
 _WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\
@@ -89,7 +89,7 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
 
 
 def _write_warmup(path, name, signatures, image_files):
-    """Writes one request per signature, which a server runs at startup, because the first run of a graph is slow."""
+    """Writes one request per signature; a server runs them at startup, because the first run of a graph is slow."""
     with tf.io.TFRecordWriter(str(path)) as file:
         for signature_name, signature in signatures.items():
             log = messages.PredictionLog()

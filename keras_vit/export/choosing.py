@@ -11,10 +11,10 @@ from keras_vit.export import conversions
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.terminal import first_line
 
-# Values of `--format`; a SavedModel is followed by its `--precision`.
+# Names of formats: values of `--format`, followed by the precision unless it is float32.
 CANDIDATES = ("saved_model", "saved_model bfloat16", "litert", "litert_int8", "onnx", "onnx_int8")
-SAME_CLASS = 0.99  # minimum agreement of bfloat16 and int8 with the model
-_BATCH = 8  # number of images in a timed batch
+SAME_CLASS = 0.99  # minimum share of images for which bfloat16 and int8 must predict the model's class
+_BATCH = 8  # maximum number of images in a timed batch
 
 
 def measure(model, folder, images=None, write=print, seconds=2.0):
@@ -22,7 +22,8 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
 
     Returns `{name: (ExportReport, images per second)}`. `images`, float32 `(N, H, W, C)`, are used to compare outputs
     and to calibrate `onnx_int8`. Without images, noise is used to compare outputs, and `onnx_int8` is skipped. ONNX is
-    skipped if it is not installed.
+    skipped if tf2onnx or onnxruntime is not installed. An error in the float32 SavedModel is raised; any other format
+    that fails is skipped with a message.
     """
     spec = conversions.check_convertible(model, "A file")
     reference = conversions.reference(model, images)
@@ -60,14 +61,14 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
 
 
 def choose(measurements, calibrated):
-    """Returns the fastest format that is accurate enough, and the reason; the command's help states the rule."""
+    """Returns the fastest accurate format and the reason; `keras-vit export --help` describes the choice."""
 
     def obstacle(name):
         same = measurements[name][0].same_class
         if name.endswith("int8") and not calibrated:
             return "int8 is chosen only with --calibrate=FOLDER of real images"
         if name.endswith(("int8", "bfloat16")) and same < SAME_CLASS:
-            return f"it predicts the same class for {100 * same:.3g} %, less than {100 * SAME_CLASS:.0f} %"
+            return f"it predicts the same class for {100 * same:.3g} % of images, below {100 * SAME_CLASS:.0f} %"
         return ""
 
     ranked = sorted(measurements, key=lambda name: -measurements[name][1])
@@ -85,7 +86,7 @@ def _saved_model(model, path, spec, precision):
 
 
 def _images_per_second(run, batch, seconds):
-    """Returns the images per second for a batch, from the median of at least three runs after a warm-up run."""
+    """Returns images per second, from the median time of at least three runs on a batch after a warm-up run."""
     run(batch)
     times = []
     while len(times) < 3 or (sum(times) < seconds and len(times) < 100):

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import files
-from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
+from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.models.any_model import check_images_known, is_naflex
 from keras_vit.terminal import first_line
 
@@ -22,13 +22,13 @@ class ExportReport:
     """A comparison of a converted model with the original.
 
     Attributes:
-        path: path of the written file.
-        size_bytes: size of the file in bytes.
+        path: path of the written file or SavedModel.
+        size_bytes: size of the file, or of the SavedModel's graph and weights, in bytes.
         weights_bytes: size of the model's weights in float32, in bytes.
-        largest_difference: largest absolute difference between two corresponding logits.
-        logits_range: difference between the original's largest and smallest logit, as a scale for `largest_difference`.
+        largest_difference: largest absolute difference between corresponding outputs of both models.
+        logits_range: difference between the original's largest and smallest output; a scale for `largest_difference`.
         same_class: fraction of images, in [0, 1], for which both models predict the same class.
-        cosine: mean over the images of the cosine between the logits of both models.
+        cosine: cosine similarity between the outputs of both models, averaged over the images.
         images: description of the images, such as "8 images of noise".
     """
 
@@ -57,9 +57,10 @@ def litert(
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
-        model: a `keras.Model` of any precision and strategy; the file computes in float32.
+        model: a `keras.Model` of any precision and strategy; an unquantized file computes in float32.
         path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
-        quantization: "none", or "int8" for kernels and matrix products in 8-bit integers (dynamic range).
+        quantization: "none", or "int8" to store kernels and compute products with kernels in 8-bit integers (LiteRT's
+            dynamic-range quantization).
         images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
 
     Returns:
@@ -82,11 +83,13 @@ def onnx(
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
-        model: a `keras.Model` of any precision and strategy; the file computes in float32.
+        model: a `keras.Model` of any precision and strategy; an unquantized file computes in float32.
         path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
-        quantization: "none", or "int8" for matrix products and convolutions in 8-bit integers. Kernels are scaled per
-            channel, and activations by their range on every second image of `images`. Other operations use float32.
-        images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
+        quantization: "none", or "int8" to compute products and convolutions with kernels in 8-bit integers. Kernels are
+            scaled per channel, and activations by their range on every second image of `images`. Other operations use
+            float32.
+        images: images for the report and for "int8", float32 `(N, H, W, C)`, preprocessed for the model. None uses
+            smooth noise, but is not allowed for "int8".
 
     Returns:
         An `ExportReport` that compares the model with the file in onnxruntime.
@@ -106,7 +109,6 @@ def onnx(
 
 
 def litert_content(model, quantization):
-    """Returns the content of a LiteRT file."""
     spec, copy = check_convertible(model, "A LiteRT file"), inference_copy(model)
     with tempfile.TemporaryDirectory() as folder:
         write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
@@ -125,21 +127,21 @@ def litert_runner(content):
         warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
         interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()
-    (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (source,), (output,) = interpreter.get_input_details(), interpreter.get_output_details()
 
     def run(images):
+        # A signature runner would allocate all tensors again in each call, which halves the speed.
         if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
-            interpreter.resize_tensor_input(input_details["index"], images.shape)
+            interpreter.resize_tensor_input(source["index"], images.shape)
             interpreter.allocate_tensors()
-        interpreter.set_tensor(input_details["index"], np.asarray(images, np.float32))
+        interpreter.set_tensor(source["index"], np.asarray(images, np.float32))
         interpreter.invoke()
-        return interpreter.get_tensor(output_details["index"])
+        return interpreter.get_tensor(output["index"])
 
     return run
 
 
 def onnx_content(model):
-    """Returns the content of an ONNX file in float32."""
     spec, copy = check_convertible(model, "An ONNX file"), inference_copy(model)
     try:
         import onnxruntime  # noqa: F401
@@ -159,8 +161,7 @@ def onnx_content(model):
         converted, _ = tf2onnx.convert.from_function(
             function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
         )
-        _insert_weights(converted.graph, {name: keras.ops.convert_to_numpy(value) for name, value in weights.items()})
-        _fold_constants(converted)
+        _fold_weights(converted, {name: keras.ops.convert_to_numpy(value) for name, value in weights.items()})
         _separate_pads_from_max_pools(converted.graph)
         content = converted.SerializeToString()
         # A conversion may succeed and still produce an invalid file, so load and run it.
@@ -181,6 +182,7 @@ def onnx_runner(content):
 def quantize_onnx(content, images):
     """Returns the content of an ONNX file with int8 kernels, calibrated on every second image; see `onnx`."""
     import onnx
+    import onnxruntime
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
@@ -189,11 +191,17 @@ def quantize_onnx(content, images):
         def get_next(self):
             return next(self.batches, None)
 
-    model, kinds = onnx.load_from_string(content), ["MatMul", "Gemm", "Conv"]
-    kernels = {tensor.name for tensor in model.graph.initializer}
-    products = [node.name for node in model.graph.node if node.op_type in kinds and kernels.intersection(node.input)]
-    quantization.quant_utils.add_pre_process_metadata(model)  # suppresses the advice to preprocess the model
+    kinds = ["MatMul", "Gemm", "Conv"]
     with tempfile.TemporaryDirectory() as folder:
+        # Fuse each product with its bias before quantization. If onnxruntime fuses them later, it computes in float32.
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = f"{folder}/fused.onnx"
+        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        model = onnx.load(f"{folder}/fused.onnx")
+        nodes, kernels = model.graph.node, {tensor.name for tensor in model.graph.initializer}
+        products = [node.name for node in nodes if node.op_type in kinds and kernels.intersection(node.input)]
+        quantization.quant_utils.add_pre_process_metadata(model)  # suppresses the advice to preprocess the model
         quantization.quantize_static(
             model, f"{folder}/int8.onnx", Reader(), nodes_to_quantize=products, per_channel=True,
             activation_type=quantization.QuantType.QUInt8, extra_options={"OpTypesToExcludeOutputQuantization": kinds},
@@ -211,23 +219,15 @@ def _erfc(graph, node, name, _):
     graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
 
 
-def _insert_weights(graph, weights):
-    """Replaces the inputs named in `weights` with initializers."""
-    from onnx import numpy_helper
-
-    images = [value for value in graph.input if value.name not in weights]
-    del graph.input[:]
-    graph.input.extend(images)
-    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in weights.items())
-
-
-def _fold_constants(model):
-    """Precomputes the nodes that depend only on weights, such as transposed kernels."""
+def _fold_weights(model, weights):
+    """Replaces the inputs named in `weights` with constants, and precomputes nodes that depend only on constants."""
     import onnxruntime
     from onnx import helper, numpy_helper
 
     graph = model.graph
+    images = [value for value in graph.input if value.name not in weights]
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants |= {name: numpy_helper.from_array(value, name) for name, value in weights.items()}
     known = {"", *constants}
     folded, kept = [], []
     for node in graph.node:
@@ -245,14 +245,16 @@ def _fold_constants(model):
         session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
         values = zip(names, session.run(names, {}))
         constants |= {name: numpy_helper.from_array(value, name) for name, value in values}
-    del graph.node[:], graph.initializer[:]
+    del graph.input[:], graph.node[:], graph.initializer[:]
+    graph.input.extend(images)
     graph.node.extend(kept)
     graph.initializer.extend(tensor for name, tensor in constants.items() if name in read)
 
 
 def _separate_pads_from_max_pools(graph):
-    """Inserts a maximum with the lowest float, which is an identity, between every Pad and MaxPool."""
-    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but BiT ResNets pad with zeros.
+    """Inserts a maximum with the lowest float, which changes nothing, between each Pad and a MaxPool that follows."""
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but `BiTResNet` pads with zeros by
+    # default.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
@@ -271,10 +273,14 @@ def example_images(image_shape, count=8):
     return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
 
 
+def count_of(images):
+    return "the given image" if len(images) == 1 else f"the {len(images):,} given images"
+
+
 def reference(model, images=None):
     """Returns the images (smooth noise for None), the model's logits, and a description of the images for reports."""
     shape = check_images_known(model)
-    name = "8 images of noise" if images is None else f"the {len(images)} images given"
+    name = "8 images of noise" if images is None else count_of(images)
     images = example_images(shape) if images is None else np.asarray(images, np.float32)
     if not len(images) or images.shape[1:] != shape:
         raise ValueError(f"`images` must be (N, {', '.join(map(str, shape))}). Received: shape={images.shape}")
@@ -286,6 +292,12 @@ def in_batches(function, images, size=16):
     """Calls a function on batches of images; returns its outputs `(N, ...)` in float32."""
     parts = [function(images[start : start + size]) for start in range(0, len(images), size)]
     return np.concatenate([keras.ops.convert_to_numpy(keras.ops.cast(part, "float32")) for part in parts])
+
+
+def saved_model_probabilities(path, images):
+    """Returns the probabilities `(N, classes)` that the signature `tensor` of a SavedModel computes."""
+    signature = tf.saved_model.load(path).signatures["tensor"]
+    return in_batches(lambda part: signature(images=tf.constant(part))["probabilities"], images)
 
 
 def saved_model_size(path):
@@ -327,8 +339,15 @@ def _check_arguments(path, ending, quantization):
 
 
 def check_convertible(model, format_name):
-    """Returns the spec of a model's images; raises a `ValueError` if it cannot be converted."""
-    require_tensorflow(format_name)
+    """Returns the `TensorSpec` of a model's images.
+
+    Raises a `ValueError` if the backend is not TensorFlow, the model is a NaFlex model, or its image size is unknown.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{format_name} is converted from a TensorFlow graph; save the model as .keras and export it with "
+            f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
+        )
     if is_naflex(model):
         raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")
     return tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")

@@ -12,7 +12,7 @@ MESSAGES = {
     "ModelSpec": ("1 string name", "2 Int64Value version", "3 string signature_name"),
     "PredictRequest": ("1 ModelSpec model_spec", "2 map TensorProto inputs", "3 repeated string output_filter"),
     "PredictResponse": ("2 ModelSpec model_spec", "1 map TensorProto outputs"),
-    # Recorded requests that a server replays to warm up.
+    # A PredictionLog stores a request that a server replays to warm up.
     "PredictLog": ("1 PredictRequest request", "2 PredictResponse response"),
     "PredictionLog": ("6 PredictLog predict_log",),
 }
@@ -44,7 +44,7 @@ def _classes():
                 _add_field(entry, 2, "value", kind)
                 kind = f"{message_name}.{entry.name}"
             _add_field(message, number, name, kind, _Field.LABEL_REPEATED if label else _Field.LABEL_OPTIONAL)
-    # The default pool contains the TensorFlow messages that the fields refer to.
+    # The default pool contains the messages that the fields refer to.
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
     return {

@@ -1,7 +1,6 @@
 """Exports a SavedModel for a server and verifies it before publishing it under a version number."""
 
 import dataclasses
-import json
 import os
 import re
 import tempfile
@@ -43,34 +42,36 @@ def saved_model(
 ) -> str:
     """Writes a SavedModel to `<base_dir>/<version>`, the layout that TensorFlow Serving watches.
 
-    The signatures check the shape of their input, accept batches of 1 to `max_batch_size` and return float32:
+    Each signature checks the shape of its input, accepts batches of 1 to `max_batch_size` and returns numbers as
+    float32. The signatures are:
 
         `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B, classes), `top_classes`,
             string (B, top), and `top_probabilities` (B, top). The signature checks the files' headers before decoding
             and applies the model's preprocessing (`keras_vit.preprocessing_of`).
-        `tensor`: maps preprocessed `images` (B, H, W, C), for most models in [-1, 1], to `probabilities`.
+        `tensor`: maps preprocessed `images` (B, H, W, C), which are in [-1, 1] for most models, to `probabilities`.
         `classify`: maps `inputs`, string (B,), each a `tf.train.Example` with the feature `image/encoded`, to `classes`
             and `scores` (B, top).
         `features`: maps `image_bytes` to `representation` (B, F), the input of the model's head, and `patches` (B,
-            rows, columns, D), the patch tokens after the last norm.
+            rows, columns, D), the patch tokens after the last norm. For a NaFlex model, `patches` are (B, N, D).
         `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout at image size.
 
-    The folder also contains class names, warm-up requests, a model card, the model for `export.load`, and a README.
-    Before the version is published, a process that imports only TensorFlow compares the SavedModel's outputs with the
-    model's. If they differ, the folder is kept as `partial-...` for inspection.
+    The folder also contains class names, warm-up requests, an example image, a model card, the model for `export.load`,
+    and a README.
+    Before the version is published, a process that does not import keras_vit compares the SavedModel's outputs with the
+    model's. If they differ by more than a tolerance, the folder is kept as `partial-...` for inspection.
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
         base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
         version: a positive integer that is not in use, or None for the number after the largest version.
-        name: name of the model on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
-        class_names: name of each class, in order, without line breaks; None to use those of a zero-shot model,
-            else the class numbers.
-        signatures: names of signatures: "serving_default", "tensor", "classify", and for Vision Transformers also
-            "features" and "attention"; None for `default_signatures(model)`.
+        name: name of the model on the server, of letters, digits and `_.-`; None for a name based on `base_dir`.
+        class_names: name of each class, in order, without line breaks. None uses the names of a zero-shot model, or the
+            class numbers for other models.
+        signatures: names of signatures: "serving_default", "tensor", "classify", for Vision Transformers also
+            "features" and, except for NaFlex, "attention"; None for `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
-        activation: function from logits to probabilities, "softmax" or "sigmoid"; None to derive it from the model's
-            loss.
+        activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the activation
+            that the model records, "softmax" by default.
         top: number of top classes, 1 or more.
         rounding: dtype of resized images, "float" or "uint8"; None for the model's setting.
         exif: whether to rotate images by their EXIF orientation; None for the model's setting.
@@ -84,7 +85,7 @@ def saved_model(
 
     Raises:
         ValueError: an argument is invalid, the version exists, or the model cannot be served.
-        SelfTestError: the outputs of the SavedModel differ from the model's.
+        SelfTestError: the outputs of the SavedModel differ from the model's. On JAX, this is a `ValueError` instead.
     """
     # Resolve and check the arguments.
     base_dir = os.fspath(base_dir)
@@ -100,7 +101,7 @@ def saved_model(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
     if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(f"`name` must consist of letters, digits and `_.-`, for a URL. Received: name={name!r}")
+        raise ValueError(f"`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: name={name!r}")
     versions.check_version(base_dir, version)
     labels, decoder = check(model, class_names=class_names, signatures=signatures, activation=activation, **decoding)
     if keras.backend.backend() != "tensorflow":
@@ -169,7 +170,9 @@ def check(
             f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: signatures={signatures}"
         )
     if {"features", "attention"} & set(signatures):
-        find_vision_transformer(model)
+        vit = find_vision_transformer(model)
+        if "attention" in signatures:
+            vit.check_grid()
     classes = model.output_shape[-1]
     class_names = class_names_of(model) if class_names is None else class_names
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
@@ -177,30 +180,28 @@ def check(
         raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")
     if signatures == ("tensor",):
         return labels, None
-    preprocessing = preprocessing_of(model)
-    if rounding is not None:
-        preprocessing = dataclasses.replace(preprocessing, rounding=rounding)
-    if exif is not None:
-        preprocessing = dataclasses.replace(preprocessing, exif=exif)
+    changes: dict[str, Any] = {"rounding": rounding, "exif": exif}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    preprocessing = dataclasses.replace(preprocessing_of(model), **changes)
     return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
 
 
 _EXPORT_BY_TENSORFLOW = """
-import json, sys
+import sys
 import keras_vit
-with open(f"{sys.argv[1]}/options.json", encoding="utf-8") as file:
-    base_dir, options = json.load(file)
+from keras_vit import files
+base_dir, options = files.read_json(f"{sys.argv[1]}/options.json")
 model = keras_vit.load_keras_file(f"{sys.argv[1]}/model.keras", compile=False)
 print(keras_vit.export.saved_model(model, base_dir, **options))
 """
 
 
 def _by_tensorflow(model, base_dir, options):
-    """Exports in a TensorFlow child process, because Keras' graphs from JAX are compiled for every batch size."""
+    """Exports in a TensorFlow child process, because graphs converted from JAX recompile for each batch size."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
-        with open(f"{folder}/options.json", "w", encoding="utf-8") as file:
-            json.dump([base_dir if files.is_remote(base_dir) else os.path.abspath(base_dir), options], file)
+        target = base_dir if files.is_remote(base_dir) else os.path.abspath(base_dir)
+        files.write_json(f"{folder}/options.json", [target, options])
         try:
             return files.run_python(
                 ["-c", _EXPORT_BY_TENSORFLOW, folder], KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2"

@@ -21,14 +21,14 @@ ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and the functions that its signatures share. Access each function outside of a graph first."""
+    """A model and the functions that its signatures share. Access a function before tracing a graph that calls it."""
 
-    model: keras.Model  # returns logits or probabilities `(B, classes)`
-    activation: str  # key of `ACTIVATIONS`, for logits
+    model: keras.Model  # returns logits or probabilities `(B, classes)`, or features without a head
+    activation: str  # key of `ACTIVATIONS`; ignored if the model returns probabilities
     decoder: Decoder | None  # None if no signature takes image files
     class_names: tuple
     top: int  # number of top classes
-    wrap: Callable  # decorator for the functions of images that signatures share
+    wrap: Callable  # decorator for the shared functions
 
     @functools.cached_property
     def probabilities(self):
@@ -38,7 +38,10 @@ class ServedModel:
 
     @functools.cached_property
     def features(self):
-        """A function from images to the head's input `(B, F)` and the patch tokens `(B, rows, columns, D)`."""
+        """A function from images to the head's input `(B, F)` and the patch tokens.
+
+        The patch tokens are `(B, rows, columns, D)`, or `(B, N, D)` for a NaFlex model.
+        """
         features = FeatureModel(self.model, tokens="all")
         vit = features.vit
 
@@ -92,9 +95,8 @@ def _tensor(served):
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        # Finite but huge pixels overflow inside the model.
-        probabilities = tf.debugging.check_numerics(compute(images), "the output is not finite")
-        return {"probabilities": probabilities}
+        # Check the output too, because finite but huge pixels overflow inside the model.
+        return {"probabilities": tf.debugging.check_numerics(compute(images), "the output is not finite")}
 
     height, width, channels = served.model.input_shape[1:]
 
@@ -145,7 +147,7 @@ SIGNATURES = {
 
 
 def check_outputs(model, activation):
-    """Raises a `ValueError` unless a model returns logits or probabilities and the activation is known."""
+    """Raises a `ValueError` if a model's output or `activation` cannot be served."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
     check_not_masked(model)

@@ -1,8 +1,8 @@
-"""Verifies a written SavedModel in a child process that imports only TensorFlow, like a server.
+"""Verifies a written SavedModel in a child process that does not import keras_vit, like a server.
 
-`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this module imports nothing from keras_vit at
-module level. CASES contains a folder per signature, with a file for the tensor `inputs` and for each output. The child
-process prints the differences.
+`verify` runs `python -P verification.py FOLDER CASES TOLERANCE`, so this module imports nothing from keras_vit at
+module level. CASES contains a folder per signature, with a file for the tensor `inputs` and for each float32 output.
+The child process prints the differences.
 """
 
 import json
@@ -15,15 +15,18 @@ import tensorflow as tf
 
 
 class SelfTestError(RuntimeError):
-    """Raised if the outputs of a written export differ from its model's."""
+    """Raised if the verification of a written export fails."""
 
 
 def tolerance_of(model, precision):
-    """Returns the tolerance of an export's probabilities."""
+    """Returns the largest difference that `verify` accepts for an export in `precision`.
+
+    Differences are relative to the largest absolute output, or absolute if no output exceeds 1.
+    """
     from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
-    # The export is verified on the CPU; a GPU or TPU may multiply float32 in lower precision.
+    # The export is verified on the CPU. A model on a GPU or TPU may multiply float32 in lower precision.
     exact = exact and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
     return 1e-4 if exact else 5e-2
 
@@ -39,7 +42,7 @@ def example_files(image_shape, count=3):
 
 
 def verification_case(signature, image_files):
-    """Returns a signature's example inputs and numeric outputs, `{"inputs": tensor, output name: tensor, ...}`."""
+    """Returns a signature's example inputs and float32 outputs, `{"inputs": tensor, output name: tensor, ...}`."""
     inputs = signature.example_inputs(image_files)
     try:
         outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
@@ -53,7 +56,7 @@ def verification_case(signature, image_files):
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process; returns the largest output difference by signature."""
+    """Runs the signatures of a SavedModel in a child process; returns the largest relative difference by signature."""
     from keras_vit import files
 
     with tempfile.TemporaryDirectory() as case_folder:
@@ -66,7 +69,7 @@ def verify(folder, cases, tolerance):
             arguments = ["-P", __file__, folder, case_folder, tolerance]
             last_line = files.run_python(arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
         except ChildProcessError as error:
-            raise SelfTestError(f"The export's outputs differ from the model's: {error}. See {folder}") from error
+            raise SelfTestError(f"The verification of the export failed: {error}. See {folder}") from error
     return json.loads(last_line)
 
 

@@ -21,7 +21,7 @@ _CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training",
 
 
 def load(path: str | os.PathLike) -> keras.Model:
-    """Loads the model of an export; it is compiled if the exported model was.
+    """Loads the model of an export.
 
     Args:
         path: folder of a version.
@@ -42,7 +42,7 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
         path: folder of a version.
 
     Raises:
-        ValueError: the folder is not an export, or the card is incomplete.
+        ValueError: the folder is not an export, or its card is incomplete or damaged.
     """
     card = files.read_json(os.path.join(os.fspath(path), CARD))
     if card is None:
@@ -53,7 +53,7 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
-    """Returns whether an export has the weights and activation of a model, and these class names.
+    """Returns whether an export has the weights and the activation of `model`, and the class names `class_names`.
 
     Args:
         path: folder of a version, any path of `tf.io.gfile`.
@@ -93,7 +93,7 @@ def check_version(base_dir, version):
 
 
 def staging_dir(base_dir, kept_after=()):
-    """Returns a context manager for a local folder to write a version to; servers ignore folders without a number."""
+    """Returns a context manager for a local staging folder. Servers ignore the folder: its name is not a number."""
     if files.is_remote(base_dir):
         return files.staging_dir(None, kept_after)
     with files.explained_errors("The folder of the versions cannot be created", "It must be writable.", base_dir):
@@ -102,7 +102,7 @@ def staging_dir(base_dir, kept_after=()):
 
 
 def publish(folder, base_dir, version):
-    """Renames a complete folder to its version number, or the next number if None, and returns its path."""
+    """Publishes a complete folder as `version`, or as the next number if `version` is None; returns the new path."""
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))
         check_version(base_dir, version)
@@ -113,7 +113,7 @@ def publish(folder, base_dir, version):
             os.rename(folder, target)
             return target
         except OSError as error:
-            # Another export published this number in the meantime, so try the next number.
+            # Another export published this number in the meantime. Check again or, without `version`, try the next one.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
 
@@ -123,5 +123,6 @@ def _copy_with_marker_last(folder, target):
     for source in sorted(sources, key=lambda path: (path.name == MARKER, path)):
         path = f"{target}/{source.relative_to(folder)}"
         files.make_dirs(os.path.dirname(path))
-        # `files.copy` would rename, which is a second copy on object stores. Writing the marker last suffices.
+        # `files.copy` renames a temporary file, which object stores implement as a second copy. Writing the marker last
+        # makes the rename unnecessary.
         tf.io.gfile.copy(str(source), path)

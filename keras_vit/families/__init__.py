@@ -1,7 +1,8 @@
 """Model families, one per module: named sizes, published weights and weight names.
 
-To add a family, write a module like these and import it below. The module defines sizes with `Sizes` and calls
-`Sizes.register`. Constructors, `from_pretrained`, config fields, commands and messages are derived from the registry.
+To add a family, write a module like these, import it below, and add its constructors to `__all__`. The module defines
+sizes with `Sizes` and calls `Sizes.register`. Constructors, `from_pretrained`, config fields, commands and messages are
+derived from the registry.
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
@@ -51,12 +52,7 @@ from keras_vit.families.siglip import *  # noqa: F403
 from keras_vit.families.siglip2_naflex import *  # noqa: F403
 from keras_vit.families.vit import *  # noqa: F403
 
-CONSTRUCTORS = (
-    *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
-    *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
-    *flexivit.__all__,
-)  # fmt: skip
-__all__ = [  # mkdocstrings parses this list statically and cannot resolve `*CONSTRUCTORS`
+__all__ = [  # mkdocstrings parses this list statically
     *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
     *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
     *flexivit.__all__,
@@ -64,3 +60,4 @@ __all__ = [  # mkdocstrings parses this list statically and cannot resolve `*CON
     "constructor_name", "find_family", "find_size", "from_pretrained", "is_bit", "model_config", "model_fields",
     "parameters_of", "register", "sizes",
 ]  # fmt: skip
+CONSTRUCTORS = tuple(__all__[: __all__.index("FAMILIES")])

@@ -27,6 +27,7 @@ BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 
 # Published files use TensorFlow's variable names. The canonical names are big_vision's.
 _UNIT, _CONV = r"resnet/(block\d+)/(unit\d+)", r"standardized_conv2d(?:_\d+)?/kernel"
+_NORM = r"group_norm(?:_\d+)?/(gamma|beta)"
 FORMAT = Format(
     "bit",
     r"resnet/root_block/standardized_conv2d/kernel",
@@ -36,10 +37,7 @@ FORMAT = Format(
         (r"resnet/head/conv2d/(kernel|bias)", r"head/\1"),
         (rf"{_UNIT}/a/proj/{_CONV}", r"\1/\2/conv_proj/kernel"),
         *((rf"{_UNIT}/{branch}/{_CONV}", rf"\1/\2/conv{i}/kernel") for i, branch in enumerate("abc", 1)),
-        *(
-            (rf"{_UNIT}/{branch}/group_norm(?:_\d+)?/(gamma|beta)", rf"\1/\2/gn{i}/\3")
-            for i, branch in enumerate("abc", 1)
-        ),
+        *((rf"{_UNIT}/{branch}/{_NORM}", rf"\1/\2/gn{i}/\3") for i, branch in enumerate("abc", 1)),
     ),
 )
 

@@ -7,7 +7,6 @@ from keras_vit.checkpoints.registry import Format
 from keras_vit.families import siglip, vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, H, L
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_g14"]
 
@@ -17,13 +16,13 @@ BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16
 _QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
 _PARTS = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "position_resampling": "bicubic_antialias", **_QUICK}
 
-_size = Sizes(VisionTransformer)
-CLIP_B32 = _size("CLIP-B/32", "87.5M parameters", patch_size=32, **_PARTS, **B)
-CLIP_B16 = _size("CLIP-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
-CLIP_L14 = _size("CLIP-L/14", "303.2M parameters", patch_size=14, **_PARTS, **L)
-CLIP_H14 = _size("CLIP-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
-CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters", patch_size=14, **_PARTS, **G)
-CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters", patch_size=14, **_PARTS, **BIG_G)
+_size = Sizes()
+CLIP_B32 = _size("CLIP-B/32", "87.5M parameters without a head", patch_size=32, **_PARTS, **B)
+CLIP_B16 = _size("CLIP-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)
+CLIP_L14 = _size("CLIP-L/14", "303.2M parameters without a head", patch_size=14, **_PARTS, **L)
+CLIP_H14 = _size("CLIP-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
+CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters without a head", patch_size=14, **_PARTS, **G)
+CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **_PARTS, **BIG_G)
 
 PREPROCESSING = {
     **vit.IMAGENET,
@@ -36,7 +35,7 @@ _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preproce
 
 def read_timm_config(config):
     """Returns the facts in timm's config.json; see `Format.read_config`."""
-    # Without `act_layer`, the model name or its tag determines the GELU.
+    # Without `act_layer`, the name or the tag of the model determines the kind of GELU.
     facts, name = vit.read_timm_config(config), config.get("architecture", "")
     activation = (config.get("model_args") or {}).get("act_layer")
     tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
@@ -65,21 +64,19 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
+    """Returns the config.json of a CLIP image tower in transformers, and options; see `Format.write_config`."""
     if not arguments["pre_norm"]:
         return None, {}
-    name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
-    classes = arguments["classes"]
-    config = vit.huggingface_config(arguments, "clip_vision_model", name, square=True, projection_dim=classes)
-    if isinstance(config, dict):
-        config.pop("id2label", None)
+    name, width = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}", arguments["classes"]
+    arguments = {**arguments, "include_top": False}  # omits id2label, because a projection has no classes
+    config = vit.huggingface_config(arguments, "clip_vision_model", name, square=True, projection_dim=width)
     return config, {"prefix": "vision_model.", "no_head_bias": True}  # `visual_projection`, the head, has no bias
 
 
 _TOWER = r"(?:vision_model\.)?"
 HUGGING_FACE = Format(
     "huggingface",
-    _TOWER + r"pre_layrnorm\.weight",  # sic, in transformers
+    _TOWER + r"pre_layrnorm\.weight",  # spelled as in transformers
     (
         *siglip.TOWER,
         (_TOWER + r"embeddings\.class_embedding", "class_token/cls"),
@@ -91,7 +88,7 @@ HUGGING_FACE = Format(
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
-# `CLIPForImageClassification`, whose head is not supported.
+# The head of `CLIPForImageClassification` is not supported.
 HUGGING_FACE_MEAN = dataclasses.replace(
     HUGGING_FACE,
     renames=((r"classifier", "head"), *HUGGING_FACE.renames),
@@ -123,7 +120,10 @@ ORIGINAL = Format(
 
 
 def infer(shapes, facts):
-    """Infers the arguments of weights with a pre-norm; `mlp` is "unknown" if the file does not determine the GELU."""
+    """Returns the arguments of a CLIP tower, or None for other files.
+
+    `mlp` is "unknown" if the file does not determine the kind of GELU.
+    """
     arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
     return arguments and {"mlp": "unknown", **arguments}
 
@@ -136,6 +136,7 @@ _FILES = (
     ("dfn2b", _QUICK, (("B/16", 224), ("L/14", 224))),
     ("dfn5b", _QUICK, (("H/14", 224), ("H/14", 378))),
 )
+# Output size of the head, the size of the space shared with the text tower.
 _UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}
 
 

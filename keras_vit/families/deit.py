@@ -2,13 +2,10 @@
 
 import dataclasses
 import itertools
-import math
 
-from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, TI, B, H, L, S
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
     *("DeiT_Ti16_distilled", "DeiT_S16_distilled", "DeiT_B16_distilled"),
@@ -20,21 +17,17 @@ _COMMON = {"exact_gelu": True, "position_resampling": "bicubic"}
 _DISTILLED = {**_COMMON, "distilled": True, "patch_size": 16}
 _DEIT3 = {**_COMMON, "layer_scale": 1e-6, "class_token_position": False}
 
-_size = Sizes(VisionTransformer)
-DeiT_Ti16_distilled = _size("DeiT-Ti/16-distilled", "5.5M parameters", **_DISTILLED, **TI)
-DeiT_S16_distilled = _size("DeiT-S/16-distilled", "21.7M parameters", **_DISTILLED, **S)
-DeiT_B16_distilled = _size("DeiT-B/16-distilled", "85.8M parameters", **_DISTILLED, **B)
-DeiT3_S16 = _size("DeiT3-S/16", "21.7M parameters", patch_size=16, **_DEIT3, **S)
-DeiT3_M16 = _size("DeiT3-M/16", "38.3M parameters", patch_size=16, **_DEIT3, **M)
-DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters", patch_size=16, **_DEIT3, **B)
-DeiT3_L16 = _size("DeiT3-L/16", "303.3M parameters", patch_size=16, **_DEIT3, **L)
-DeiT3_H14 = _size("DeiT3-H/14", "630.8M parameters", patch_size=14, **_DEIT3, **H)
+_size = Sizes()
+DeiT_Ti16_distilled = _size("DeiT-Ti/16-distilled", "5.5M parameters without a head", **_DISTILLED, **TI)
+DeiT_S16_distilled = _size("DeiT-S/16-distilled", "21.7M parameters without a head", **_DISTILLED, **S)
+DeiT_B16_distilled = _size("DeiT-B/16-distilled", "85.8M parameters without a head", **_DISTILLED, **B)
+DeiT3_S16 = _size("DeiT3-S/16", "21.7M parameters without a head", patch_size=16, **_DEIT3, **S)
+DeiT3_M16 = _size("DeiT3-M/16", "38.3M parameters without a head", patch_size=16, **_DEIT3, **M)
+DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters without a head", patch_size=16, **_DEIT3, **B)
+DeiT3_L16 = _size("DeiT3-L/16", "303.3M parameters without a head", patch_size=16, **_DEIT3, **L)
+DeiT3_H14 = _size("DeiT3-H/14", "630.8M parameters without a head", patch_size=14, **_DEIT3, **H)
 
 _FACTS = {"preprocessing": IMAGENET}
-
-
-def _is_square(number):
-    return math.isqrt(number) ** 2 == number
 
 
 TIMM_DISTILLED = dataclasses.replace(
@@ -45,7 +38,7 @@ TIMM_DISTILLED = dataclasses.replace(
     facts={**vit.TIMM.facts, **_FACTS},
 )
 # LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files also contain
-# `ls1.gamma`, but have a position embedding for the class token, so their number of positions is not a square.
+# `ls1.gamma`, but they contain registers, or a number of positions that is not a square.
 TIMM_DEIT3 = dataclasses.replace(
     vit.TIMM,
     marker=r"blocks\.0\.(?:ls1\.gamma|gamma_1)",
@@ -55,12 +48,12 @@ TIMM_DEIT3 = dataclasses.replace(
         *vit.TIMM.renames,
     ),
     facts={**vit.TIMM.facts, **_FACTS},
-    fits=lambda shapes, config: "reg_token" not in shapes and _is_square(shapes.get("pos_embed", (0, 2))[1]),
+    fits=lambda shapes, config: "reg_token" not in shapes and shapes.get("pos_embed", (0, 2))[1] ** 0.5 % 1 == 0,
 )
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
+    """Returns `(config, options)` for distilled DeiT models of transformers; see `Format.write_config`."""
     if not arguments["distilled"]:
         return None, {}
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
@@ -82,7 +75,7 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, **_FACTS},
     write_config=write_huggingface_config,
 )
-# `DeiTForImageClassification`, whose head ignores the distillation token.
+# The head of `DeiTForImageClassification` is not supported, because it ignores the distillation token.
 HUGGING_FACE_TOKEN = dataclasses.replace(
     HUGGING_FACE,
     facts={**HUGGING_FACE.facts, "head_reads": "the class token of a model with a distillation token"},
@@ -105,9 +98,8 @@ def _rows():
     # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded into other weights.
     for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
         for side, data in itertools.product((224, 384), ("1k", "21k")):
-            name = f"bv_deit_3_{word}_{side}_{data}"
-            url = f"https://storage.googleapis.com/big_vision/zoo/deit3/{name}.npz"
-            yield PublishedWeights("deit3", name, f"ViT-{size}/16", url, 1000, side)
+            path = f"zoo/deit3/bv_deit_3_{word}_{side}_{data}"
+            yield vit.big_vision_row("deit3", path, f"ViT-{size}/16", 1000, side)
 
 
 FAMILY = _size.register(

@@ -1,4 +1,4 @@
-"""DINOv2, with and without register tokens. The published weights have no head."""
+"""DINOv2, with and without register tokens. The weights listed in this module have no head."""
 
 import dataclasses
 
@@ -6,7 +6,6 @@ from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
     *("DINOv2_S14", "DINOv2_B14", "DINOv2_L14", "DINOv2_g14"),
@@ -18,15 +17,15 @@ _PARTS = {"patch_size": 14, "exact_gelu": True, "layer_scale": 1e-5}
 _PLAIN = {**_PARTS, "position_resampling": "bicubic_offset"}
 _REG = {**_PARTS, "num_registers": 4, "position_resampling": "bicubic_antialias"}
 
-_size = Sizes(VisionTransformer)
-DINOv2_S14 = _size("DINOv2-S/14", "21.6M parameters", **_PLAIN, **S)
-DINOv2_B14 = _size("DINOv2-B/14", "85.7M parameters", **_PLAIN, **B)
-DINOv2_L14 = _size("DINOv2-L/14", "303.2M parameters", **_PLAIN, **L)
-DINOv2_g14 = _size("DINOv2-g/14", "1134.8M parameters", **_PLAIN, **G)
-DINOv2_S14_reg = _size("DINOv2-S/14-reg", "21.6M parameters, 4 registers", **_REG, **S)
-DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters, 4 registers", **_REG, **B)
-DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters, 4 registers", **_REG, **L)
-DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters, 4 registers", **_REG, **G)
+_size = Sizes()
+DINOv2_S14 = _size("DINOv2-S/14", "21.6M parameters without a head", **_PLAIN, **S)
+DINOv2_B14 = _size("DINOv2-B/14", "85.7M parameters without a head", **_PLAIN, **B)
+DINOv2_L14 = _size("DINOv2-L/14", "303.2M parameters without a head", **_PLAIN, **L)
+DINOv2_g14 = _size("DINOv2-g/14", "1134.8M parameters without a head", **_PLAIN, **G)
+DINOv2_S14_reg = _size("DINOv2-S/14-reg", "21.6M parameters without a head, 4 registers", **_REG, **S)
+DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters without a head, 4 registers", **_REG, **B)
+DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters without a head, 4 registers", **_REG, **L)
+DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters without a head, 4 registers", **_REG, **G)
 
 # For 224-pixel inputs, the shorter side is resized to 256 before the center crop.
 _PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
@@ -50,10 +49,12 @@ TIMM_SWIGLU = dataclasses.replace(
     TIMM,
     renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
     read_config=lambda config: vit.read_timm_config(config, ("silu",)),
-    fits=lambda shapes, config: vit.is_packed(shapes, "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"),
+    fits=lambda shapes, config: (
+        shapes.get("blocks.0.mlp.fc1.weight", (0,))[0] == 2 * shapes.get("blocks.0.mlp.fc2.weight", (0, -1))[1]
+    ),
 )
-# Files from https://github.com/facebookresearch/dinov2, converted to safetensors. They contain a mask token. Models
-# with registers load as `TIMM`, which resamples their position embeddings correctly.
+# The authors' files, converted to safetensors, contain a mask token. Files with registers load as `TIMM`, which
+# resamples their position embeddings correctly.
 ORIGINAL = dataclasses.replace(
     TIMM,
     name="original",
@@ -65,7 +66,7 @@ ORIGINAL = dataclasses.replace(
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
+    """Returns the config of `Dinov2Model` or `Dinov2WithRegistersModel`, and options; see `Format.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None, {}
     ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
@@ -73,7 +74,7 @@ def write_huggingface_config(arguments):
         ratio *= 1.5
     count = arguments["num_registers"]
     config = vit.huggingface_config(
-        {**arguments, "mlp": None if is_swiglu else arguments["mlp"]},
+        arguments,
         "dinov2_with_registers" if count else "dinov2",
         "Dinov2WithRegistersModel" if count else "Dinov2Model",
         square=True,
@@ -84,10 +85,10 @@ def write_huggingface_config(arguments):
         **({"num_register_tokens": count} if count else {}),
     )
     skip = r".*layernorm_.*|.*\d\.(intermediate|output)\.dense" + (r"|.*mlp\.fc[12]" if is_swiglu else "")
-    return config, {"add_row": vit.row_of(arguments), "skip": skip}
+    return config, {"add_row": "" if arguments["class_token_position"] else "zeros", "skip": skip}
 
 
-# Input of the head in `Dinov2ForImageClassification`, which is not supported.
+# The heads of `Dinov2ForImageClassification` and `Dinov2WithRegistersForImageClassification` are not supported.
 _HEAD = {"head_reads": "the class token and the mean of the patches, concatenated"}
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,

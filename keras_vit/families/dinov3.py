@@ -1,10 +1,9 @@
-"""DINOv3, whose only position embedding is rotary. The published weights have no head."""
+"""DINOv3, whose only position embedding is rotary. The weights listed in this module have no head."""
 
 from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
     *("DINOv3_S16", "DINOv3_Splus16", "DINOv3_B16", "DINOv3_L16", "DINOv3_Lplus16", "DINOv3_Hplus16", "DINOv3_7B16")
@@ -18,14 +17,16 @@ _GATED = {"mlp": "swiglu"}
 _H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 20}
 _7B = {"hidden_size": 4096, "num_layers": 40, "mlp_dim": 8192, "num_heads": 32}
 
-_size = Sizes(VisionTransformer)
-DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters", **_QVO, **S)
-DINOv3_Splus16 = _size("DINOv3-S+/16", "28.7M parameters, SwiGLU", **_QVO, **S, **_GATED)
-DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters", **_QVO, **B)
-DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters", **_QVO, **L)
-DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters, SwiGLU", **_QVO, **L, **_GATED)
-DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters, SwiGLU", **_QVO, **_H, **_GATED)
-DINOv3_7B16 = _size("DINOv3-7B/16", "6716.0M parameters, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED)
+_size = Sizes()
+DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters without a head", **_QVO, **S)
+DINOv3_Splus16 = _size("DINOv3-S+/16", "28.7M parameters without a head, SwiGLU", **_QVO, **S, **_GATED)
+DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters without a head", **_QVO, **B)
+DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters without a head", **_QVO, **L)
+DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters without a head, SwiGLU", **_QVO, **L, **_GATED)
+DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters without a head, SwiGLU", **_QVO, **_H, **_GATED)
+DINOv3_7B16 = _size(
+    "DINOv3-7B/16", "6716.0M parameters without a head, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED
+)
 
 # Images are stretched to the model's input size with bilinear interpolation.
 _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
@@ -35,7 +36,7 @@ _BLOCK = r"blocks\.(\d+)\."
 
 
 def write_timm_config(arguments):
-    """Returns the config.json of timm's `Eva` with DINOv3's rotary embedding; see `Format.write_config`."""
+    """Returns the config.json of timm's `Eva`, with rotary embeddings, and options; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
         return None, {}
@@ -71,8 +72,8 @@ TIMM = Format(
     write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
 )
-# Files from https://github.com/facebookresearch/dinov3, converted to safetensors. `bias_mask` only zeroes the key bias,
-# and the rotary frequencies in `rope_embed` equal `ROTARY`'s up to rounding, so both are ignored.
+# The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and `rope_embed` contains the
+# rotary frequencies of `ROTARY` up to rounding, so both are ignored.
 ORIGINAL = Format(
     "original",
     "storage_tokens",
@@ -103,13 +104,12 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `DINOv3ViTModel`; see `Format.write_config`."""
+    """Returns the config.json of `DINOv3ViTModel` and options; see `Format.write_config`."""
     rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
         return None, {}
     config = vit.huggingface_config(
-        {**arguments, "mlp": None if is_swiglu else arguments["mlp"]},
-        *("dinov3_vit", "DINOv3ViTModel"),
+        *(arguments, "dinov3_vit", "DINOv3ViTModel"),
         use_gated_mlp=is_swiglu,
         num_register_tokens=arguments["num_registers"],
         rope_theta=rotary["theta"],
@@ -118,8 +118,9 @@ def write_huggingface_config(arguments):
         value_bias="v" in arguments["attention_bias"],
         proj_bias="o" in arguments["attention_bias"],
         mlp_bias=arguments["mlp_bias"],
+        **({"hidden_act": "silu"} if is_swiglu else {}),
     )
-    return {**config, **({"hidden_act": "silu"} if is_swiglu else {})}, {}
+    return config, {}
 
 
 _LAYER = r"(?:model\.)?layer\.(\d+)\."

@@ -4,7 +4,6 @@ from keras_vit.checkpoints.registry import Format
 from keras_vit.families import vit
 from keras_vit.families.clip import PREPROCESSING
 from keras_vit.families.registry import Sizes
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["EVA02_B14", "EVA02_L14", "EVA02_S14", "EVA02_Ti14"]
 
@@ -18,11 +17,11 @@ S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1024, "num_heads": 6}
 B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 2048, "num_heads": 12, "mlp_norm": True}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 2730, "num_heads": 16, "mlp_norm": True}
 
-_size = Sizes(VisionTransformer)
-EVA02_Ti14 = _size("EVA02-Ti/14", "5.5M parameters", **_PARTS, **TI)
-EVA02_S14 = _size("EVA02-S/14", "21.6M parameters", **_PARTS, **S)
-EVA02_B14 = _size("EVA02-B/14", "85.8M parameters", **_PARTS, **B)
-EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
+_size = Sizes()
+EVA02_Ti14 = _size("EVA02-Ti/14", "5.5M parameters without a head", **_PARTS, **TI)
+EVA02_S14 = _size("EVA02-S/14", "21.6M parameters without a head", **_PARTS, **S)
+EVA02_B14 = _size("EVA02-B/14", "85.8M parameters without a head", **_PARTS, **B)
+EVA02_L14 = _size("EVA02-L/14", "303.3M parameters without a head", **_PARTS, **L)
 
 
 def read_timm_config(config):
@@ -36,13 +35,12 @@ def read_timm_config(config):
 
 
 def write_timm_config(arguments):
-    """Returns the config.json of timm's `Eva` with separate projections; see `Format.write_config`."""
+    """Returns `(config, options)` for timm's `Eva` with separate projections; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None, {}
     is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead, add the position
-    # embedding of the class token to the class token itself.
+    # With registers, add the position embedding of the class token to the token itself, as in `vit.write_timm_config`.
     into_token = registers > 0 and arguments["class_token_position"]
     config = vit.timm_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
@@ -62,8 +60,8 @@ def write_timm_config(arguments):
 _BLOCK = r"blocks\.(\d+)\."
 _FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
 # The smaller sizes store query, key and value in one matrix, and the SwiGLU gate and values in another. The larger
-# sizes have separate matrices and a LayerNorm inside the MLP. Alternatives in a pattern are timm's name, then the
-# authors'.
+# sizes have separate matrices and a LayerNorm inside the MLP. In patterns such as `fc1_g|w1`, the first name is timm's
+# and the second is the authors'.
 TIMM = Format(
     "timm",
     r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",

@@ -1,18 +1,16 @@
-"""FlexiViT, which supports any patch size when its weights are loaded."""
+"""FlexiViT, whose weights can be loaded into models of any patch size."""
 
-from keras_vit.checkpoints.registry import PublishedWeights
+from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L, S
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["FlexiViT_B", "FlexiViT_L", "FlexiViT_S"]
 
-# 16 is the default patch size.
 _PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
-_size = Sizes(VisionTransformer)
-FlexiViT_S = _size("FlexiViT-S", "21.7M parameters at patch size 16", **_PARTS, **S)
-FlexiViT_B = _size("FlexiViT-B", "85.8M parameters at patch size 16", **_PARTS, **B)
-FlexiViT_L = _size("FlexiViT-L", "303.3M parameters at patch size 16", **_PARTS, **L)
+_size = Sizes()
+FlexiViT_S = _size("FlexiViT-S", "21.7M parameters without a head at patch size 16", **_PARTS, **S)
+FlexiViT_B = _size("FlexiViT-B", "85.8M parameters without a head at patch size 16", **_PARTS, **B)
+FlexiViT_L = _size("FlexiViT-L", "303.3M parameters without a head at patch size 16", **_PARTS, **L)
 
 
 def _rows():
@@ -20,9 +18,8 @@ def _rows():
         names = [(f"i1k{epochs}", 1000) for epochs in ("", "_90ep", "_300ep", "_600ep")]
         names += [(f"i21k_{epochs}ep", 21843) for epochs in (90, 300, 1000) if letter == "B"]
         for name, classes in names:
-            name = f"flexivit_{letter.lower()}_{name}"
-            url = f"https://storage.googleapis.com/big_vision/flexivit/{name}.npz"
-            yield PublishedWeights("flexivit", name, f"FlexiViT-{letter}", url, classes, 240)
+            path = f"flexivit/flexivit_{letter.lower()}_{name}"
+            yield vit.big_vision_row("flexivit", path, f"FlexiViT-{letter}", classes, 240)
 
 
 FAMILY = _size.register(

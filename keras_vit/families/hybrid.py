@@ -1,10 +1,9 @@
-"""Hybrid models of the paper and AugReg: Vision Transformers on ResNet feature maps."""
+"""Hybrid models: Vision Transformers on ResNet feature maps."""
 
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import TI, B, L, S
 from keras_vit.layers.resnet_stem import BIT_UNITS
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["R26_ViT_B32", "R26_ViT_S32", "R50_ViT_B16", "R50_ViT_B32", "R50_ViT_L16", "R50_ViT_L32", "R_ViT_Ti16"]
 
@@ -13,9 +12,10 @@ _R50_16 = {"patch_size": 1, "resnet_blocks": (3, 4, 9)}
 _R50_32 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[50]}
 _R26 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[26]}
 
-# The number after the slash is the token stride in pixels; `patch_size` is in cells of the ResNet's feature map.
-_size = Sizes(VisionTransformer)
-# Despite the name, the token stride is 32. The stem is only the ResNet's root.
+# Except in R+ViT-Ti/16, the number after the slash is the token stride in pixels. `patch_size` is in cells of the
+# ResNet's feature map.
+_size = Sizes()
+# The token stride is 32, despite the name. The stem is only the ResNet's root.
 R_ViT_Ti16 = _size("R+ViT-Ti/16", "6.3M parameters (AugReg)", patch_size=8, resnet_blocks=(), **TI)
 R26_ViT_S32 = _size("R26+ViT-S/32", "36.4M parameters (AugReg)", **_R26, **S)
 R26_ViT_B32 = _size("R26+ViT-B/32", "101.4M parameters", **_R26, **B)

@@ -5,16 +5,15 @@ import dataclasses
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, H
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["IJEPA_H14", "IJEPA_H16", "IJEPA_g16"]
 
 _PARTS = {"classifier": "gap", "exact_gelu": True, "position_resampling": "bicubic"}
 _G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
-_size = Sizes(VisionTransformer)
-IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
-IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters", patch_size=16, **_PARTS, **H)
-IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters", patch_size=16, **_PARTS, **_G)
+_size = Sizes()
+IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
+IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters without a head", patch_size=16, **_PARTS, **H)
+IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters without a head", patch_size=16, **_PARTS, **_G)
 
 
 def write_huggingface_config(arguments):
@@ -34,7 +33,7 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
     fits=lambda shapes, config: config.get("model_type") == "ijepa",
 )
-# The authors' files, converted to safetensors. A file may also contain the predictor's weights.
+# The authors' files, converted to safetensors, may also contain the predictor's weights.
 ORIGINAL = dataclasses.replace(
     vit.TIMM,
     prefixes=("target_encoder.module.", "target_encoder.", "module.", "encoder.module."),

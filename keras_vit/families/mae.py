@@ -5,17 +5,16 @@ import dataclasses
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, H, L
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["MAE_B16", "MAE_H14", "MAE_L16"]
 
 _PARTS = {"exact_gelu": True, "position_resampling": "bicubic"}
-_size = Sizes(VisionTransformer)
-MAE_B16 = _size("MAE-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
-MAE_L16 = _size("MAE-L/16", "303.3M parameters", patch_size=16, **_PARTS, **L)
-MAE_H14 = _size("MAE-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
+_size = Sizes()
+MAE_B16 = _size("MAE-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)
+MAE_L16 = _size("MAE-L/16", "303.3M parameters without a head", patch_size=16, **_PARTS, **L)
+MAE_H14 = _size("MAE-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
 
-# timm's files and the authors' files (converted to safetensors) load as `vit.TIMM`.
+# timm's files and the authors' files (converted to safetensors) have the format `vit.TIMM`.
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,
     renames=((r"decoder\..*", ""), *vit.HUGGING_FACE.renames),
@@ -23,16 +22,12 @@ HUGGING_FACE = dataclasses.replace(
     fits=lambda shapes, config: config.get("model_type") == "vit_mae" or "decoder.mask_token" in shapes,
 )
 
-
-def _rows():
-    for size, word in (("B/16", "base"), ("L/16", "large"), ("H/14", "huge")):
-        name = f"vit_{word}_patch{size[2:]}_224.mae"
-        yield vit.timm_row("mae", name, f"MAE-{size}", 0, 224)
-
-
 FAMILY = _size.register(
     identity=vit.IDENTITY,
     formats=(HUGGING_FACE,),
-    published=tuple(_rows()),
+    published=tuple(
+        vit.timm_row("mae", f"vit_{word}_patch{size[2:]}_224.mae", f"MAE-{size}", 0, 224)
+        for size, word in (("B/16", "base"), ("L/16", "large"), ("H/14", "huge"))
+    ),
     reference="https://github.com/facebookresearch/mae",
 )

@@ -15,6 +15,7 @@ from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
 from keras_vit.models.arguments import check_arguments, parameters_of
+from keras_vit.models.vision_transformer import VisionTransformer
 
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because
 # training does not use them.
@@ -40,7 +41,7 @@ class Sizes:
         table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
     """
 
-    def __init__(self, constructor: Callable[..., keras.Model]) -> None:
+    def __init__(self, constructor: Callable[..., keras.Model] = VisionTransformer) -> None:
         self.constructor = constructor
         self.table: dict[str, dict[str, Any]] = {}
 
@@ -103,7 +104,7 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 
 def canonical_name(name: str) -> str:
-    """Adds "BiT-" to a BiT size as the paper's tables name it, such as "R50x1"; returns other names unchanged."""
+    """Adds "BiT-" to the short name of a BiT size in the paper, such as "R50x1"; returns other names unchanged."""
     return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
 
 
@@ -128,10 +129,10 @@ def find_family(architecture: str) -> Family:
 
 
 def model_fields(architecture: str) -> dict[str, Any]:
-    """Returns the `config.model` fields of an architecture with their defaults, from the constructor's signature.
+    """Returns the `config.model` fields of an architecture: the arguments of its size, and the constructor's defaults.
 
-    The value of a required argument is its type. A default of None becomes 0, "" or (), because command-line flags
-    cannot override None.
+    The value of a required argument is its type. A default of None becomes the empty value of its type, such as 0, ""
+    or (), because command-line flags cannot override None. `input_shape` is (), because the data determines it.
     """
     family = find_family(architecture)
     size = family.sizes.get(canonical_name(architecture), {})
@@ -153,7 +154,10 @@ def model_fields(architecture: str) -> dict[str, Any]:
 
 
 def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
-    """Converts fields of `model_fields` to constructor arguments: empty values become None, except for the stem."""
+    """Converts fields of `model_fields` to constructor arguments: an empty value becomes None if None is the default.
+
+    Empty values of `stem` and `resnet_blocks` do not change.
+    """
     parameters, arguments = parameters_of(family.constructor), dict(fields)
     for name, value in fields.items():
         if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
@@ -215,16 +219,16 @@ def from_pretrained(
             "collection:name", such as "imagenet21k:ViT-B_16"; or an https or gs URL.
         head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if the file has none.
         channels, source_grid: see `checkpoints.load`.
-        **overrides: model arguments that replace the file's, such as `classes`, `input_shape`, `include_top` or
-            `dropout`. `num_heads` is required if the file does not determine it. If `patch_size` differs from the
-            file's, the patch kernel is resized as in FlexiViT.
+        **overrides: model arguments, such as `classes`, `input_shape`, `include_top` or `dropout`, that replace the
+            arguments of the file. `num_heads` is required if the file does not determine it. If `patch_size` changes,
+            the patch kernel is resized as in FlexiViT.
 
     Returns:
         A `keras.Model` with the weights.
 
     Raises:
         ValueError: the file is not a checkpoint of a known family, does not determine the model or does not match the
-            overrides; or it has no head, `classes` is set and `head` is not "new".
+            overrides; or the file has no head, and only one of `classes` and `head="new"` is passed.
         ConnectionError: the download failed.
     """
     model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
@@ -248,7 +252,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):
             source, row = row.url.removeprefix(hub.URL), None
-    # Find the model arguments from the published file's entry or from the arrays.
+    # Find the model arguments in the entry of the published file, or infer them from the arrays.
     if row is not None:
         family = find_family(row.model)
         arguments = {**family.sizes[row.model], **row.arguments}
@@ -257,7 +261,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             arguments["representation_size"] = row.representation_size
         if row.resolution:
             arguments["input_shape"] = (row.resolution, row.resolution, 3)
-        published.resolve(source, row.model)  # download before the model is built
+        published.resolve(source, [row.model])  # download before the model is built
     else:
         family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
     # Add a head if one is requested and the file has none.
@@ -277,8 +281,8 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     arguments |= overrides
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "`input_shape` is required, because the file does not determine the image size; so is `source_grid` if the "
-            f"file's position embeddings do not form a square grid. Received: source={source!r}"
+            "`input_shape` is required, because the file does not determine the image size. `source_grid` is required "
+            f"too if the file's position embeddings do not form a square grid. Received: source={source!r}"
         )
     if arguments.get("mlp") == "unknown":
         raise ValueError(

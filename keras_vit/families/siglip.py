@@ -1,27 +1,30 @@
-"""SigLIP and SigLIP 2 image towers for fixed image sizes, with attention pooling and no head."""
+"""SigLIP and SigLIP 2 image towers for fixed image sizes, with attention pooling."""
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Format, PublishedWeights
+from keras_vit.checkpoints.registry import Format
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [*("SigLIP_B16", "SigLIP_B32", "SigLIP_L16", "SigLIP_So400m14", "SigLIP_So400m16", "SigLIP_g_opt16")]
 
 SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 
-_size = Sizes(VisionTransformer)
-SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters", patch_size=32, classifier="map", **B)
-SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters", patch_size=16, classifier="map", **B)
-SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters", patch_size=16, classifier="map", **L)
-SigLIP_So400m14 = _size("SigLIP-So400m/14", "427.7M parameters", patch_size=14, classifier="map", **SO400M)
-SigLIP_So400m16 = _size("SigLIP-So400m/16", "427.8M parameters", patch_size=16, classifier="map", **SO400M)
-SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters", patch_size=16, classifier="map", **G_OPT)
+_size = Sizes()
+SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters without a head", patch_size=32, classifier="map", **B)
+SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters without a head", patch_size=16, classifier="map", **B)
+SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters without a head", patch_size=16, classifier="map", **L)
+SigLIP_So400m14 = _size(
+    "SigLIP-So400m/14", "427.7M parameters without a head", patch_size=14, classifier="map", **SO400M
+)
+SigLIP_So400m16 = _size(
+    "SigLIP-So400m/16", "427.8M parameters without a head", patch_size=16, classifier="map", **SO400M
+)
+SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, classifier="map", **G_OPT)
 
-# big_vision's files use the weight names of `vit.VIT_JAX`.
+# `vit.VIT_JAX` also reads big_vision's SigLIP files, so this family needs no format for them.
 _SCALE = {"mean": [127.5] * 3, "std": [127.5] * 3}
 _PREPROCESSING = {**_SCALE, "resize": "stretch", "crop_fraction": 1.0, "interpolation": "bilinear"}
 # `attn_pool.norm` is the LayerNorm before the MLP of the attention pooling.
@@ -44,13 +47,13 @@ TIMM = dataclasses.replace(
 
 
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in a two-tower or image tower config.json, using transformers' defaults for missing fields."""
+    """Returns the facts in a config.json, with default activation, epsilon and heads; see `Format.read_config`."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
 
 
 def tower_of(config):
-    """Returns the image tower's fields in the config.json of a two-tower model or of an image tower."""
+    """Returns the fields of a config.json that describe the image tower."""
     tower = config.get("vision_config", config)
     if not isinstance(tower, dict):
         raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")
@@ -58,13 +61,14 @@ def tower_of(config):
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `SiglipVisionModel`; see `Format.write_config`."""
+    """Returns the config.json of `SiglipVisionModel` and options; see `Format.write_config`."""
     if arguments["classifier"] != "map" or arguments["include_top"]:
         return None, {}
     return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True), {}
 
 
-# Weight names of CLIP's and SigLIP's image towers in transformers. Arrays of the text tower are ignored.
+# Weight names of CLIP's and SigLIP's image towers in transformers. The last row of `TOWER` matches
+# arrays that are ignored.
 _TOWER = r"(?:vision_model\.)?"
 _LAYER = _TOWER + r"encoder\.layers\.(\d+)\."
 TOWER = (
@@ -93,7 +97,7 @@ HUGGING_FACE = Format(
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
-# `SiglipForImageClassification`, whose head reads the mean of the patches instead of the attention pooling.
+# `SiglipForImageClassification` applies its classifier to the mean of the patch tokens, not to the attention pooling.
 HUGGING_FACE_GAP = dataclasses.replace(
     HUGGING_FACE,
     renames=((r"classifier", "head"), (_TOWER + r"head\..*", ""), *HUGGING_FACE.renames),
@@ -101,8 +105,8 @@ HUGGING_FACE_GAP = dataclasses.replace(
     write_config=None,
 )
 
-BUCKET = "https://storage.googleapis.com/big_vision"
-# SigLIP's file names end in a numeric ID. The 384-pixel models with 14-pixel patches use images of 378 pixels.
+# The file names of SigLIP, but not of SigLIP 2, end in a numeric ID. Models with "384" in the name and 14-pixel patches
+# use 378-pixel images.
 _FILES = {
     "siglip": {
         "SigLIP-B/16": ("en_b16_224_63724782", "en_b16_256_60500360", "en_b16_384_68578854", "en_b16_512_68580893"),
@@ -125,14 +129,12 @@ def _rows():
     for collection, models in _FILES.items():
         for model, files in models.items():
             for file in files:
-                name = f"{'webli' if collection == 'siglip' else collection}_{file}"
+                path = f"{collection}/{'webli' if collection == 'siglip' else collection}_{file}"
                 side = int(next(part for part in file.split("_") if part in ("224", "256", "384", "512")))
                 side -= side % _size.table[model]["patch_size"]
-                url = f"{BUCKET}/{collection}/{name}.npz"
-                yield PublishedWeights(collection, name, model, url, 0, side, preprocessing=_PREPROCESSING)
-    name = "webli_i18n_b16_256_66117334"
-    url = f"{BUCKET}/siglip/{name}.npz"
-    yield PublishedWeights("siglip_i18n", name, "SigLIP-B/16", url, 0, 256, preprocessing=_PREPROCESSING)
+                yield vit.big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
+    path = "siglip/webli_i18n_b16_256_66117334"
+    yield vit.big_vision_row("siglip_i18n", path, "SigLIP-B/16", 0, 256, preprocessing=_PREPROCESSING)
 
 
 FAMILY = _size.register(

@@ -2,18 +2,18 @@
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import siglip, vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["SigLIP2_NaFlex_B16", "SigLIP2_NaFlex_So400m16"]
 
 _NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
-_size = Sizes(VisionTransformer)
-SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters", **_NAFLEX, **B)
-SigLIP2_NaFlex_So400m16 = _size("SigLIP2-NaFlex-So400m/16", "427.9M parameters", **_NAFLEX, **siglip.SO400M)
+_size = Sizes()
+SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters without a head", **_NAFLEX, **B)
+SigLIP2_NaFlex_So400m16 = _size(
+    "SigLIP2-NaFlex-So400m/16", "427.9M parameters without a head", **_NAFLEX, **siglip.SO400M
+)
 
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "crop_fraction": 1.0}
 
@@ -25,15 +25,11 @@ def read_huggingface_config(config):
     return {**siglip.read_huggingface_config(config), **facts}
 
 
-def _is_naflex(shapes, config):
-    return any(name.endswith("patch_embedding.weight") and len(shape) == 2 for name, shape in shapes.items())
-
-
 HUGGING_FACE = dataclasses.replace(
     siglip.HUGGING_FACE,
     facts={"epsilon": 1e-6, "position_resampling": "bilinear_antialias", "preprocessing": _PREPROCESSING},
     read_config=read_huggingface_config,
-    fits=_is_naflex,
+    fits=lambda shapes, config: any(n.endswith("patch_embedding.weight") and len(s) == 2 for n, s in shapes.items()),
     write_config=None,
 )
 _FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex"}
@@ -42,9 +38,7 @@ FAMILY = _size.register(
     identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
     formats=(HUGGING_FACE,),
     published=tuple(
-        PublishedWeights(
-            "siglip2", file, model, f"{siglip.BUCKET}/siglip2/{file}.npz", 0, 256, preprocessing=_PREPROCESSING
-        )
+        vit.big_vision_row("siglip2", f"siglip2/{file}", model, 0, 256, preprocessing=_PREPROCESSING)
         for model, file in _FILES.items()
     ),
     reference="https://github.com/huggingface/transformers",

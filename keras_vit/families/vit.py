@@ -5,7 +5,6 @@ import re
 from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families.registry import Sizes, sizes
-from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [*("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16")]
 
@@ -16,7 +15,7 @@ L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
 H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
 
 # The number after the slash is the patch size in pixels.
-_size = Sizes(VisionTransformer)
+_size = Sizes()
 ViT_Ti16 = _size("ViT-Ti/16", "5.7M parameters (AugReg)", patch_size=16, **TI)
 ViT_S16 = _size("ViT-S/16", "22.1M parameters (AugReg)", patch_size=16, **S)
 ViT_S32 = _size("ViT-S/32", "22.9M parameters (AugReg)", patch_size=32, **S)
@@ -27,7 +26,7 @@ ViT_L16 = _size("ViT-L/16", "304.3M parameters (paper Table 1)", patch_size=16, 
 ViT_L32 = _size("ViT-L/32", "306.5M parameters (paper Table 1)", patch_size=32, **L)
 ViT_H14 = _size("ViT-H/14", "632.0M parameters (paper Table 1)", patch_size=14, **H)
 
-# Preprocessing with ImageNet's mean and standard deviation, which other families share.
+# Preprocessing with ImageNet's mean and standard deviation.
 IMAGENET = {
     "mean": [255 * x for x in (0.485, 0.456, 0.406)],
     "std": [255 * x for x in (0.229, 0.224, 0.225)],
@@ -39,7 +38,8 @@ IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Weight formats ------------------------------------------------------------------------------------------------------
 
-# Files of `vit_jax` (with old or new module numbers), big_vision and keras_vit, including BiT ResNets.
+# The format of `vit_jax`, big_vision and keras_vit, including the BiT ResNets of big_vision and keras_vit. Old and new
+# `vit_jax` files number some modules differently.
 _BLOCK = r"(Transformer/encoderblock_\d+)"
 VIT_JAX = Format(
     "vit_jax",
@@ -48,8 +48,8 @@ VIT_JAX = Format(
         (rf"{_BLOCK}/MultiHeadDotProductAttention_1/(.*)", r"\1/MultiHeadDotProductAttention_0/\2"),
         (rf"{_BLOCK}/LayerNorm_2/(.*)", r"\1/LayerNorm_1/\2"),
         (rf"{_BLOCK}/MlpBlock_3/(.*)", r"\1/MlpBlock_0/\2"),
-        # big_vision: position embeddings in the Transformer or at the top level, pooling at the top level, and the
-        # weights of all blocks stacked.
+        # In big_vision, the pooling and sometimes the position embeddings are at the top level, and the weights of
+        # all blocks may be stacked.
         (r"(?:Transformer/)?pos_embedding", names.POSITIONS),
         (r"((?:MlpBlock_0|MultiHeadDotProductAttention_0|LayerNorm_0)/.*|probe)", r"MAPHead_0/\1"),
         (r"Transformer/encoderblock/(.*)", r"Transformer/encoderblock_*/\1"),
@@ -58,17 +58,17 @@ VIT_JAX = Format(
 )
 
 
-# Supported `model_args` of timm. The arrays determine them, `read_timm_config` reads them, or they do not affect the
-# output.
+# Names of the supported `model_args` of timm. The arrays determine some of them, the families read others from the
+# config, and the rest do not affect the output.
 _TIMM_ARGUMENTS = re.compile(
     r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
     r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
     r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
     r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
-# Unsupported timm models. The arrays do not reveal how they differ, for example in post-norms or rotary embeddings.
+# Names of unsupported timm models. Their arrays do not reveal, for example, post-norms or rotary embeddings.
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
-# timm models with the tanh approximation of the GELU.
+# Names of timm models that use the tanh approximation of the GELU.
 _TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
 
 
@@ -77,7 +77,10 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
     config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
-        raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
+        raise ValueError(
+            "`global_pool` must be token, avg, map or empty, and `pool_include_prefix` must not be set; `global_pool` "
+            f"is {pool!r}"
+        )
     if re.match(_TIMM_OTHERS, name):
         raise ValueError(f"{name} is not supported")
     if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _TIMM_ARGUMENTS.fullmatch(key)]:
@@ -111,7 +114,7 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
 
 
 def write_timm_config(arguments, architecture="vit_base_patch16_224"):
-    """Returns the config.json of timm's `VisionTransformer`; see `Format.write_config`."""
+    """Returns `(config, options)` for timm's `VisionTransformer`; see `Format.write_config`."""
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
@@ -141,12 +144,12 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
 
 
 def gelu_of(arguments):
-    """Returns `mlp`, resolving None to the GELU that `exact_gelu` selects."""
+    """Returns the argument `mlp`, or the GELU that `exact_gelu` selects if `mlp` is None."""
     return arguments["mlp"] or ("gelu" if arguments["exact_gelu"] else "gelu_tanh")
 
 
 def timm_config(arguments, architecture, packed=False):
-    """Returns the fields of timm's config.json that all models share; `packed` means one matrix for gate and values."""
+    """Returns the part of config.json that all timm models share; `packed` means that SwiGLU's kernels are joined."""
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
@@ -179,11 +182,6 @@ def timm_config(arguments, architecture, packed=False):
     }
 
 
-def is_packed(shapes, first, second):
-    """Returns whether the first matrix of an MLP packs the gate and the values, given the names of both matrices."""
-    return first in shapes and second in shapes and shapes[first][0] == 2 * shapes[second][1]
-
-
 TIMM = Format(
     "timm",
     r"patch_embed\.proj\.weight",
@@ -211,7 +209,7 @@ TIMM = Format(
 
 
 def read_huggingface_config(config):
-    """Returns the facts in a Hugging Face config.json. Raises a `ValueError` if the activation is not a GELU."""
+    """Returns the facts in a Hugging Face config.json. Raises a `ValueError` if the activation is not supported."""
     gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
     activation = config.get("hidden_act", "gelu")
     if activation not in gelus:
@@ -225,8 +223,9 @@ def read_huggingface_config(config):
 
 
 def huggingface_config(arguments, model_type, architecture, square=False, **fields):
-    """Returns transformers' config.json with extra `fields`, or the reason why the class does not support the model."""
+    """Returns transformers' config.json with extra `fields`, or a string with the reason why this is impossible."""
     bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
+    gelu = gelu_of({**arguments, "mlp": None} if arguments["mlp"] == "swiglu" else arguments)
     if square and height != width:
         return f'{architecture} in transformers supports only square images; format="timm" may work'
     if "qkv_bias" in fields and bias in ("qkvo", "o"):
@@ -237,7 +236,7 @@ def huggingface_config(arguments, model_type, architecture, square=False, **fiel
         "architectures": [architecture],
         "model_type": model_type,
         "dtype": "float32",
-        "hidden_act": gelu_of(arguments).replace("gelu_tanh", "gelu_pytorch_tanh"),
+        "hidden_act": gelu.replace("gelu_tanh", "gelu_pytorch_tanh"),
         "hidden_size": arguments["hidden_size"],
         "intermediate_size": arguments["mlp_dim"],
         "num_hidden_layers": arguments["num_layers"],
@@ -252,29 +251,25 @@ def huggingface_config(arguments, model_type, architecture, square=False, **fiel
 
 
 def write_huggingface_config(arguments):
-    """Returns the config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
+    """Returns `(config, options)` for `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
     if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
         return None, {}
     if arguments["include_top"] and arguments["representation_size"]:
         return None, {}
     name = "ViTForImageClassification" if arguments["include_top"] else "ViTModel"
-    options = {"prefix": "vit." if arguments["include_top"] else "", "add_row": row_of(arguments)}
+    add_row = "" if arguments["class_token_position"] else "zeros"
+    options = {"prefix": "vit." if arguments["include_top"] else "", "add_row": add_row}
     return huggingface_config(arguments, "vit", name, qkv_bias=True), options
 
 
 def projections(prefix):
-    """Returns renames for `q_proj`, `k_proj` and `v_proj`; the pattern `prefix` captures the block number."""
+    """Returns renames for `q_proj`, `k_proj` and `v_proj`; the regex `prefix` must capture the block number."""
     names = ("query", "key", "value")
     return [(rf"{prefix}{name[0]}_proj", rf"encoderblock_\1/attention/{name}") for name in names]
 
 
-def row_of(arguments):
-    """Returns the `add_row` option, which adds a zero position embedding for a class token that has none."""
-    return "" if arguments["class_token_position"] else "zeros"
-
-
-# `ViTModel` and `ViTForImageClassification` of transformers. Published files contain
-# `encoder.layer.N.attention.attention.query`; transformers 5 writes `layers.N.attention.q_proj`.
+# Weight names of `ViTModel` and `ViTForImageClassification` in transformers. Published files use names like
+# `encoder.layer.N.attention.attention.query`; transformers 5 uses `layers.N.attention.q_proj` in memory.
 VIT = r"(?:(?:vit|ijepa|dinov2|dinov2_with_registers)\.)?"
 LAYER = VIT + r"(?:encoder\.layer|layers)\.(\d+)\."
 HUGGING_FACE = Format(
@@ -308,7 +303,7 @@ _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
 def rows(table, collection, classes, resolution, models, ending=""):
-    """Yields the `PublishedWeights` of some sizes in a collection; files of "imagenet21k" have `pre_logits`."""
+    """Yields the `PublishedWeights` of `models` in a collection. Files of "imagenet21k" contain `pre_logits`."""
     for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
@@ -322,16 +317,22 @@ def timm_row(collection, name, model, classes, side, preprocessing=IMAGENET, arg
     return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
 
 
+def big_vision_row(collection, path, model, classes, side, **fields):
+    """Returns the `PublishedWeights` of a file in big_vision's bucket; `path` omits the extension."""
+    url = f"https://storage.googleapis.com/big_vision/{path}.npz"
+    return PublishedWeights(collection, path.rpartition("/")[2], model, url, classes, side, **fields)
+
+
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
     """Returns the `PublishedWeights` of an AugReg file trained on ImageNet-21k.
 
-    The level "light0" in AugReg's file names is "light1" in its paper.
+    The augmentation levels "light0" and "light1" in AugReg's file names are "light1" and "light2" in the paper.
     """
     return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
 
 
 def _augreg_model(model):
-    """Returns a size as spelled in AugReg's file names: "B_16", "R26_S_32"."""
+    """Returns the name of a size as AugReg's file names spell it, such as "B_16" or "R26_S_32"."""
     return model.replace("/", "_").replace("ViT-", "").replace("+", "_")
 
 
@@ -350,7 +351,7 @@ _DOWNSTREAM_CLASSES = {
 
 
 def parse_augreg(name, models=None):
-    """Returns the `PublishedWeights` for the name of one of AugReg's 50,000 files, or None for other names."""
+    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None for other names."""
     match = _AUGREG_NAME.fullmatch(name)
     model = match and next((m for m in models or sizes() if _augreg_model(m) == match["model"]), None)
     if not model:
@@ -374,7 +375,7 @@ PUBLISHED = (
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 224, ("ViT-B/16", "ViT-L/16"), "-224"),
     # The ViT-S_16 file also contains the optimizer state.
     *rows(_size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")),
-    # The files that AugReg's authors recommend for each size.
+    # AugReg files pre-trained on ImageNet-21k, one for each of these sizes.
     augreg(_size.table, "ViT-L/16", "strong1", 0.1),
     augreg(_size.table, "ViT-B/16", "medium1", 0.1),
     augreg(_size.table, "ViT-S/16", "light1", 0.03),
@@ -443,8 +444,8 @@ def _classifier(shapes, facts):
     if "MAPHead_0/probe" in shapes:
         if facts.get("pool") == "map" and (has_token or "register_tokens" in shapes):
             raise ValueError(
-                "`global_pool` must not be map with a class token or registers, which timm's pooling would ignore. "
-                "Received: global_pool='map'"
+                "`global_pool` must not be map in a model with a class token or registers, because timm's pooling "
+                "ignores these tokens. Received: global_pool='map'"
             )
         return "map"
     pool = facts.get("pool", facts.get("head_pool") if names.HEAD[0] in shapes else None)
@@ -482,7 +483,7 @@ def _add_parts(arguments, shapes, facts):
 
 
 def _published_heads(arguments):
-    """Returns the number of heads of a named size with these dimensions or this hidden size, or None."""
+    """Returns the number of heads of the size with equal dimensions, or of the ViT with equal hidden size, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
@@ -520,7 +521,7 @@ def _add_positions(arguments, shapes, known_grid, class_row):
     else:
         arguments["position_embedding"] = "relative"
         rows = (shapes[_DISTANCES][0] + 1) // 2
-    # No model is built yet, so its grid is unknown: pass (0, 0), which never matches.
+    # The model is not built yet, so its grid is unknown. Pass (0, 0), which matches no file.
     class_tokens = names.count_class_tokens(shapes)
     found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid, class_row)
     grid, token_positions = found or (None, 1)

@@ -1,7 +1,8 @@
 """Inspects trained models: attention, position embeddings, filters and patch components, as arrays and plots.
 
-Every function takes any `keras.Model` that contains a Vision Transformer, on any backend. Layer 1 is the first block.
-Only `plots` requires matplotlib. `report.write_report` computes and plots everything.
+A model can be any `keras.Model` that is or contains one `VisionTransformer`. Layer 1 is the first block. Only `plots`
+and `report` require matplotlib. `report.write_report` draws all plots that a model supports. Figure numbers in
+docstrings refer to the ViT paper.
 """
 
 from keras_vit.inspection.attention_maps import (

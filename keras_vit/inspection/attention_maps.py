@@ -9,25 +9,28 @@ from keras import ops
 
 from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import tokens_read
 from keras_vit.plots import to_pictures
-
-METHODS = ("rollout", "mean", "relevance")
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
     """Computes the contribution of each input token to each output token by multiplying the attention of all layers.
 
-    `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads, or with residual connections
-    `0.5 (mean over heads + I)`.
+    `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean of the scores of layer l over heads, or
+    `0.5 (mean + I)` if `residual` is True.
 
     Args:
         scores: `(L, ..., heads, N, N)`, from the first layer to the last; rows sum to 1.
-        residual: whether to add the identity, as in Abnar and Zuidema's code; the ViT paper does not mention it.
+        residual: whether to add the identity, as in Abnar and Zuidema's code. The ViT paper does not mention the
+            identity.
 
     Returns:
         float64 `(..., N, N)`; rows sum to 1.
+
+    Raises:
+        ValueError: `scores` has another shape.
 
     Reference: ViT paper, appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
     """
@@ -58,21 +61,21 @@ def attention_maps(
     Args:
         model, images: as in `attention_scores`.
         method: "rollout" (`attention_rollout` through all layers), "mean" (mean over the heads of one layer), or
-            "relevance" (`attention_relevance`, all layers weighted by the gradient of a class).
+            "relevance" (`attention_relevance`, all layers weighted by the gradient of a class output).
         residual: as in `attention_rollout`; used by "rollout" only.
         layer: the layer, counted from 1, or -1 for the last; used by "mean" only.
         targets: class of each image, integers `(B,)`, or None for the predicted classes; used by "relevance" only.
         upsample: whether to resize the maps to the size of the images.
 
     Returns:
-        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch. The maps of a NaFlex batch
-        have the height and width of its highest and widest images; those of others have zeros below or on the right.
+        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch if `upsample` is False. For a
+        NaFlex batch, all maps have the height of the tallest image and the width of the widest image, and are padded
+        with zeros.
 
     Raises:
-        ValueError: `method` is unknown, the attention is not finite, or `attention_scores` raises it.
+        ValueError: `method` or another argument is invalid, or the attention is not finite.
     """
-    if method not in METHODS:
-        raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
+    check_choice("method", method, ("rollout", "mean", "relevance"))
     vit, images = as_images(model, images)
     is_naflex = bool(vit.arguments["max_patches"])
     images = ops.convert_to_numpy(images) if is_naflex else images
@@ -80,16 +83,14 @@ def attention_maps(
     def maps_of(matrix, images):
         return _patch_rows(matrix, images) if is_naflex else token_row(model, matrix)
 
-    if method == "mean":
-        matrix = attention_scores(model, images, vit.layer_number(layer, least=1), reduce="mean")
-    elif method == "rollout":
+    if method == "rollout":
         singles = [images[i : i + 1] for i in range(len(images))]
         parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
-        maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
+    elif method == "mean":
+        parts = [maps_of(attention_scores(model, images, vit.layer_number(layer, least=1), reduce="mean"), images)]
     else:
-        matrix = attention_relevance(model, images, targets)
-    if method != "rollout":
-        maps = ops.convert_to_numpy(maps_of(matrix.astype("float32"), images))
+        parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
+    maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     if not np.isfinite(maps).all():
         raise ValueError("The model's attention must be finite. Received: attention with NaN or infinity")
     if is_naflex:
@@ -98,7 +99,7 @@ def attention_maps(
 
 
 def rollout_map(model, images):
-    """Computes the rollout of `attention_maps` with `keras.ops`, one layer at a time: float32 `(B, rows, columns)`."""
+    """Computes the rollout map of each image in `keras.ops`, one layer at a time: float32 `(B, rows, columns)`."""
     return token_row(model, _rollout(model, images))
 
 
@@ -111,13 +112,13 @@ def _rollout(model, images, residual=True):
 
 
 def _patch_rows(matrix, batch):
-    """Returns the mean attention of the patches of each image in a NaFlex batch: `(B, S, S)` to `(B, S)`."""
+    """Averages the attention of a NaFlex batch over all queries except padding: `(B, S, S)` to `(B, S)`."""
     real = np.float32(batch[:, :, -2, 0] > 0)
     return np.einsum("bqk,bq->bk", ops.convert_to_numpy(matrix), real / real.sum(1, keepdims=True))
 
 
 def _on_grids(values, batch, side):
-    """Arranges values `(B, S)` of a NaFlex batch as `naflex.unpack` does, `side` pixels per patch; padding is zeros."""
+    """Arranges patch values `(B, S)` of a NaFlex batch as zero-padded maps; a patch covers `side` x `side` pixels."""
     places = np.rint(batch[:, :, -2:, 0]).astype(int)  # 0 for padding
     maps = np.zeros((len(batch), *(side * places.max((0, 1)))), "float32")
     for image, patches, at in zip(maps, values, places):
@@ -129,7 +130,7 @@ def _on_grids(values, batch, side):
 
 
 def rollout_step(rollout, scores, residual=True):
-    """Multiplies a layer's scores `(B, heads, N, N)` by the rollout `(B, N, N)`, which is None for the first layer."""
+    """Returns the rollout `(B, N, N)` after a layer with scores `(B, heads, N, N)`. Initially, `rollout` is None."""
     mixed = ops.mean(scores, axis=1)
     if residual:
         mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
@@ -139,7 +140,8 @@ def rollout_step(rollout, scores, residual=True):
 def token_row(model, matrix, patch=None):
     """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B, N, N)`.
 
-    The token is a patch, or by default the class token or the mean over patches, whichever the output depends on.
+    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the token is the class token if the
+    output depends only on the class token, and otherwise the result is the mean over the patch tokens.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
@@ -154,21 +156,22 @@ def token_row(model, matrix, patch=None):
 def token_attention(
     model: keras.Model, images: Any, patch: tuple[int, int] | None = None, layer: int = -1, head: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes how much one token attends to each patch, through all layers and in one layer.
+    """Computes how much one token attends to each patch, in a rollout over layers and in one layer.
 
     Args:
         model, images: as in `attention_scores`.
-        patch: `(row, column)` of a patch token, counted from 0. None for the class token or the mean over patches,
-            whichever the output depends on.
-        layer: the layer, counted from 1, or -1 for the last.
+        patch: `(row, column)` of a patch token, counted from 0. None for the class token if the output depends
+            only on that token, or else for the mean over the patch tokens.
+        layer: the layer of the second result, counted from 1, or -1 for the last.
         head: the head in that layer, counted from 1, or None for the mean over heads.
 
     Returns:
         `(rollout, attention)`, each nonnegative float32 `(B, rows, columns)`: `attention_rollout` with residual
-        connections, and the scores of the layer. Attention to prefix tokens is omitted, so a map sums to at most 1.
+        connections, up to the last layer that the output depends on, and the scores of `layer`. Attention to prefix
+        tokens is omitted, so a map sums to at most 1.
 
     Raises:
-        ValueError: the patch or head does not exist, or `attention_scores` raises it.
+        ValueError: the patch, layer or head does not exist, or `attention_scores` rejects the arguments.
     """
     vit, images = as_images(model, images)
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
@@ -197,11 +200,15 @@ def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """Scales the brightness of images by attention maps, as in Figures 6 and 14 of the ViT paper.
 
     Args:
-        images: `(B, H, W, C)` in [-1, 1]; the first three channels are shown as RGB, or else the first as gray.
+        images: `(B, H, W, C)` in [-1, 1]. The first three channels are RGB. If C is less than 3, the first
+            channel is gray.
         maps: `(B, H, W)`, nonnegative; each is divided by its maximum.
 
     Returns:
         float32 `(B, H, W, 3)` in [0, 1].
+
+    Raises:
+        ValueError: `maps` does not have shape `(B, H, W)`.
     """
     images, maps = np.asarray(images, "float32"), np.asarray(maps, "float32")
     if images.shape[:3] != maps.shape:

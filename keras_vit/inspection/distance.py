@@ -5,13 +5,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.scores import as_images, iterate_scores
-from keras_vit.layers.validation import check_positive_int
+from keras_vit.layers.validation import check_choice, check_positive_int
 
 
 def attention_distance(
     model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
 ) -> np.ndarray:
-    """Computes the attention distance of each head, averaged over images and queries (Figures 7, right, and 11).
+    """Computes the attention distance of each head, averaged over images and queries (Figures 7 and 11).
 
     Args:
         model, images: as in `attention_scores`; the ViT paper uses 128 images.
@@ -22,7 +22,8 @@ def attention_distance(
         float64 `(layers, heads)`, in pixels.
 
     Raises:
-        ValueError: `batch_size` is not a positive integer, or `attention_scores` raises it.
+        ValueError: `batch_size` is not a positive integer, `class_token` is unknown, the model is a NaFlex model, or
+            `attention_scores` rejects the model or the images.
     """
     vit, images = as_images(model, images)
     vit.check_grid()
@@ -50,8 +51,8 @@ def mean_distance(
         grid: `(rows, columns)` of patches.
         patch_size: `(height, width)` of a patch, in pixels.
         num_prefix_tokens: number of tokens before the patches, such as 1 for a class token; they are never queries.
-        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" includes it with distance
-            0. Appendix D.7 of the ViT paper does not specify the choice.
+        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" gives prefix tokens a
+            distance of 0. Appendix D.7 of the ViT paper does not specify the choice.
 
     Returns:
         A numpy array, float32 `(..., heads)`, in pixels.
@@ -63,12 +64,11 @@ def mean_distance(
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if len(scores.shape) < 3 or tuple(scores.shape[-2:]) != (tokens, tokens):
         raise ValueError(f"`scores` must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
-    if class_token not in ("in", "out"):
-        raise ValueError(f"`class_token` must be 'in' or 'out'. Received: class_token={class_token!r}")
+    check_choice("class_token", class_token, ("in", "out"))
     patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]
     sums = ops.sum(patches * _grid_distances(grid, patch_size), axis=-1)  # (..., heads, queries)
     if class_token == "out" and num_prefix_tokens:
-        # Avoid division by zero for a query that attends only to the class token.
+        # Avoid division by zero for a query that attends only to prefix tokens.
         sums = sums / ops.maximum(ops.sum(patches, axis=-1), 1e-30)
     return ops.convert_to_numpy(ops.mean(sums, axis=-1))
 

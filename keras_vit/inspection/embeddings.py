@@ -1,4 +1,4 @@
-"""Computes similarities between position embeddings and principal components of filters and patch tokens."""
+"""Computes principal components of filters and patch tokens, and similarities between position embeddings."""
 
 import math
 
@@ -11,21 +11,23 @@ from keras_vit.models.features import features
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Computes the cosine similarities of all patches' position embeddings (Figures 7, center, and 10).
+    """Computes the cosine similarity of the position embeddings of every two patches (Figure 7, center; Figure 10).
+
+    If each layer has its own position embeddings, this function compares those of the first layer.
 
     Args:
         model: a `keras.Model` that contains a Vision Transformer.
 
     Returns:
         float32 `(rows, columns, rows, columns)` in [-1, 1]. Entry `[i, j]` is the map of patch (i, j). An embedding of
-        zeros has similarity 0.
+        zeros has similarity 0 to all embeddings.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer.
+        ValueError: the model does not contain a Vision Transformer, or is a NaFlex model.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
-    # Apply the layer to zeros to obtain the position embeddings, whatever their kind.
+    # Apply the layer to zeros to obtain the position embeddings of any kind.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
     positions = positions[0, tokens - math.prod(vit.grid) :]
@@ -63,14 +65,15 @@ def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, co
 
     Args:
         model, images: as in `attention_scores`; the components are computed over all images.
-        layer: the layer whose output tokens are used, as for `keras_vit.features`.
+        layer: number of the layer whose output tokens are used, as in `keras_vit.features`.
         count: number of components.
 
     Returns:
         float32 `(B, rows, columns, count)`; each component is scaled to [0, 1] over all images.
 
     Raises:
-        ValueError: `count` exceeds the number of patches or the size of a token, or `keras_vit.features` raises it.
+        ValueError: `count` exceeds the number of patches in all images or the size of a token, or `keras_vit.features`
+            rejects the arguments.
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])

@@ -1,7 +1,7 @@
 """Plots the arrays that `inspection` computes.
 
-Every function writes an image file to `path`, whose extension selects the format. Without matplotlib (`pip install
-"keras_vit[plots]"`), it raises an `ImportError`.
+Every function writes an image file to `path`, whose extension selects the format. If matplotlib is not installed
+(`pip install "keras_vit[plots]"`), every function raises an `ImportError`.
 """
 
 import os
@@ -15,7 +15,7 @@ from keras_vit.plots import figure_class, image_axes, overlaid, plain_text, shor
 def attention(
     path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray], captions: Sequence[str] = ()
 ) -> None:
-    """Draws images and, next to each, overlays of its attention maps (Figures 6 and 14).
+    """Draws each image next to overlays of its attention maps (Figures 6 and 14).
 
     Args:
         path: file to write.
@@ -34,9 +34,8 @@ def attention(
         row[0].text(0.5, -0.03, text, fontsize=9, ha="center", va="top", transform=row[0].transAxes)
     for number, (image, row) in enumerate(zip(images, grid)):
         row[0].imshow(image)
-        unit = {name: values[number] / max(values[number].max(), 1e-30) for name, values in maps.items()}
-        for axes, values in zip(row[1:], unit.values()):
-            axes.imshow(overlaid(image, values))
+        for axes, values in zip(row[1:], maps.values()):
+            axes.imshow(overlaid(image, values[number] / max(values[number].max(), 1e-30)))
     from matplotlib.cm import ScalarMappable
 
     figure.colorbar(
@@ -62,9 +61,9 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
-    """Draws attention distances `(layers, heads)`, in pixels, by depth (Figures 7, right, and 11).
+    """Draws attention distances `(layers, heads)`, in pixels, over the layers (Figure 7, right; Figure 11).
 
-    `side` is the width of the images in pixels, for the title.
+    The title contains `side`, the width of the images in pixels.
     """
     layers = range(1, len(distances) + 1)
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
@@ -87,7 +86,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        cells = -(-14 // min(rows, columns))  # pixels per value, enough to keep the gaps between tiles thin
+        cells = -(-14 // min(rows, columns))  # pixels per value, so that the gaps between tiles are thin
         similarity = similarity.repeat(cells, 2).repeat(cells, 3)
         height, width = similarity.shape[2:]
         tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
@@ -107,7 +106,10 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
 
 
 def filters(path: str | os.PathLike, components: np.ndarray) -> None:
-    """Draws principal components `(N, P, P, C)` of the patch embedding's filters (Figure 7, left)."""
+    """Draws principal components `(N, P, P, C)`, in [0, 1], of the patch embedding's filters (Figure 7, left).
+
+    If C is not 3, only the first channel is drawn.
+    """
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
     figure, _ = image_axes(rows, columns, (1.2 * columns, 1.2 * rows + 0.5))
@@ -120,13 +122,13 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
 def patch_components(
     path: str | os.PathLike, images: np.ndarray, colors: np.ndarray, title: str = "components"
 ) -> None:
-    """Draws images and, next to each, three components of its patch tokens as colors.
+    """Draws each image next to a map that shows three components of its patch tokens as colors.
 
     Args:
         path: file to write.
         images: float `(N, H, W, 3)` in [0, 1].
         colors: float `(N, rows, columns, 3)` in [0, 1], as returned by `inspection.patch_components`.
-        title: title of each map of colors.
+        title: text above each map.
     """
     height, width = images.shape[1:3]
     pairs = min(3, len(images))

@@ -16,7 +16,7 @@ def attention_relevance(
     """Computes the relevance of each input token to each output token for one class of each image.
 
     `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of
-    `max(0, gradient * attention)`, with the gradient of the class output with respect to the attention.
+    `max(0, gradient * attention)`, where `gradient` is the gradient of the class output with respect to the attention.
 
     Args:
         model, images: as in `attention_scores`; the model's outputs must be `(B, classes)`.
@@ -26,9 +26,10 @@ def attention_relevance(
         `R - I`, nonnegative float64 `(B, N, N)`. The identity is subtracted because it does not depend on the image.
 
     Raises:
-        ValueError: the outputs are not `(B, classes)`, a target is not a class, or `attention_scores` raises it.
+        ValueError: the outputs are not `(B, classes)`, a target is not a class, or `attention_scores` rejects the
+            arguments.
 
-    Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
+    Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6.
     """
     vit, images = as_images(model, images)
     # Compute the outputs, and use the predicted classes by default.
@@ -53,7 +54,7 @@ def attention_relevance(
         relevance = np.eye(vit.num_tokens)
         for number, scores in iterate_scores(model, image, last=len(of_layers)):
             scores, gradient = ops.convert_to_numpy(scores)[0], of_layers[number - 1][0]
-            # The last block may compute only the first row, if the output does not depend on the others.
+            # If the output depends only on the class token, the last block may compute only that token's row.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
         relevances.append(relevance - np.eye(vit.num_tokens))
@@ -68,7 +69,7 @@ class _ScoreGradients(keras.Model):
 
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
-        self.models = lambda: (model, vit)  # hidden from Keras, which would train their weights
+        self.models = lambda: (model, vit)  # a lambda hides them from Keras, which would train their weights
         reader = find_feature_model(model)
         needs_all = reader is not None and reader.tokens in ("patch", "all")
         self.changes = []
@@ -77,12 +78,12 @@ class _ScoreGradients(keras.Model):
             shape = (1, vit.num_heads, rows, vit.num_tokens)
             self.changes.append(self.add_weight(name=f"layer_{number}", shape=shape, initializer="zeros"))
         self.built = True
-        # Run eagerly, because compiling would take longer than the few steps.
+        # Run eagerly, because compilation would take longer than the few steps.
         self.compile(keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False)
 
     def call(self, images, training=False):
         model, vit = self.models()
-        with vit.replaced_forward(self._forward), vit.changed_scores(self.changes):
+        with vit.replaced_forward(self._forward, self.changes):
             return model(images, training=False)
 
     def _forward(self, images):
@@ -95,7 +96,10 @@ class _ScoreGradients(keras.Model):
         return x if vit.head is None else vit.head(x)
 
     def compute(self, image, target):
-        """Returns each layer's gradient `(1, heads, M, N)` of a class output; `target` is one-hot `(1, classes)`."""
+        """Returns the gradients `(1, heads, 1 or N, N)` of a class output; `target` is one-hot, `(1, classes)`.
+
+        Each gradient is with respect to the attention scores of one layer.
+        """
         for change in self.changes:
             change.assign(np.zeros(change.shape, "float32"))
         self.train_on_batch(image, target)

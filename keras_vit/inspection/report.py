@@ -1,4 +1,4 @@
-"""Writes an HTML report with all plots of a model."""
+"""Writes an HTML report with plots of a model."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,17 +24,18 @@ def write_report(
     write: Callable[[str], object] = print,
     captions: Sequence[str] = (),
 ) -> os.PathLike:
-    """Draws all plots of a model and writes an `index.html` that shows them.
+    """Draws the plots that the model supports and writes an `index.html` that shows them.
 
     Args:
-        model: a `keras.Model` that contains a Vision Transformer, which may be nested inside other models.
+        model: a `keras.Model` that is or contains a Vision Transformer.
         images: `(N, H, W, C)`, preprocessed for the model; all of them are used for the attention distance.
         output: folder to write to, created if necessary; existing plots in it are replaced.
         title: name of the model in the report.
-        others: additional models by title; the report shows their position embeddings next to the model's.
+        others: `{title: model}` of additional models. The report shows their position embeddings next to those of
+            `model`.
         shown: number of images to draw.
-        write: function that is called with one line of text for each plot.
-        captions: text for each drawn image, such as its class and file name, which may have several lines.
+        write: function that is called with each line of progress.
+        captions: text for each drawn image, such as its class and file name; may have several lines.
 
     Returns:
         The path of `index.html`.
@@ -54,29 +55,29 @@ def write_report(
         "rollout without residual": attention_maps(model, few, residual=False),
         "last layer": attention_maps(model, few, "mean"),
     }
-    shape = getattr(model, "output_shape", ())  # a subclassed `keras.Model` has none
+    shape = getattr(model, "output_shape", ())  # a subclassed `keras.Model` has no `output_shape`
     if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[-1], int):
         relevance = attention_maps(model, few, "relevance")
         if relevance.any():
             maps["relevance"] = relevance
         else:
-            write("the relevance is not drawn, because it is zero everywhere, as for a head of zeros")
+            write("the relevance map is omitted, because it is zero everywhere, as with an untrained head")
     page.draw(
         "attention.png", "Attention",
-        "Attention of the output to each location, as colors over each image: the product of all layers' attention "
-        "(rollout, with and without the residual connections), the mean over the heads of the last layer, and, unless "
-        "the head is zero, all layers weighted by the gradient of the predicted class (relevance).",
+        "Attention of the output to each location, drawn over each image. Rollout multiplies the attention of all "
+        "layers, with or without the residual connections. The last layer is averaged over its heads. Relevance "
+        "weights all layers by the gradient of the predicted class. It is omitted if it is zero everywhere.",
         plots.attention, photographs, maps, captions, wide=True, columns=1 + len(maps),
     )  # fmt: skip
     heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
         "heads.png", "Heads of the last layer",
-        "Attention of each head in the last layer to the first image.",
+        "Attention of the output to the patches of the first image, for each head of the last layer.",
         plots.attention_heads, photographs[0], np.asarray(heads), columns=min(5, 1 + vit.num_heads),
     )  # fmt: skip
     page.draw(
         "attention_distance.png", "Attention distance",
-        f"Mean attention distance of each head over {len(images)} images, excluding attention to the class token.",
+        f"Mean attention distance of each head over {len(images)} images, excluding class and register tokens.",
         plots.attention_distance, attention_distance(model, images), images.shape[2],
     )  # fmt: skip
     page.draw(
@@ -94,8 +95,8 @@ def write_report(
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         page.draw(
             "patches.png", "Patches",
-            "The first three principal components of the last layer's patch tokens, computed over all images and shown "
-            "as red, green and blue.",
+            "The first three principal components of the last layer's patch tokens, computed over the drawn images and "
+            "shown as red, green and blue.",
             plots.patch_components, photographs, patch_components(model, few), "last layer", wide=True,
             columns=2 * min(3, len(few)),
         )  # fmt: skip

@@ -7,31 +7,31 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into
 
 
 def attention_scores(
     model: keras.Model, images: np.ndarray, layers: int | Sequence[int] | None = None, reduce: str = "none"
 ) -> np.ndarray:
-    """Computes the attention of every token to every other token, after the softmax.
+    """Computes the attention scores of every token to every token, after the softmax.
 
     Args:
-        model: a `keras.Model` that contains a Vision Transformer, which may be nested inside other models.
+        model: a `keras.Model` that is or contains a Vision Transformer.
         images: `(B, H, W, C)`, preprocessed for the model.
         layers: a layer (1 is the first block, -1 the last), a list of layers, or None for all layers.
         reduce: "none", or "mean" for the mean over heads.
 
     Returns:
-        float32 `(L, B, heads, N, N)`, with one row per query and one column per key, prefix tokens first. The axis L is
-        absent for a single layer, and the heads axis for "mean". Rows sum to 1 even in mixed precision, and all rows of
-        the last block are present even if the model itself computes only the class token's row.
+        float32 `(L, B, heads, N, N)`, with one row per query and one column per key. Prefix tokens come first. If
+        `layers` is an integer, the axis L is absent. If `reduce` is "mean", the heads axis is absent. Rows sum to 1,
+        even in mixed precision. The last block has all rows, even if the model itself computes only the first row.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, a layer does not exist, or the images are empty or
-            of the wrong size.
+        ValueError: the model does not contain exactly one Vision Transformer, `layers` is empty or has an unknown
+            layer, the images are empty or have the wrong shape or dtype, or `reduce` is unknown.
     """
-    if reduce not in ("none", "mean"):
-        raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
+    check_choice("reduce", reduce, ("none", "mean"))
     vit = find_vision_transformer(model)
     chosen, is_single = vit.layer_numbers(range(1, vit.num_layers + 1) if layers is None else layers, least=1)
     scores: dict[int, Any] = dict.fromkeys(chosen)
@@ -43,7 +43,7 @@ def attention_scores(
 
 
 def as_images(model, images):
-    """Checks the shape of images; returns the `VisionTransformer` inside a model and the images."""
+    """Checks images; returns the `VisionTransformer` inside a model, and the images as an array."""
     vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_images(model, vit, images)

@@ -9,11 +9,12 @@ from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
-from keras_vit.layers.validation import check_positive_int, check_rate
+from keras_vit.layers.validation import check_positive_int, check_rate, check_static_tokens
 
-# On JAX, attention over more than LONG_SEQUENCE tokens computes the scores of about CHUNK queries at a time and
-# recomputes them in the backward pass, so memory grows linearly with the sequence length. For comparison, a 384-pixel
-# image with 16-pixel patches has 577 tokens.
+# On JAX, attention with more than LONG_SEQUENCE queries computes the scores of at most CHUNK queries at a time and
+# recomputes them in the backward pass, so memory grows linearly with the sequence length. This does not apply in half
+# precision on GPUs, or if `call` needs all scores, for example for dropout. For comparison, a 384-pixel image with
+# 16-pixel patches has 577 tokens.
 LONG_SEQUENCE = 1024
 CHUNK = 256
 
@@ -27,14 +28,13 @@ def runs_on_gpu():
 class MultiHeadAttention(BaseLayer):
     """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
-    The softmax is computed in float32 even under mixed precision. Except in bfloat16, the projections flatten the batch
-    and token axes, which is faster than an einsum in TensorFlow.
+    The softmax is computed in float32 even under mixed precision.
 
     Args:
         num_heads: number of heads; must divide D.
         dropout: dropout rate of the attention scores, in [0, 1).
-        relative_positions: whether to add `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r shared by all
-            heads; N must be static. A class token has position 0.
+        relative_positions: whether to add `q . r[i - j]` to `q . k` for a query at position i and a key at position j.
+            All heads share the 2N-1 learned vectors r. N must be static. A class token has position 0.
         biases: letters of the projections that have a bias, from "qkvo" (query, key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         epsilon: epsilon of the LayerNorms.
@@ -43,8 +43,9 @@ class MultiHeadAttention(BaseLayer):
         out_norm: whether to apply a LayerNorm to the concatenated heads before the output projection.
 
     Call arguments:
-        tokens: `(B, N, D)`, from which keys, values and, by default, queries are projected.
-        queries: `(B, M, D)`, from which queries are projected instead; the output is then `(B, M, D)`.
+        tokens: `(B, N, D)`, the input of the key and value projections. If `queries` is None, also the input of
+            the query projection.
+        queries: `(B, M, D)`, the input of the query projection. The output is then `(B, M, D)`.
         score_change: array to add to the attention scores after the softmax.
         real: bool `(B, N)`, False for padding tokens, which are not attended to.
 
@@ -120,18 +121,10 @@ class MultiHeadAttention(BaseLayer):
                     f"Received: shape={tuple(input_shape)}, rotary={self.rotary}"
                 )
         if self.relative_positions:
-            tokens = input_shape[1]
-            if tokens is None:
-                raise ValueError(
-                    "`relative_positions` requires a static number of tokens, because each distance has a vector. "
-                    f"Received: shape={tuple(input_shape)}"
-                )
+            check_static_tokens("`relative_positions`", input_shape, "each distance has a vector")
             # Row i is the vector for distance i - (N-1).
-            self.relative_embedding = self.add_weight(
-                name="relative_embedding",
-                shape=(2 * tokens - 1, head_size),
-                initializer=keras.initializers.RandomNormal(stddev=0.02),
-            )
+            shape, initializer = (2 * input_shape[1] - 1, head_size), keras.initializers.RandomNormal(stddev=0.02)
+            self.relative_embedding = self.add_weight(name="relative_embedding", shape=shape, initializer=initializer)
         self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
@@ -167,7 +160,7 @@ class MultiHeadAttention(BaseLayer):
         return ops.transpose(mixed, (0, 2, 1, 3))
 
     def _attend_without_scores(self, query, key, value, real=None):
-        """Computes `_attend` on JAX, without storing all scores at once if that is faster or saves much memory."""
+        """Computes `_attend` on JAX: in half precision on GPUs by Keras' attention, for long sequences in chunks."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
             mask = None if real is None else real[:, None, None, :]
             return ops.dot_product_attention(query, key, value, mask=mask)  # uses cuDNN flash attention if supported
@@ -193,7 +186,7 @@ class MultiHeadAttention(BaseLayer):
         return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real)
 
     def scores(self, query, key, dtype=None, real=None):
-        """Returns the softmax over keys, `(B, heads, M, N)`, in `dtype`, by default the compute dtype."""
+        """Returns the attention scores after the softmax, `(B, heads, M, N)`; `dtype` defaults to the compute dtype."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
@@ -203,17 +196,19 @@ class MultiHeadAttention(BaseLayer):
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
         if real is not None:
-            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite, so rows of only padding are not NaN
+            scores = ops.where(real[:, None, None, :], scores, -1e9)  # -inf would give NaN if all tokens are padding
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):
-        """Computes `q . r[p_q - p_k]` for the first M queries: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
+        """Computes `q . r[i - j]` for queries at positions i < M: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
         queries, distances = query.shape[2], self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
-        # Column t has distance N-1-t. Row i needs distances i down to i-(N-1), which start at column N-1-i.
+        # Column t of `table` belongs to distance N-1-t. Row i needs the distances i, i-1, ..., i-(N-1), which start at
+        # column N-1-i.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
         scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
-        # Reshaping to rows that are one element shorter shifts each row one column further, which aligns all rows.
+        # Drop the first N-1 elements, then reshape to rows that are one element shorter. This shifts each row by one
+        # column more than the row above, so that every row starts at the distance that it needs.
         scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
         scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
         scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.mlp import mlp_dense
+from keras_vit.layers.mlp import ACTIVATIONS, mlp_dense
 from keras_vit.layers.naflex import real_tokens
 from keras_vit.layers.validation import check_positive_int, check_rank
 
@@ -16,14 +16,14 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 class AttentionPooling(BaseLayer):
     """Pools tokens with a learned query: `(B, N, D)` to `(B, D)`.
 
-    The output is `x + mlp(norm(x))` with `x = attention(probe, tokens)`.
+    The output is `x + mlp(norm(x))` with `x = attention(query, tokens)`.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
         epsilon: epsilon of the LayerNorm.
-        masked: whether all-zero tokens are padding, which the learned query ignores.
+        masked: whether to treat all-zero tokens as padding, which the learned query does not attend to.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
@@ -52,7 +52,8 @@ class AttentionPooling(BaseLayer):
         self.probe = self.add_weight(name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform")
         self.attention = MultiHeadAttention(self.num_heads, name="attention", **policy)
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm", **policy)
-        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
+        activate = ACTIVATIONS["gelu" if self.exact_gelu else "gelu_tanh"]
+        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", activate=activate, **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
         self.attention.build(input_shape)
         for layer in (self.norm, self.mlp_1):
@@ -64,8 +65,7 @@ class AttentionPooling(BaseLayer):
         probe = ops.broadcast_to(self.probe, (batch, 1, hidden_size))
         real = real_tokens(tokens) if self.masked else None
         x = self.attention(tokens, queries=probe, real=real)  # (B, 1, D)
-        y = ops.gelu(self.mlp_1(self.norm(x)), approximate=not self.exact_gelu)
-        return ops.squeeze(x + self.mlp_2(y), axis=1)
+        return ops.squeeze(x + self.mlp_2(self.mlp_1(self.norm(x))), axis=1)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (input_shape[0], input_shape[2])

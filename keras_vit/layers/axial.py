@@ -12,7 +12,7 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(BaseLayer):
-    """A pair of encoder blocks that attend along rows, then columns, of a token grid: `(B, N, D)` to `(B, N, D)`.
+    """Two encoder blocks that attend along the rows, then the columns of a token grid: `(B, N, D)` to `(B, N, D)`.
 
     Both blocks are `TransformerBlock`s with their own weights. Each token attends to rows + columns tokens instead of
     rows * columns.
@@ -23,11 +23,11 @@ class AxialTransformerBlock(BaseLayer):
             `TransformerBlock`s. Stochastic depth drops residual branches of each row or column independently.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the number of tokens does not match
-            the grid.
+        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not have rank 3, or their
+            number does not match the grid.
 
-    Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row) comes first; Scenic's
-    `EncoderAxial` swaps the two names.
+    Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row) comes first. Scenic's
+    `EncoderAxial` swaps the names of row and column attention.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Base class of the layers."""
+"""Base class of most layers."""
 
 import keras
 
@@ -12,7 +12,7 @@ class BaseLayer(keras.layers.Layer):
     _kept: tuple = ()
 
     def _keep_arguments(self, local_names, but=()):
-        """Stores the arguments of a constructor, given its `locals()`, as attributes that `get_config` returns."""
+        """Stores the arguments in a constructor's `locals()`, except `but`, as attributes that `get_config` returns."""
         left_out = ("self", "kwargs", "__class__", *but)
         arguments = {name: value for name, value in local_names.items() if name not in left_out}
         for name, value in arguments.items():

@@ -1,4 +1,4 @@
-"""Dropout with masks that are determined by a key."""
+"""Dropout whose masks, inside `seed_scope`, depend only on a key and the order of the draws."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: draw n uses `key + (0, n)`; `key` is an integer array of shape `(2,)`."""
+    """The seeds of one forward pass: draw n uses the seed `key + (0, n)`. `key` is an integer array of shape `(2,)`."""
 
     def __init__(self, key):
         # Do not call the parent constructor, which creates a variable.
@@ -44,8 +44,8 @@ def current_seeds():
 class Dropout(keras.layers.Dropout):
     """Keras' `Dropout`, except that inside `seed_scope` masks depend only on the key and the order of the draws."""
 
-    # Keras' layer derives seeds from a call counter: replicas would share masks, and rematerialized blocks would draw
-    # different masks in the recomputation.
+    # Keras' layer derives seeds from a call counter. With it, replicas would share masks, and rematerialized blocks
+    # would draw different masks in the recomputation.
 
     def call(self, inputs, training=False):
         seeds = current_seeds()

@@ -1,4 +1,4 @@
-"""A layer that records the preprocessing that a model expects and the activation of its logits."""
+"""A layer that records a model's preprocessing and the activation of its logits."""
 
 import warnings
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from keras_vit.preprocessing import Preprocessing, check_channels, concrete_valu
 class InputPreprocessing(BaseLayer):
     """Returns images `(B, H, W, C)` unchanged; records their preprocessing and the activation of the logits.
 
-    It is the first layer of every model in keras_vit, because a layer's config survives saving, `from_config` and
-    `clone_model`. `keras_vit.preprocessing_of` reads it. An eager call warns once if the images appear to be raw pixel
-    values or to be preprocessed twice.
+    Every architecture in keras_vit starts with this layer, because a layer's config survives saving, `from_config` and
+    `clone_model`. `keras_vit.preprocessing_of` reads the config. An eager call warns once if its first image appears to
+    contain raw pixel values or to have been preprocessed twice.
 
     Args:
         preprocessing: a `keras_vit.Preprocessing`, a dict of its fields, or None for the preprocessing of the JAX
-            reference. If all channels share one mean and one std, images may have any number of channels. Can be set
-            later through the attribute of the same name.
-        logits_activation: activation that turns logits into probabilities, "softmax" or "sigmoid". Training sets it to
-            match the loss; exports and calibration read it.
+            reference. If all channels share one mean and one std, images may have any number of channels. The attribute
+            `preprocessing` can be set later.
+        logits_activation: activation that turns logits into probabilities, "softmax" or "sigmoid". Training a
+            classifier sets it to match the loss.
 
     Raises:
         ValueError: the dict has unknown keys, a value is out of range, or the number of channels does not match.

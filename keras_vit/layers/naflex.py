@@ -1,6 +1,6 @@
 """Layers for NaFlex batches, `(B, S, P*P + 2, C)`, in which each image has its own patch grid; see `keras_vit.naflex`.
 
-Every layer keeps padding tokens at zero, so that the next layer can recognize them.
+The position embedding sets padding tokens to zero. Later layers keep them at zero and so can recognize them.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.patches import PatchEncoder
 from keras_vit.layers.validation import check_grid, check_positive_int, check_rank
 from keras_vit.naflex import linear_weights
@@ -33,7 +34,7 @@ class NaFlexPatches(keras.layers.Layer):
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: the shape of the batch does not match `patch_size`.
+        ValueError: `patch_size` is not a positive integer, or the shape of the batch does not match it.
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
@@ -48,7 +49,6 @@ class NaFlexPatches(keras.layers.Layer):
                 f"With patch_size={self.patch_size}, a batch must have shape (B, S, {self.patch_size**2 + 2}, C). "
                 f"Received: shape={tuple(input_shape)}"
             )
-        self.built = True
 
     def call(self, batch: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         _, budget, values, channels = batch.shape
@@ -56,14 +56,12 @@ class NaFlexPatches(keras.layers.Layer):
         return ops.reshape(batch[:, :, :-2], (-1, budget, (values - 2) * channels)), places
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "patch_size": self.patch_size}
+        return {**super().get_config(), "patch_size": self.patch_size}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatchEncoder(PatchEncoder):
-    """A `PatchEncoder` for the outputs of `NaFlexPatches`; returns the positions unchanged."""
+    """A `PatchEncoder` for the outputs of `NaFlexPatches`. It also returns the positions, unchanged."""
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
@@ -83,10 +81,10 @@ class NaFlexPatchEncoder(PatchEncoder):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class NaFlexPositionEmbedding(keras.layers.Layer):
+class NaFlexPositionEmbedding(BaseLayer):
     """Adds a learned position table, resized to each image's grid: `((B, S, D), (B, S, 2))` to `(B, S, D)`.
 
-    The resize is bilinear with antialiasing, computed in float32 as a product of per-image weights with the table.
+    The resize is bilinear with antialiasing. It multiplies each image's resize weights by the table, in float32.
 
     Args:
         grid: `(rows, columns)` of the table.
@@ -98,13 +96,13 @@ class NaFlexPositionEmbedding(keras.layers.Layer):
 
     def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.grid = check_grid(grid)
+        grid = check_grid(grid)
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         shape = (1, self.grid[0] * self.grid[1], input_shape[0][-1])
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         self.pos_embedding = self.add_weight(name="pos_embedding", shape=shape, initializer=initializer)
-        self.built = True
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape[0]
@@ -123,9 +121,6 @@ class NaFlexPositionEmbedding(keras.layers.Layer):
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, S, D)`."""
         return self.grid[0] * self.grid[1] * input_shape[1] * input_shape[2]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "grid": self.grid}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

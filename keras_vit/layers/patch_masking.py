@@ -7,19 +7,21 @@ from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.layers.validation import check_static_tokens
 
-MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # fractions of the corrupted patches; the rest stay unchanged
+# Fractions of the corrupted patches that are masked and replaced. The others stay unchanged.
+MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchMasking(BaseLayer):
-    """Corrupts a fraction of the patch embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
+    """Corrupts a fraction of the patch embeddings `(B, N, D)`; also returns a mask `(B, N)`, 1 for corrupted patches.
 
     In every image, 80 % of the corrupted patches become the learned mask embedding, 10 % become another patch of the
-    same image, and 10 % stay unchanged, rounded to whole patches.
+    same image, and 10 % stay unchanged. These numbers are rounded to whole patches.
 
     Inside `layers.dropout.seed_scope`, the layer uses the seeds of the scope in training and evaluation. Outside, it
-    uses Keras' seed counter in training and corrupts nothing in evaluation. In training, each image gets its own draw.
-    In evaluation, all images share one draw, so that results do not depend on the batch size or the number of devices.
+    uses Keras' seed counter in training and corrupts nothing in evaluation. In training, the corrupted patches are
+    drawn for each image. In evaluation, all images share one draw, so that results do not depend on the batch size or
+    the number of devices.
 
     Args:
         rate: fraction of the patches to corrupt, in (0, 1]; at least one patch is corrupted.
@@ -51,7 +53,7 @@ class PatchMasking(BaseLayer):
         seeds = seeds or self.seed_generator
         corrupted, masked, replaced = masking_counts(patches, self.rate)
         rows = batch if training else 1
-        # Rank random numbers, so that counts are exact: the lowest ranks are masked, the next ranks replaced.
+        # Rank random numbers to get exact counts. The patches of the lowest ranks are masked, the next ones replaced.
         order = ops.argsort(keras.random.uniform((rows, patches), dtype="float32", seed=seeds), axis=1)
         rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
         if patches > 1:

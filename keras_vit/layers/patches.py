@@ -10,13 +10,16 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
-# Overrides by layer id while `VisionTransformer.at_patch_size` is active in the current thread: the patch size for a
-# `Patches` layer, and the matrices that other layers pass to `resize_axes`.
+# Maps layer IDs to overrides while `VisionTransformer.at_patch_size` is active in the current thread. The override of a
+# `Patches` layer is a patch size. The overrides of other layers are matrices for `resize_axes`, or None.
 RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
 
 
 def resize_axes(table, matrices):
-    """Resizes a flattened grid with matrices `(r, R)` and `(c, C)` in float32: `(R * C * K, D)` to `(r * c * K, D)`."""
+    """Resizes a flattened grid of R x C cells to r x c cells: `(R*C*K, D)` to `(r*c*K, D)`, computed in float32.
+
+    Each cell has K vectors. The rows are multiplied by a matrix `(r, R)`, and the columns by a matrix `(c, C)`.
+    """
     rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
     grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
     resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
@@ -34,7 +37,8 @@ class Patches(BaseLayer):
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: `patch_size` is not a positive integer or does not divide a side, or the images do not have rank 4.
+        ValueError: `patch_size` is not a positive integer or does not divide the height and width, or the images do not
+            have rank 4.
 
     Reference: paper section 3.1; matches the patches of the reference's strided `embedding` convolution.
     """
@@ -49,7 +53,7 @@ class Patches(BaseLayer):
         for name, side in zip(("height", "width"), input_shape[1:3]):
             if side is not None and (side % self.patch_size or side == 0):
                 raise ValueError(
-                    f"`patch_size` must divide the {name} of the images; the nearest valid sizes are "
+                    f"`patch_size` must divide the {name} of the images; the nearest valid {name}s are "
                     f"{nearest_multiples(side, self.patch_size)}. Received: {name}={side}, patch_size={self.patch_size}"
                 )
 
@@ -74,8 +78,8 @@ class Patches(BaseLayer):
 class PatchEncoder(keras.layers.Dense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
-    After `Patches`, it is equivalent to the reference's strided convolution `embedding` with its kernel `(P, P, C, D)`
-    reshaped to `(P*P*C, D)`.
+    After `Patches`, this layer computes the reference's strided convolution `embedding`. Its kernel `(P*P*C, D)` is the
+    reshaped convolution kernel `(P, P, C, D)`.
 
     Args:
         hidden_size: D, the size of a token, 1 or more.

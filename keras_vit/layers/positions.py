@@ -32,13 +32,13 @@ class PositionEmbedding(_Positions):
     """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be static.
 
     Args:
-        grid: `(rows, columns)` of the patches, to which a checkpoint's position embeddings are resampled, or None. N is
-            `rows * columns` plus the number of class tokens in front, 0 to 2.
+        grid: `(rows, columns)` of the patches. N must be `rows * columns` plus the number of class tokens in front
+            (0, 1 or 2). A checkpoint's position embeddings are resampled to this grid. None accepts any N.
 
     Raises:
-        ValueError: the tokens do not have rank 3, or N is not static or does not match `grid`.
+        ValueError: `grid` is invalid, the tokens do not have rank 3, or N is not static or does not match `grid`.
 
-    Reference: paper equation 1, E_pos; initialized as in the reference (normal, standard deviation 0.02).
+    Reference: paper equation 1, E_pos; initialized as in vit_jax (normal, standard deviation 0.02).
     """
 
     def __init__(self, grid: tuple[int, int] | None = None, **kwargs: Any) -> None:
@@ -64,14 +64,15 @@ class PositionEmbedding(_Positions):
 class PositionEmbedding2D(_Positions):
     """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The first D/2 values encode the column, the others the row. A class token gets its own vector; the paper does not
-    specify its position embedding.
+    The first D/2 values encode the column, the others the row. The paper does not specify the position embedding of a
+    class token; here, a class token has its own vector.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class token in front.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the number of tokens does not match it, or D is odd.
+        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does not match `grid`,
+            or D is odd.
 
     Reference: paper appendix D.4, "2-D". The order of column and row and the initialization (normal, standard deviation
     0.02) follow Scenic's `Add2DPositionEmbedding`.
@@ -107,15 +108,16 @@ class PositionEmbedding2D(_Positions):
 class SinCosPositionEmbedding(_Positions):
     """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The D/4 frequencies w are a geometric series from 1 to 1/10000; the D values are sin(w*column), cos(w*column),
-    sin(w*row) and cos(w*row). A class token has no position embedding and must be prepended after this layer.
+    The D/4 frequencies w are a geometric series from 1 to 1/10000. Each frequency contributes the four values
+    sin(w*column), cos(w*column), sin(w*row) and cos(w*row). A class token has no position embedding and must be
+    prepended after this layer.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the number of tokens does not match it, or D is not a
-            multiple of 4 or is less than 8.
+        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does not match `grid`,
+            or D is less than 8 or not a multiple of 4.
 
     Reference: big_vision's `sincos2d`.
     """
@@ -142,7 +144,7 @@ class SinCosPositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NoPositionEmbedding(_Positions):
-    """Returns tokens `(B, N, D)` unchanged, for models without position embeddings.
+    """Returns tokens `(B, N, D)` unchanged, for models that add no position embeddings to tokens.
 
     Args:
         grid: `(rows, columns)` of the patches. It does not affect the output.

@@ -17,21 +17,21 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 class PreActivationResNet(ResNetStem):
     """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2, without norm or activation. In every unit, norm
-    and activation come before each convolution. A final GroupNorm and ReLU follow the last unit. The output's sides are
-    the input's divided by the total stride, rounded up. For the post-activation form (V1), see `ResNetStem`.
+    The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. The root has no norm or activation. In every
+    unit, norm and activation come before each convolution. A final GroupNorm and ReLU follow the last unit. The height
+    and width are divided by the total stride and rounded up. For the post-activation form (V1), see `ResNetStem`.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
         width: channels of the root, a multiple of 32. The last of n stages has `4 * width * 2**(n-1)` output channels.
         pool_padding: padding of the root's max-pool, "zeros" (as the published weights were trained) or
-            "minus_infinity" (as in big_vision). The results differ where features at the border are negative.
+            "minus_infinity" (as in big_vision). The results differ only if features at the border are negative.
 
     Raises:
         ValueError: an argument is out of range, or the images do not have rank 4.
 
-    Reference: Kolesnikov et al., "Big Transfer" (BiT); GroupNorm with epsilon 1e-5, weight standardization with 1e-10
-    on the variance, symmetric padding.
+    Reference: Kolesnikov et al., "Big Transfer" (BiT). As in the authors' code, GroupNorm has epsilon
+    1e-5, weight standardization adds 1e-10 to the variance, and padding is symmetric.
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, pool_padding: str = "zeros", **kwargs: Any) -> None:

@@ -11,23 +11,16 @@ from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, g
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 # Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8 instead of 32.
-BIT_UNITS = {
-    8: (1, 1),
-    26: (2, 2, 2, 2),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-    200: (3, 24, 36, 3),
-}
+BIT_UNITS = {8: (1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
     """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2. The stages of bottleneck units after the root
-    have stride 2, except for the first stage. The output's sides are the input's divided by the total stride, rounded
-    up. Convolutions are weight-standardized, have no bias, and are followed by a GroupNorm with 32 groups.
+    The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. Stages of bottleneck units follow. Every stage
+    except the first has stride 2. The height and width are divided by the total stride and rounded up. Convolutions are
+    weight-standardized, have no bias, and are followed by a GroupNorm with 32 groups.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 9)`; `()` for only the root.
@@ -64,7 +57,7 @@ class ResNetStem(BaseLayer):
         build_in_turn(self.units, shape)
 
     def _make_units(self, unit_class, name):
-        """Builds the units of all stages; each stage after the first starts with a unit of stride 2."""
+        """Creates the units of all stages; each stage after the first starts with a unit of stride 2."""
         return [
             unit_class(
                 self.width * 2**stage,
@@ -143,7 +136,7 @@ def check_stages(blocks, width):
 def resolve_stem(stem, resnet_blocks):
     """Returns the number of units in each stage of a model's ResNet stem, or None for a model without a stem."""
     if stem not in (None, "", "resnet"):
-        raise ValueError(f'`stem` must be "" or "resnet". Received: stem={stem!r}')
+        raise ValueError(f'`stem` must be None, "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:
         raise ValueError(f"`resnet_blocks` requires stem=\"resnet\". Received: resnet_blocks={resnet_blocks}, stem=''")
     if stem == "" or (stem is None and resnet_blocks is None):

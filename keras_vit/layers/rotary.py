@@ -27,12 +27,12 @@ def rotary_table(
 ):
     """Returns the cosines and sines that rotate queries and keys: each float32 `(prefix + rows*columns, size)`.
 
-    Frequency k is `theta ** (-k / (size/4))`. It rotates one pair of values by the row and another by the column.
+    Frequency k is `theta ** (-k / (size/4))`. Each frequency is used twice, for the row and for the column.
 
     Args:
         size: number of values per head, a multiple of 4.
         grid: `(rows, columns)` of the patches.
-        prefix: number of tokens before the patches, which are not rotated.
+        prefix: number of tokens before the patches; these tokens are not rotated.
         style: "half" pairs value i with value `i + size/2`; "pairs" pairs neighboring values.
         coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index" counts patches from
             0.

@@ -12,7 +12,7 @@ from keras_vit.layers.validation import check_choice
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(BaseLayer):
-    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
+    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
 
     The kernel is standardized in float32.
 
@@ -20,12 +20,12 @@ class StdConv2D(BaseLayer):
         filters: number of output channels.
         kernel_size: side of the kernel in pixels.
         strides: s, the stride along both axes.
-        padding: "same", which puts the extra zeros of an odd padding at the bottom and right, or "symmetric", which
-            pads all sides equally.
+        padding: "symmetric" pads all sides equally. "same" pads the bottom and right by one pixel more than the top and
+            left if the total padding is odd.
         variance_epsilon: number added to the variance of the kernel; None adds 1e-5 to the standard deviation instead.
 
-    Reference: Qiao et al., "Weight Standardization"; matches the reference's StdConv, and BiT's with "symmetric" and
-    1e-10.
+    Reference: Qiao et al., "Weight Standardization". The defaults match `StdConv` in `vit_jax`; `padding="symmetric"`
+    and `variance_epsilon=1e-10` match big_vision's `bit_paper.py`.
     """
 
     def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):
@@ -65,7 +65,7 @@ class StdConv2D(BaseLayer):
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
-    """Builds the reference's GroupNorm: 32 groups of neighboring channels, epsilon 1e-6 (1e-5 in BiT)."""
+    """Builds a GroupNorm with 32 groups of neighboring channels. big_vision's `bit_paper.py` has epsilon 1e-5."""
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
 
 
@@ -85,9 +85,9 @@ def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation
     output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
         side, outputs = input_shape[axis], output_shape[axis]
-        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # added by `padding="same"`
+        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # total padding for `padding="same"`
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
-        # Index of the input pixel that each output multiplies by each kernel tap; those outside the image are padding.
+        # Index of the input pixel for each output pixel and kernel tap. Indices outside the image are padding.
         first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart
         count *= int(((first >= 0) & (first < side)).sum())
     return count

@@ -13,7 +13,7 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 class ClassToken(BaseLayer):
     """Prepends a learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
 
-    Reference: paper equation 1, x_class; the reference's `cls`, initialized to zeros.
+    Reference: x_class in equation 1 of the paper. It is initialized to zeros, like `cls` in `vit_jax`.
     """
 
     def build(self, input_shape: tuple) -> None:
@@ -95,8 +95,8 @@ class LayerScale(BaseLayer):
 class DistilledHead(keras.layers.Dense):
     """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
 
-    # `kernel` and `bias` are the head of the class token, the first half of the input. `distillation` is the head of
-    # the distillation token, the second half.
+    # `kernel` and `bias` belong to the head of the class token, which is the first half of the input. `distillation` is
+    # the head of the distillation token, which is the second half.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)

@@ -23,17 +23,18 @@ class TransformerBlock(BaseLayer):
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
 
-    `mlp` and the arguments after it support newer families; their defaults reproduce the paper's block.
+    The arguments from `mlp` to `masked` support newer families. Their defaults reproduce the paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        dropout: dropout rate after the attention's output projection, after the MLP's activation and after the MLP, in
-            [0, 1).
+        dropout: dropout rate after the attention's output projection, and before and after the MLP's second dense
+            layer, in [0, 1).
         attention_dropout: dropout rate of the attention scores, in [0, 1).
-        stochastic_depth: probability of dropping a residual branch, drawn for each example and branch, in [0, 1). Kept
-            branches are scaled up.
-        first_token_only: whether to compute the output of only the first token, `(B, 1, D)`. It attends to all tokens.
+        stochastic_depth: probability of dropping a residual branch, in [0, 1). Each branch of each example is dropped
+            independently. Kept branches are scaled up.
+        first_token_only: whether to compute only the first token's output, `(B, 1, D)`. That token attends to all
+            tokens.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
         epsilon: epsilon of all LayerNorms, above 0.
         relative_positions: whether attention uses relative positions, see `MultiHeadAttention`; N must be static.
@@ -49,12 +50,13 @@ class TransformerBlock(BaseLayer):
         attention_norm: whether to apply a LayerNorm before the attention's output projection.
         rotary: arguments of the rotary position embedding, see `MultiHeadAttention`; None for no rotary embedding.
         layer_scale: initial value of the LayerScale on both residual branches; None for no LayerScale.
-        masked: whether all-zero tokens are padding. Padding stays zero, and no token attends to it.
+        masked: whether to treat all-zero tokens as padding, which stays zero and is not attended to.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not have rank 3, or N is
+            not static with `relative_positions`.
 
-    Reference: paper equations 2 and 3; matches the reference's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
+    Reference: paper equations 2 and 3; by default, matches the reference's encoder block (epsilon 1e-6, tanh GELU).
     """
 
     def __init__(
@@ -97,24 +99,19 @@ class TransformerBlock(BaseLayer):
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
         self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
+        norms = {"qk_norm": self.qk_norm, "out_norm": self.attention_norm, "epsilon": self.epsilon}
+        positions = {"relative_positions": self.relative_positions, "rotary": self.rotary}
         self.attention = MultiHeadAttention(
-            self.num_heads,
-            self.attention_dropout,
-            self.relative_positions,
-            biases=self.attention_bias,
-            qk_norm=self.qk_norm,
-            epsilon=self.epsilon,
-            rotary=self.rotary,
-            out_norm=self.attention_norm,
-            name="attention",
-            **policy,
-        )
+            self.num_heads, self.attention_dropout, biases=self.attention_bias, name="attention",
+            **norms, **positions, **policy,
+        )  # fmt: skip
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
-        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, **policy)
+        activate = ACTIVATIONS.get(self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh"))
+        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, activate=activate, **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
         self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
-        # Add the optional parts and build all layers.
+        # Add the optional parts, and build the layers that have weights.
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
         if self.mlp_kind == "swiglu":
@@ -160,8 +157,8 @@ class TransformerBlock(BaseLayer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def _rematerialized(self, tokens):
-        # `keras.RematScope` fails on functional models inside `tf.function`. Its recomputation also draws different
-        # masks from Keras' dropout than the forward pass, which makes gradients silently wrong.
+        # `keras.RematScope` fails on functional models inside `tf.function`. In its recomputation, Keras' dropout also
+        # draws different masks than in the forward pass, which would silently make gradients wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
 
@@ -176,11 +173,9 @@ class TransformerBlock(BaseLayer):
 
     def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Computes the MLP, with dropout before and after its second dense layer: `(B, N, D)` to `(B, N, D)`."""
-        hidden = self.mlp_1(x)  # (B, N, mlp_dim)
+        hidden = self.mlp_1(x, training=training)  # (B, N, mlp_dim)
         if self.mlp_gate is not None:
             hidden = ops.silu(self.mlp_gate(x)) * hidden
-        else:
-            hidden = ACTIVATIONS[self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh")](hidden)
         if self.inner_norm is not None:
             hidden = self.inner_norm(hidden)
         x = self.mlp_2(self.drop(hidden, training=training))  # (B, N, D)
@@ -193,7 +188,7 @@ class TransformerBlock(BaseLayer):
     def multiply_accumulates(self, input_shape: tuple, all_tokens: bool = False) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, D)`.
 
-        If `all_tokens` is True, the outputs of all tokens are counted even if `first_token_only` is set.
+        If `all_tokens` is True, counts the outputs of all tokens even if `first_token_only` is set.
         """
         batch, tokens, hidden_size = input_shape
         outputs = 1 if self.first_token_only and not all_tokens else tokens

@@ -37,7 +37,7 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless a grid has `tokens` tokens; with `class_token`, one or two more are accepted."""
+    """Raises a `ValueError` unless `tokens` is the number of patches; `class_token` also allows 1 or 2 class tokens."""
     rows, columns = grid
     counts = [rows * columns + more for more in range(3 if class_token else 1)]
     if tokens not in counts:
@@ -47,13 +47,13 @@ def check_grid_tokens(grid, tokens, class_token=True):
 
 
 def check_static_tokens(layer, shape, reason):
-    """Raises a `ValueError` with the `reason` unless `shape` is `(B, N, D)` with a static N."""
+    """Raises a `ValueError` that contains `reason` unless `shape` is `(B, N, D)` with a static N."""
     check_rank(layer, shape, "B, N, D")
     if shape[1] is None:
         raise ValueError(f"{layer} needs a static number of tokens, because {reason}. Received: shape={tuple(shape)}")
 
 
 def check_rank(layer, shape, axes):
-    """Raises a `ValueError` unless `shape` has the axes that `axes` lists, such as "B, N, D"."""
+    """Raises a `ValueError` unless `shape` has as many dimensions as `axes` names, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):
         raise ValueError(f"{layer} needs inputs of shape ({axes}). Received: shape={tuple(shape)}")

@@ -1,4 +1,4 @@
-"""Functions for any Keras model: loading, digests, image shape, outputs, and the Vision Transformer inside it."""
+"""Loads .keras files, and inspects Keras models: their weights, shapes, activations and nested models."""
 
 import hashlib
 import os
@@ -25,7 +25,8 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
         compile: whether to restore the optimizer, loss and metrics of a compiled model.
 
     Raises:
-        ValueError: the file does not exist, is damaged, or contains code.
+        ValueError: the file is damaged, contains code or unknown layers, or is a local file that does not exist.
+        OSError: a remote file does not exist or cannot be read.
     """
     if files.is_remote(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +60,7 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Returns a model's image shape `(H, W, C)`; unknown sizes, as in a subclassed model, are None."""
+    """Returns a model's image shape `(H, W, C)`. Unknown sizes are None, such as all sizes of a subclassed model."""
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -68,9 +69,7 @@ def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | No
     return tuple(shape[1:]) if len(shape) == 4 else (None, None, None)
 
 
-_FUNCTIONAL = (
-    "make it functional, keras.Model(inputs, model(inputs)) with inputs=keras.Input((height, width, channels))."
-)
+_FUNCTIONAL = "make it functional: keras.Model(x, model(x)) with x = keras.Input((height, width, channels))."
 
 
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
@@ -106,7 +105,7 @@ def output_shape_of(model: keras.Model) -> tuple:
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """Returns the name of the last layer's activation, searching nested models; "linear" without an activation."""
+    """Returns the activation name of the last layer, which may be nested; "linear" if the layer has no activation."""
     last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
         operations = getattr(last, "operations", None) or last.layers
@@ -119,7 +118,7 @@ def last_activation_of(model: keras.Model) -> str:
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Returns whether a model outputs probabilities, judging by its last activation or its outputs on random images."""
+    """Returns whether a model outputs probabilities, judged by its last activation or by outputs for random images."""
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]
@@ -134,7 +133,7 @@ def gives_probabilities(model: keras.Model) -> bool:
 def logits_activation_of(model: keras.Model) -> str:
     """Returns the activation that a model records for its logits, "softmax" (the default) or "sigmoid".
 
-    That of the last layer counts first: towers of zero-shot classifiers are shared.
+    In a zero-shot classifier, the last layer takes precedence over the image tower, which other models may share.
     """
     last = model
     while getattr(last, "layers", None):
@@ -151,7 +150,7 @@ def set_logits_activation(model: keras.Model, activation: str) -> None:
 
 
 def layers_inside(model, kind):
-    """Yields the model itself if it is an instance of `kind`, otherwise all instances inside it at any depth."""
+    """Yields the model itself if it is an instance of `kind`, otherwise the instances in it and its nested models."""
     if isinstance(model, kind):
         yield model
     elif isinstance(model, keras.Model):
@@ -200,7 +199,7 @@ def images_into(model, vit, images, training=False):
         inputs = images
     with vit.replaced_forward(zeros) as embedded:
         model(inputs, training=training)
-    received += embedded  # inputs of calls from a `FeatureModel`
+    received += embedded  # images that a `FeatureModel` passed to `vit.embed`
     if len(received) != 1:
         raise ValueError(
             f"The model must call its Vision Transformer once. Received: {len(received)} calls in model={model.name!r}"
@@ -221,7 +220,7 @@ def layers_before(model, vit):
 
 
 def check_images(model, vit, images):
-    """Raises a `ValueError` unless images have the model's input shape and, if the model is `vit`, are floats."""
+    """Raises a `ValueError` unless images have the model's input shape. Images for `vit` itself must also be floats."""
     vit.check_naflex(images)
     shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)

@@ -1,4 +1,4 @@
-"""Constructor arguments, and errors that suggest the correct name."""
+"""Checks constructor arguments; the error for an unknown argument suggests a valid name or lists all valid names."""
 
 import difflib
 import inspect
@@ -27,7 +27,7 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
-    """Raises a `TypeError` that suggests a similar name unless a constructor accepts all arguments."""
+    """Raises a `TypeError` if a constructor does not accept an argument; suggests a valid name or lists all of them."""
     check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
 
 

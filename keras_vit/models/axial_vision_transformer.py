@@ -23,9 +23,10 @@ class AxialVisionTransformer(ImageModel):
     because a class token would belong to no row or column.
 
     Args:
-        patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, classes, include_top, dropout,
-            attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing,
-            remat, name, dtype: see `VisionTransformer`. Axial-ViT-B/16 has the same sizes as ViT-B/16.
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, include_top, dropout, attention_dropout,
+            stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing, remat, name, dtype:
+            see `VisionTransformer`. Axial-ViT-B/16 has the same sizes as ViT-B/16.
+        classes: number of classes of the head.
         weights: path of weights that `checkpoints.save` wrote for an Axial-ViT, or None.
         representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer.
 
@@ -34,7 +35,7 @@ class AxialVisionTransformer(ImageModel):
         the compute dtype.
 
     Attributes:
-        arguments, image_shape, preprocessing, head: see `ImageModel`.
+        arguments, image_shape, preprocessing, input_preprocessing, head: see `ImageModel`.
         grid: `(rows, columns)` of the patches.
         blocks: the `AxialTransformerBlock`s, in order.
 

@@ -1,4 +1,4 @@
-"""Feature maps at several strides, for detection and segmentation heads."""
+"""Models that compute feature maps at several strides, for detection and segmentation heads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,27 +12,28 @@ from keras_vit.models.features import FeatureModel, rebuild
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Backbone(keras.Model):
-    """A feature pyramid from several layers of a Vision Transformer, at several strides.
+    """A model that computes a feature pyramid from several layers of a Vision Transformer.
 
-    The patch tokens of a layer form a feature map whose stride is the patch size. Transposed convolutions of stride 2,
-    with LayerNorm and GELU in between, upsample a map to a smaller stride. Max-pooling downsamples a map to a larger
+    The patch tokens of a layer form a feature map whose stride is the patch stride. Transposed convolutions of stride
+    2, with LayerNorm and GELU in between, upsample a map to a smaller stride. Max-pooling downsamples a map to a larger
     stride.
 
     Args:
-        model: a `keras.Model` that is or contains a `VisionTransformer`. Its layers are shared: training the backbone
-            trains them, unless they are frozen (`keras_vit.freeze`).
-        layers: number of the layer for each map, counted from 1; see `features`.
-        strides: stride of each map in image pixels: the patch size multiplied or divided by a power of two.
-        norm: whether to apply the Vision Transformer's final LayerNorm to each layer.
+        model: a `keras.Model` that is or contains a `VisionTransformer`. The backbone shares the layers of this model.
+            Training the backbone trains these layers unless they are frozen (`keras_vit.freeze`).
+        layers: layer number for each map, counted from 1; see `features`.
+        strides: stride of each map in image pixels. Must be the patch stride multiplied or divided by a power of two.
+        norm: whether to apply the Vision Transformer's final LayerNorm to the output of each layer.
 
     Returns:
-        A list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
+        When called on images `(B, H, W, C)`, a list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
 
     Raises:
-        ValueError: the model has no Vision Transformer, a layer does not exist, a stride exceeds the image or is not
-            the patch size multiplied or divided by a power of two, or `layers` and `strides` differ in length.
+        ValueError: the model has no Vision Transformer or is a NaFlex model, a layer does not exist, a stride exceeds
+            the image or is not the patch stride multiplied or divided by a power of two, or `layers` and `strides` are
+            empty or differ in length.
 
-    Reference: the necks of BEiT (Bao et al., 2021) on layers 3, 6, 9 and 12 of 12, with LayerNorm instead of BatchNorm.
+    Reference: the necks of BEiT (Bao et al., 2021), with LayerNorm instead of BatchNorm.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ class BiTResNet(ImageModel):
         classes, include_top, head_bias, classifier_activation, preprocessing, name, dtype: see `VisionTransformer`.
 
     Returns:
-        float32 logits `(B, classes)`; with `include_top=False`, the spatial mean of the last feature map in the compute
-        dtype, `(B, 2048 * width_factor)` with the default width and four stages.
+        float32 logits `(B, classes)`. With `include_top=False`, the spatial mean of the last feature map in the compute
+        dtype; its shape is `(B, 2048 * width_factor)` for the default width and four stages.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.

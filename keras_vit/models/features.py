@@ -1,4 +1,4 @@
-"""Representations from any block of a Vision Transformer, also inside another model."""
+"""Representations from any block of a Vision Transformer, which may be nested in another model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,16 +22,16 @@ def features(
     norm: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray | list[np.ndarray]:
-    """Computes representations of images in one forward pass, which stops after the last requested layer.
+    """Computes representations of images in one forward pass per batch, up to the last requested layer.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         images: `(N, H, W, C)`, float, preprocessed for the model.
-        layers: layer number, or a list of layer numbers in any order: 1 is the output of the first block, 0 its input,
-            and -1 the output of the last block. None for the last block.
+        layers: layer number, or a list of layer numbers in any order: 1 is the output of the first block, 0 is the
+            input of the first block, and -1 is the output of the last block. None for the last block.
         tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R, D)`; "patch" for the
             patch tokens in raster order, `(N, P, D)`; "all" for all tokens in this order; "pooled" for the pooled
-            tokens `(N, F)`, which the head reads. `pre_logits` is applied only to the last layer.
+            tokens `(N, F)`, which the head reads. For "pooled", `pre_logits` is applied only to the last layer.
         grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
         norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True for "pooled".
         batch_size: number of images per forward pass.
@@ -41,7 +41,7 @@ def features(
 
     Raises:
         ValueError: the model has no Vision Transformer, lacks a requested layer or kind of token, or does not accept
-            the images.
+            the images; or another argument is invalid.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
@@ -69,8 +69,8 @@ def rebuild(
 class FeatureModel(keras.Model):
     """`features` as a Keras model that can be trained, saved and exported; shares the layers of `model`.
 
-    For arguments and errors, see `features`. The output is a tensor in the compute dtype, or a list of tensors if
-    `layers` is a list.
+    For arguments and errors, see `features`. The output is a tensor in the Vision Transformer's compute dtype, or a
+    list of tensors if `layers` is a list.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class FeatureModel(keras.Model):
         self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
-        self.built = True  # its layers belong to the model, which is built
+        self.built = True  # all layers belong to the wrapped model, which is already built
 
     def _used_layers(self):
         vit = self.vit
@@ -103,7 +103,7 @@ class FeatureModel(keras.Model):
         return used
 
     def _only_used(self, variables):
-        """Removes variables that do not affect the output and have no gradient, such as the head's."""
+        """Removes variables that do not affect the output and have no gradient, such as those of the head."""
         used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
         return [variable for variable in variables if id(variable) in used]
 
@@ -157,7 +157,7 @@ class FeatureModel(keras.Model):
 
 
 def tokens_read(model: keras.Model) -> tuple[bool, int]:
-    """Returns whether the output reads only the class token, and the number of the last layer that it reads."""
+    """Returns whether the output reads only the class token, and the number of the last layer used, at least 1."""
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
     if reader is None:
@@ -175,8 +175,8 @@ def _validate(vit, tokens, grid, norm):
     check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:
         raise ValueError(
-            f"`tokens` must be 'pooled', 'patch' or 'all', because the model has no class token. Received: "
-            f"tokens='class', model={vit.name!r}"
+            f"`tokens` must not be 'class', because the model has no class token. Received: tokens='class', "
+            f"model={vit.name!r}"
         )
     if tokens == "registers" and not vit.arguments["num_registers"]:
         raise ValueError(

@@ -22,14 +22,14 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         up_to: number of the last block to freeze, counted from 1, or from the end if negative; 0 freezes only the
-            embedding. "head" freezes everything before the head, for a linear probe.
+            layers before the first block. "head" freezes everything before the head, for a linear probe.
         write: function that receives one line with the number of trainable parameters.
 
     Returns:
         The number of trainable parameters.
 
     Raises:
-        ValueError: the model has no Vision Transformer, or the block does not exist.
+        ValueError: the model has no Vision Transformer, or `up_to` is invalid.
     """
     vit = find_vision_transformer(model)
     if up_to == "head":
@@ -51,7 +51,7 @@ def enable_lora(
     alpha: float | None = None,
     write: Callable[[str], object] = print,
 ) -> int:
-    """Freezes a Vision Transformer except its head and adds trainable low-rank adapters to kernels of every block.
+    """Adds low-rank adapters to every block of a Vision Transformer and freezes all other weights before the head.
 
     The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export or
     `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels, and load it again.
@@ -59,15 +59,16 @@ def enable_lora(
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         rank: rank of the adapters, 1 or more.
-        targets: some of "query", "key", "value", "out", "mlp_1", "mlp_2".
-        alpha: the adapters are scaled by `alpha / rank`; None for a scale of 1.
+        targets: layers to adapt in each block, some of "query", "key", "value", "out", "mlp_1", "mlp_2".
+        alpha: numerator of the adapters' scale, `alpha / rank`; None for a scale of 1.
         write: function that receives one line with the number of trainable parameters.
 
     Returns:
         The number of trainable parameters.
 
     Raises:
-        ValueError: the model has no Vision Transformer or already has adapters, or a target is unknown.
+        ValueError: the model has no Vision Transformer, a target already has an adapter, `rank` is not a positive
+            integer, or `targets` is empty or contains an unknown name.
 
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """

@@ -15,14 +15,15 @@ from keras_vit.preprocessing import Preprocessing
 class ImageModel(keras.Model):
     """A functional model from images to logits or features that `from_config(get_config())` can rebuild.
 
-    A subclass builds its graph and passes its inputs, its outputs and the `arguments` that rebuild it to this
+    A subclass builds a graph of layers. It passes the graph's inputs and outputs and its own `arguments` to this
     constructor.
 
     Attributes:
-        arguments: the constructor's arguments, including defaults, as a read-only mapping.
+        arguments: the constructor's arguments, including defaults, as a read-only mapping; without `weights`, `stem`,
+            `preprocessing`, `name` and `dtype`.
         image_shape: `(height, width, channels)` of the images.
-        input_preprocessing: the first layer, an `InputPreprocessing`.
-        head: the last layer, or None in a model without a head.
+        input_preprocessing: the `InputPreprocessing` layer, which receives the images.
+        head: the layer named "head", or None in a model without a head.
     """
 
     arguments: Mapping[str, Any]
@@ -80,7 +81,7 @@ class ImageModel(keras.Model):
 
 
 def kept_arguments(names):
-    """Returns the arguments that rebuild a model, given the `locals()` at the start of its constructor."""
+    """Returns `ImageModel.arguments`, given the `locals()` at the start of a subclass's constructor."""
     left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
     names = {name: value for name, value in names.items() if name not in left_out}
     shape = names["input_shape"]
@@ -93,7 +94,7 @@ def policy_of(dtype):
 
 
 def add_head(x, arguments, dtype=None):
-    """Applies `pre_logits` and the head to features `(..., F)`, if the model's arguments request them."""
+    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include it."""
     if units := arguments.get("representation_size"):
         options = {"activation": "tanh", "kernel_initializer": "lecun_normal", "name": "pre_logits"}
         x = keras.layers.Dense(units, dtype=dtype, **options)(x)

@@ -1,4 +1,4 @@
-"""Checks of Vision Transformer arguments."""
+"""Checks the arguments of a Vision Transformer."""
 
 import types
 
@@ -7,8 +7,8 @@ from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
 
 CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
-# Where position embeddings are added: once before the blocks, or to the input of each block, from separate tables or
-# one shared table.
+# Where position embeddings are added: once before the blocks, or to the input of every block. In the second case, each
+# block has its own table, or all blocks share one table.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 
@@ -30,7 +30,7 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
 
 
 def check_vision_transformer(arguments, can_position_class_token):
-    """Raises a `ValueError` unless these are valid arguments of a `VisionTransformer`."""
+    """Raises a `ValueError` for an invalid argument; the constructor and the layers check further arguments."""
     a = types.SimpleNamespace(**arguments)
 
     def refuse(message, *names):
@@ -41,13 +41,11 @@ def check_vision_transformer(arguments, can_position_class_token):
     check_choice("position_embedding_at", a.position_embedding_at, POSITION_EMBEDDING_AT)
     check_choice("position_resampling", a.position_resampling, RULES)
     # Check each argument on its own.
-    counts = ["patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"]
+    counts = ["patch_size", "num_layers", "hidden_size", "classes"]
     for name in counts + [name for name in ("num_registers", "representation_size") if arguments[name]]:
         check_positive_int(name, arguments[name])
-    for name in ("dropout", "attention_dropout", "stochastic_depth"):
+    for name in ("dropout", "stochastic_depth"):
         check_rate(name, arguments[name])
-    if a.hidden_size % a.num_heads:
-        refuse("`num_heads` must divide `hidden_size`.", "num_heads", "hidden_size")
     # Check combinations of arguments.
     is_learned = a.position_embedding in ("learned", "learned2d")
     if a.position_embedding_at != "stem" and not (is_learned and a.class_token_position and not a.num_registers):
@@ -58,7 +56,8 @@ def check_vision_transformer(arguments, can_position_class_token):
     is_plain = (a.classifier, a.position_embedding_at) == ("token", "stem") and a.position_embedding[-2:] != "2d"
     if a.distilled and (a.representation_size or not is_plain):
         refuse(
-            '`distilled` requires classifier="token", no `representation_size` and 1-D position embeddings added once.',
+            '`distilled` requires classifier="token", no `representation_size`, position_embedding_at="stem" and a 1-D '
+            "`position_embedding`.",
             *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
         )
     if a.max_patches:

@@ -46,10 +46,9 @@ _BLOCK = (
     *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
     *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
 )
-# Set by `replaced_forward`: the model, the function that replaces its forward pass, and the images passed to `embed`.
-_FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
-# Set by `changed_scores`: the model and the changes to its attention scores.
-_CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(None, ()))
+# Set by `replaced_forward`: the model, the function that replaces its forward pass, the images passed to `embed`, and
+# the changes to the attention scores.
+_FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, [], ()))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -57,7 +56,7 @@ class VisionTransformer(ImageModel):
     """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     The model cuts images into patches, projects each patch to a token, adds position embeddings, and applies
-    `num_layers` blocks of attention and MLP. A linear head reads the class token or the pooled tokens.
+    `num_layers` blocks of attention and MLP. A linear head reads the class token, the pooled tokens or every token.
 
     Args:
         patch_size: side of a patch, in pixels of the image or, with a stem, in cells of the stem's feature map.
@@ -70,16 +69,15 @@ class VisionTransformer(ImageModel):
         classes: number of classes of the head. None for the number in the published `weights`, or 1000 without
             published weights.
         include_top: whether to include the head. Without a head, the model returns features, after `pre_logits` if the
-            model has it.
-        weights: source for `checkpoints.load`: the name of published weights ("imagenet21k",
-            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path, or an https or gs URL; None for
-            random weights. Every array must match, including the head if the model has one; position embeddings are
-            resampled if the grid differs. For fine-tuning, see `checkpoints.load`. The load report is logged to
-            "keras_vit".
+            model has it. If the published `weights` have no head and `classes` is None, the model has no head either.
+        weights: source for `checkpoints.load`: the name of published weights (such as "imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>" or "sam"), a path, an https or gs URL, or a
+            repository on the Hugging Face Hub; None for random weights. Files are loaded with `head="keep"`; for
+            fine-tuning, see `checkpoints.load`. The load report goes to the logger "keras_vit".
         classifier: input of the head: "token" (the class token), "gap" (the mean of the patch tokens), "token_gap" (the
             same, in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
-            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only classifiers whose
-            name starts with "token" have a class token.
+            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only models whose
+            classifier starts with "token" have a class token.
         representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer. None for the
             size in the published `weights`, or 0 without published weights.
         dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
@@ -93,21 +91,21 @@ class VisionTransformer(ImageModel):
             vector for each column and half for each row; "relative", a vector for each raster-order distance between
             two tokens, used by the attention of every block; "sincos2d", big_vision's fixed sines and cosines; "none".
         position_embedding_at: where learned position embeddings are added, as in appendix D.4: "stem", once before the
-            first block; "every_layer" or "every_layer_shared", to the input of each block, from separate tables or one
-            shared table.
+            first block; "every_layer", to the input of each block, with a table per block; "every_layer_shared", to the
+            input of each block, with one table.
         position_resampling: how `checkpoints.load` resamples learned position embeddings to another grid: "zoom",
             bilinear with aligned corners as in the JAX reference, or another key of
-            `checkpoints.position_embeddings.RULES`. Files of other libraries use their library's method instead.
-        class_token_position: whether the class token has a position embedding, as in the JAX reference but not in
-            big_vision; must be False with "sincos2d".
+            `checkpoints.position_embeddings.RULES`. Files of other libraries use the method of their library.
+        class_token_position: whether the class token has a position embedding. It has one in the JAX reference, but not
+            in big_vision. With "sincos2d", a class token requires False.
         exact_gelu: whether the MLPs use the exact GELU, as in timm and Hugging Face, instead of the reference's tanh
             approximation.
         epsilon: epsilon of every LayerNorm, above 0; 1e-12 in Hugging Face's ViT.
         head_bias: initial value of the head's biases. The head's kernel is initialized to zeros.
         classifier_activation: activation of the head, such as "softmax"; None for logits.
         masking_rate: fraction of the patch embeddings to corrupt for masked patch prediction, see
-            `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`. Above 0, the model returns `(output,
-            corrupted)`, where `corrupted` is `(B, N)`, 1 for a corrupted patch.
+            `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`. If it is above 0, the model returns
+            `(output, corrupted)`, where `corrupted` is `(B, N)`, 1 for a corrupted patch.
         preprocessing: preprocessing that the images are expected to have, see `layers.InputPreprocessing`; None for the
             preprocessing of the JAX reference. The model stores it but does not apply it. Loading published weights
             replaces it.
@@ -117,7 +115,7 @@ class VisionTransformer(ImageModel):
         rotary: rotary position embedding of the patches in every block: a dict of arguments of
             `layers.rotary.rotary_table` other than `size`, `grid` and `prefix`, such as DINOv3's `{"style": "half",
             "coordinates": "centered", "theta": 100.0}`; None for no rotary embedding.
-        num_registers: number of register tokens after the class token: learned tokens without position embeddings.
+        num_registers: number of register tokens after the class tokens; they are learned, without position embeddings.
         pre_norm: whether to apply a LayerNorm before the first block, as in CLIP.
         patch_bias: whether the patch projection has a bias.
         pool_norm: whether the final LayerNorm comes after the pooling instead of before it (MAE's and EVA-02's
@@ -125,15 +123,16 @@ class VisionTransformer(ImageModel):
         distilled: whether to add a second class token with a separate head, as in DeiT. The logits are the mean of both
             heads. With `include_top=False`, the features are both tokens, `(B, 2D)`.
         max_patches: maximum number of patches per image in a NaFlex model, for images of any aspect ratio; 0 for other
-            models. The input of a NaFlex model is a batch of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`. Its
+            models. The input of a NaFlex model is a batch of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`. The
             position table has the grid of `input_shape` and is resized to the grid of each image. Requires
-            `classifier="map"`.
+            `classifier="map"` and the defaults of several other arguments.
         name: name of the model.
         dtype: dtype policy; None for Keras' global policy.
 
     Returns:
         float32 logits `(B, classes)`, or `(B, N, classes)` for the unpooled classifiers. With `include_top=False`,
-        features `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size`.
+        features `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size` (`2 *
+        hidden_size` if `distilled`).
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
@@ -147,7 +146,7 @@ class VisionTransformer(ImageModel):
             have the layer.
         positions: for each block, the layer that adds position embeddings to the block's input, or None.
         blocks: the `TransformerBlock`s, in order. Layers are numbered as in the paper: layer 1 is the first block, and
-            layer 0 is the block's input.
+            layer 0 is that block's input.
 
     Raises:
         ValueError: an argument is out of range, the image is not a whole number of patches, or the checkpoint does not
@@ -205,13 +204,13 @@ class VisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        # Set arguments that are None from the published weights.
+        # Take missing arguments from the published weights.
         arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
             published = checkpoints.find_published(weights, **{**arguments, "resnet_blocks": resnet_blocks})
             if published is not None and published.classes == 0 and classes is None:
-                include_top = arguments["include_top"] = False
+                arguments["include_top"] = False
             elif published is not None:
                 classes = published.classes if classes is None else classes
                 if representation_size is None:
@@ -248,7 +247,7 @@ class VisionTransformer(ImageModel):
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
         distillation_token = layers.ClassToken(name="distillation_token", **policy) if distilled else None
-        class_tokens = [distillation_token, class_token]  # each layer prepends its token
+        class_tokens = [distillation_token, class_token]  # each prepends its token, so the class token comes first
         first = [preparation, resnet, patches, patch_encoder, masking]
         first += [*class_tokens, positions] if class_token_position else [positions, *class_tokens]
         if num_registers:
@@ -286,7 +285,7 @@ class VisionTransformer(ImageModel):
             )
             x = blocks[-1](x)
 
-        # Add the norm, the pooling unless the classifier is unpooled, and the head (eq. 4).
+        # Add the norm, the pooling (if the classifier pools) and the head (eq. 4).
         norm: Any = make_norm(epsilon=epsilon, name="encoder_norm", **policy)
         norm_after_pool: Any = None
         if pool_norm:
@@ -296,7 +295,7 @@ class VisionTransformer(ImageModel):
         pool: Any = None
         if classifier == "token":
             x = x[:, :2] if distilled else x
-            pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
+            pool = keras.layers.Flatten(name="pool", **policy)  # (B, hidden_size * number of class tokens)
         elif classifier.endswith("gap"):
             x = x[:, num_prefix_tokens:] if num_prefix_tokens else x
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
@@ -330,7 +329,7 @@ class VisionTransformer(ImageModel):
     def check_naflex(self, images: Any) -> None:
         """Raises a `ValueError` if a NaFlex model gets plain images or another model gets a NaFlex batch.
 
-        Images without patches are detected only in eager calls.
+        In eager calls, also raises an error for a NaFlex batch with an image that has no patches.
         """
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) != 4:
@@ -340,7 +339,7 @@ class VisionTransformer(ImageModel):
             places = places if places is None or isinstance(places, np.ndarray) else concrete_values(places)
             if places is not None and not (places > 0).any((1, 2, 3)).all():
                 raise ValueError(
-                    f"At least one image of the batch has no patches: its mask is all zeros. Received: shape={shape}"
+                    f"At least one image of the batch has no patches: its patch sizes are 0. Received: shape={shape}"
                 )
             return
         if self.arguments["max_patches"]:
@@ -364,44 +363,37 @@ class VisionTransformer(ImageModel):
             )
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
-        model, function, _ = _FORWARD.get()
+        model, function, *_ = _FORWARD.get()
         if model is self:
             return function(keras.tree.flatten(inputs)[0])
         return super().call(inputs, training=training, mask=mask)
 
     @contextlib.contextmanager
-    def replaced_forward(self, function: Callable) -> Iterator[list]:
+    def replaced_forward(self, function: Callable, score_changes: Sequence = ()) -> Iterator[list]:
         """Replaces this model's forward pass with `function(images)` in this thread, even if the model is nested.
 
-        Yields a list that collects the images passed to `embed`.
+        `run_block` adds `score_changes[number - 1]`, if it exists, to the attention scores. Yields a list that collects
+        the images passed to `embed`.
         """
         embedded: list = []
-        token = _FORWARD.set((self, function, embedded))
+        token = _FORWARD.set((self, function, embedded, score_changes))
         try:
             yield embedded
         finally:
             _FORWARD.reset(token)
 
     @contextlib.contextmanager
-    def changed_scores(self, changes: Sequence) -> Iterator[None]:
-        """Makes `run_block` add `changes[number - 1]`, if it exists, to the attention scores, in this thread."""
-        token = _CHANGES.set((self, changes))
-        try:
-            yield
-        finally:
-            _CHANGES.reset(token)
-
-    @contextlib.contextmanager
     def at_patch_size(self, patch_size: int) -> Iterator[None]:
-        """Changes the patch size of this model in this thread, as a context manager.
+        """Returns a context in which this model uses another patch size in this thread.
 
         The forward pass resizes the patch kernel and the position embeddings in the same way as
         `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. Functions that were compiled
         outside the context keep their patch size.
 
         Raises:
-            ValueError: the image is not a whole number of patches, the model has a stem, a rotary embedding, masked
-                patches or NaFlex inputs, or `position_embedding` is neither "learned" nor "none".
+            ValueError: `patch_size` is not a positive integer, the image is not a whole number of patches, the model
+                has a stem, a rotary embedding, masked patches or NaFlex inputs, or `position_embedding` is neither
+                "learned" nor "none".
 
         Reference: FlexiViT, arXiv 2212.08013.
         """
@@ -430,7 +422,7 @@ class VisionTransformer(ImageModel):
 
     def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Computes the tokens of layer 0: images `(B, H, W, C)` to `(B, num_tokens, D)`."""
-        model, _, embedded = _FORWARD.get()
+        model, _, embedded, _ = _FORWARD.get()
         if model is self:
             embedded.append(images)
         return _run(self._first, images, training)[0]
@@ -438,13 +430,12 @@ class VisionTransformer(ImageModel):
     def run_block(
         self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True
     ) -> keras.KerasTensor:
-        """Computes the tokens of layer `number`, 1 or more, from the previous layer's: `(B, N, D)` to `(B, N, D)`.
+        """Computes the tokens of layer `number`, 1 or more, from the tokens of the previous layer, both `(B, N, D)`.
 
-        With `all_tokens=False`, the last block of a model with the classifier "token" returns only the class token,
-        `(B, 1, D)`.
+        With `all_tokens=False`, a block with `first_token_only` returns only the class token, `(B, 1, D)`.
         """
         block = self.blocks[number - 1]
-        model, changes = _CHANGES.get()
+        model, _, _, changes = _FORWARD.get()
         score_change = changes[number - 1] if model is self and number <= len(changes) else None
         tokens = self._with_positions(number, tokens)
         if score_change is None and not (block.first_token_only and all_tokens):
@@ -452,7 +443,7 @@ class VisionTransformer(ImageModel):
         return block.encode(tokens, training, block.first_token_only and not all_tokens, score_change)
 
     def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Computes the attention scores, after the softmax, of layer `number`, given the previous layer's tokens.
+        """Computes the attention scores of layer `number`, after the softmax, from the tokens of the previous layer.
 
         Layers are counted from 1. Returns float32 `(B, heads, N, N)`; the last axis is the keys.
         """
@@ -469,12 +460,15 @@ class VisionTransformer(ImageModel):
         """Raises a `ValueError` if the model does not pool its tokens."""
         if self.pool_layer is None:
             raise ValueError(
-                f"`tokens` must be 'patch' or 'all', because a model with classifier={self.classifier!r} does not pool "
-                f"its tokens. Received: tokens='pooled', model={self.name!r}"
+                f"`tokens` must not be 'pooled', because a model with classifier={self.classifier!r} does not pool its "
+                f"tokens. Received: tokens='pooled', model={self.name!r}"
             )
 
     def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
-        """Computes the head's input from all tokens after `norm`: `(B, N, D)` to `(B, F)`."""
+        """Computes the head's input from all tokens after `norm`: `(B, N, D)` to `(B, F)`.
+
+        With `pre_logits=False`, omits the layer `pre_logits`.
+        """
         self.check_pools()
         if self.classifier.endswith("gap"):
             tokens = tokens[:, self.num_prefix_tokens :]
@@ -504,10 +498,8 @@ class VisionTransformer(ImageModel):
                 scores.append(self.attention_scores(number, tokens[-1]))
             tokens.append(self.run_block(number, tokens[-1], training))
         encoded = self.norm(tokens[-1])
-        if self.pool_layer is not None:
-            features = self.pool(encoded)
-        else:
-            features = encoded if self.pre_logits is None else self.pre_logits(encoded)
+        pooled = encoded if self.pool_layer is None else self.pool(encoded, pre_logits=False)
+        features = pooled if self.pre_logits is None else self.pre_logits(pooled)
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": features}
         return {**result, "attention": scores} if attention else result
 

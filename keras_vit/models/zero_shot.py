@@ -17,6 +17,8 @@ _NEEDED = ("names", "embeddings", "scale")
 class ClassEmbeddings(keras.layers.Layer):
     """Computes scaled cosine similarities of image embeddings `(B, E)` to K class embeddings: float32 logits `(B, K)`.
 
+    The columns of the weight `kernel`, `(E, K)`, are the normalized class embeddings, which `zero_shot` assigns.
+
     Args:
         class_names: K names.
         scale, bias: the logits are `scale * cosine + bias`.
@@ -68,7 +70,7 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
         A `keras.Model` that maps images to float32 logits `(B, K)`.
 
     Raises:
-        ValueError: an array of the file is missing, is not finite, or has a shape that does not match the model.
+        ValueError: the file cannot be read, an array is missing or invalid, or the embeddings do not match the model.
     """
     names, embeddings, scale, bias = _read(source)
     shape = output_shape_of(model)

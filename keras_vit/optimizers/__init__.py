@@ -20,12 +20,12 @@ OPTIMIZERS = {"adamw": AdamW, "sgd": SGD}
 
 
 def get(name: str, schedule: float | Schedule, **arguments: Any) -> keras.optimizers.Optimizer:
-    """Returns an unbuilt optimizer with the paper's hyperparameters as defaults.
+    """Returns an unbuilt optimizer.
 
     Args:
-        name: "adamw", with betas of 0.9 and 0.999 and an epsilon of 1e-8; or "sgd", with a momentum of 0.9.
+        name: "adamw", with default betas of 0.9 and 0.999, or "sgd", with a default momentum of 0.9, as in the paper.
         schedule: a constant learning rate or a `Schedule`.
-        **arguments: other arguments of the class, such as `weight_decay` and `layer_decay`; see `AdamW`.
+        **arguments: other arguments of the class, such as `weight_decay` and `layer_decay`; see `AdamW` and `SGD`.
 
     Raises:
         ValueError: `name` is unknown, or an argument is out of range.

@@ -10,7 +10,7 @@ from keras_vit.optimizers.base import Optimizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay, which is scaled only by the learning rate.
+    """Adam with decoupled weight decay. The decay is scaled by the learning rate only.
 
         m <- beta_1 * m + (1 - beta_1) * g
         v <- beta_2 * v + (1 - beta_2) * g^2
@@ -20,13 +20,16 @@ class AdamW(Optimizer):
 
     Args:
         learning_rate: a constant learning rate or a schedule.
-        weight_decay: 0 or more; the paper's Table 3 lists its values.
+        weight_decay: weight decay factor, 0 or more; see Table 3 of the paper.
         beta_1, beta_2: decay rates of the first and second moment, in [0, 1).
         epsilon: added to the denominator for numerical stability, above 0.
         decay_mask: "all" to decay every parameter, "kernels" to decay only kernels.
         no_decay: comma-separated names of parameters or layers that do not decay.
         layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1].
         momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in big_vision.
+
+    Raises:
+        ValueError: an argument is out of range.
 
     Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization". The
     updates match a recorded trajectory of optax's AdamW.

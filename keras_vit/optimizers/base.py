@@ -68,7 +68,7 @@ class Optimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns `(weights, state)`, updated only if `condition` is true, without assigning variables."""
+        """Returns the updated `(weights, state)`, or the old values if `condition` is false; assigns no variables."""
         select = functools.partial(where, condition)
         values = {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
         rate, step, new_weights, known = self.learning_rate_at(state), values[id(self.iterations)], [], {}
@@ -96,8 +96,8 @@ class Optimizer(keras.optimizers.Optimizer):
             self.assign(variable, value)
 
     def _scalars(self, index, learning_rate, step, known):
-        """Returns `(factors, learning rate * weight decay)` of one parameter; `known` is a cache."""
-        # Most parameters have the same multiplier and decay, and each op adds tracing time.
+        """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""
+        # Use a cache, because most parameters have the same multiplier and decay, and each op adds tracing time.
         key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
         if key not in known:
             rate = ops.cast(learning_rate, "float32") * multiplier

@@ -36,7 +36,7 @@ def clip_by_global_norm(
     before = global_norm(gradients)
     if not norm:
         return gradients, before
-    # The factor is exactly 1.0 without clipping. If the norm is NaN, all gradients become NaN.
+    # If `before` is below `norm`, the factor is exactly 1.0. If `before` is NaN, all gradients become NaN.
     factor = ops.where(before < norm, 1.0, norm / before)
     return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
 
@@ -49,5 +49,5 @@ def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> 
 
     Reference: paper section 4.1, "Polyak averaging"; Polyak and Juditsky (1992).
     """
-    # Add a small increment, because with a decay near 1 the sum of two products is less accurate.
+    # For a decay near 1, adding a small increment is more accurate than adding the two products.
     return old + (1.0 - decay) * (ops.cast(new, old.dtype) - old)

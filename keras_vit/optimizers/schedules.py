@@ -12,13 +12,13 @@ DECAYS = ("cosine", "linear", "rsqrt", "constant")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning-rate schedule: linear warm-up from 0, then decay until the end of training.
+    """Learning-rate schedule: a linear warm-up from 0, then a decay or a constant rate.
 
     Steps count from 0, so with a warm-up the first update has a learning rate of 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (inverse square root of the step, independent of
-            `total_steps`) or "constant".
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (`base / sqrt(1 + t / timescale)` at t steps after the
+            warm-up, independent of `total_steps`) or "constant".
         base: learning rate at the end of the warm-up, above 0.
         total_steps: number of training steps.
         warmup_steps: number of warm-up steps, less than `total_steps`; 0 for no warm-up.

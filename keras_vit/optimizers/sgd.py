@@ -22,7 +22,7 @@ class SGD(Optimizer):
         **kwargs: `weight_decay` (the paper uses none), `decay_mask`, `no_decay` and `layer_decay`; see `AdamW`.
 
     Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer). The updates
-    match a recorded trajectory.
+    match a trajectory recorded with that code.
     """
 
     def __init__(

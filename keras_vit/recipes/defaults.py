@@ -57,7 +57,7 @@ def model_fields(task: str, architecture: str) -> dict[str, Any]:
     """Returns the fields of a config's `model` group for a task and an architecture.
 
     The dict maps each field to its default, or to its type if it has no default. It does not include the number of
-    classes, the preprocessing, `weights` and `remat`, which come from other fields of the config.
+    classes, the preprocessing, `weights` and `remat`, which come from the data or from other fields of the config.
     """
     fields = families.model_fields(architecture)
     if task == "masked_patches":
@@ -102,7 +102,7 @@ def _checked(fields, changes, where):
     if unknown:
         raise ValueError(f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}")
     for name, value in changes.items():
-        # The command line converts overrides to the type of this value, so with an int it would reject 0.5.
+        # The command line converts an override to the type of this value. An int in a float field would reject 0.5.
         kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
         if type(value) is not kind and kind is not dict:
             raise ValueError(f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}")

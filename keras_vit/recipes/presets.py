@@ -63,7 +63,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns AugReg's pre-training recipe for any Vision Transformer.
+    """Returns AugReg's pre-training recipe for a Vision Transformer or a hybrid.
 
     Args:
         model: name of the model, such as "ViT-S/16".
@@ -103,10 +103,10 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the first.
 
     Args:
-        model: name in the paper.
+        model: name of the model, such as "ViT-B/16".
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
-        **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging. For patches of 14 pixels,
-            which divide neither 384 nor 512, the values are 378 and 518.
+        **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging. For 14-pixel patches,
+            the values are 378 and 518, because 14 divides neither 384 nor 512.
 
     Returns:
         A nested dict, as in `pretraining`.
@@ -127,7 +127,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     if plain == 378 and resolution == plain:
         recipe += " (384 is not a multiple of 14)"
     dropout = {} if families.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
-    resized = resolution * 448 // 384  # section 4.1, as in BiT: resized to 448 and cropped to 384
+    resized = resolution * 448 // 384  # as in section 4.1 and BiT, which resize to 448 and crop to 384
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
     return {
         "recipe": recipe,

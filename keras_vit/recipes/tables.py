@@ -1,6 +1,6 @@
-"""The papers' hyperparameter tables, row by row. All numbers are copied, not derived.
+"""The papers' hyperparameter tables, row by row, and values from the authors' code.
 
-If a hyperparameter is a tuple, the caller chooses one of its values.
+If a hyperparameter is a tuple, it lists the values to choose from.
 """
 
 from typing import NamedTuple
@@ -35,16 +35,12 @@ TABLE_3 = (
 )
 """The paper's Table 3. All rows use batch size 4,096, 10,000 steps of warm-up, 224 pixels, and Adam with betas 0.9 and
 0.999."""
-# The global norm to which gradients are clipped; 0 is off.
+# The maximum global norm of the gradients by dataset; 0 is off.
 TABLE_3_CLIP_NORM = {"jft300m": 0.0, "imagenet21k": 0.0, "imagenet2012": 1.0}
 
 # The loss and the initial bias of the head. They are not in the paper, but in the authors' later code, big_vision
-# (vit_i21k.py, vit_i1k.py). -6.9 is -log(1000), for 1,000 classes.
-PRETRAINING_LOSS = {
-    "jft300m": ("sigmoid", -10.0),
-    "imagenet21k": ("sigmoid", -10.0),
-    "imagenet2012": ("sigmoid", -6.9),
-}
+# (vit_i21k.py, vit_i1k.py). JFT-300M uses the values of vit_i21k.py. -6.9 is -log(1000), for 1,000 classes.
+PRETRAINING_LOSS = {"jft300m": ("sigmoid", -10.0), "imagenet21k": ("sigmoid", -10.0), "imagenet2012": ("sigmoid", -6.9)}
 
 
 class Finetuning(NamedTuple):
@@ -68,14 +64,14 @@ TABLE_4 = (
 384 pixels."""
 # The learning rate of fine-tuning without a sweep, the default of vit_jax.
 UNSWEPT_RATE = 0.03
-# The dropout rates of vit_jax's fine-tuning configs; other models use 0.
+# The dropout rates for fine-tuning in vit_jax's configs/models.py; other models use 0.
 FINETUNING_DROPOUT = {"ViT-L/16": 0.1, "ViT-H/14": 0.1, "R50+ViT-B/16": 0.1, "R50+ViT-L/32": 0.1}
 # The decay of Polyak averaging, which section 4.1 uses for ViT-L/16 at 512 pixels and ViT-H/14 at 518.
 POLYAK_DECAY = 0.9999
 
 
 class AugReg(NamedTuple):
-    """A row of AugReg's pre-training; `dropout` is also the rate of stochastic depth."""
+    """A row of AugReg's pre-training recipes; `dropout` is also the rate of stochastic depth."""
 
     dataset: str
     epochs: float | tuple

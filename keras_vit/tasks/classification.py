@@ -14,24 +14,25 @@ from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
-# Model arguments that fine-tuning may change, so the weights file does not determine them.
+# Model arguments that fine-tuning may change. The weights file determines only one of them, NaFlex's `input_shape`.
 _FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width", "max_patches")
 
 
 class Classification(Task):
     """Image classification with a model of `config.architecture`.
 
-    `config.model` contains the arguments of the architecture. If `config.weights` is a path, that file determines the
-    arguments that are left at their defaults; a published name does not. `config.loss` is "softmax" for labels that sum
-    to 1, or "sigmoid" for any number of correct classes.
+    `config.model` contains the arguments of the architecture. If `config.weights` is a path, URL or Hub repository, the
+    file determines most of the arguments that are left at their defaults. A published name determines no arguments.
+    `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of correct classes.
 
-    The predicted class has the largest logit. In evaluation, it is correct if its label is above 0, so any of several
-    correct classes counts. In training, it is correct if its label is the largest, because labels may be mixed or
-    smoothed.
+    The predicted class is the class with the largest logit. In evaluation, a prediction is correct if the label of the
+    predicted class is above 0, so any of several correct classes counts. In training, labels may be mixed or smoothed,
+    so a prediction is correct only if the predicted class has the largest label of the image.
 
     Raises:
         ValueError: the loss or the architecture is unknown, or `config.model` has an unknown field, a size that
-            contradicts the architecture, or a classifier that returns logits for every token.
+            contradicts the architecture, or a classifier that returns logits for every token; or `remat` is set for an
+            architecture without Transformer blocks.
     """
 
     metrics = ("accuracy",)
@@ -55,8 +56,8 @@ class Classification(Task):
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(
-                "`config.model.classifier` must be token, gap or map, which return one row of logits per image. "
-                f"Received: classifier={config.model.classifier!r}"
+                "`config.model.classifier` must be token, gap, token_gap or map, which return one row of logits per "
+                f"image. Received: classifier={config.model.classifier!r}"
             )
         if config.remat and "remat" not in families.parameters_of(self.family.constructor):
             raise ValueError(
@@ -74,8 +75,8 @@ class Classification(Task):
             shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
         elif arguments.get("max_patches"):
             raise ValueError(
-                f"A NaFlex model requires --config.data.max_patches=256 --config.data.patch_size={side}. "
-                f"Received: images of shape {inputs.image_shape}"
+                "A NaFlex model requires fields such as --config.data.max_patches=256 "
+                f"--config.data.patch_size={side}. Received: images of shape {inputs.image_shape}"
             )
         arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
         model = self.family.constructor(**arguments, preprocessing=preprocessing)
@@ -87,7 +88,7 @@ class Classification(Task):
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        # If the architecture has no heads, pass any number, so that a mismatch raises the error below.
+        # If the architecture has no attention heads, pass any number, so that a mismatch raises the error below.
         has_heads = "num_heads" in families.model_fields(self.config.architecture)
         family, arguments = inference.find_arguments(
             weights, self.config.model.get("num_heads", None if has_heads else 1)
@@ -99,7 +100,7 @@ class Classification(Task):
             )
         defaults, result = families.model_fields(self.family.constructor.__name__), {}
         for name, value in arguments.items():
-            of_table = name == "input_shape" and arguments.get("max_patches")  # shape of NaFlex positions
+            of_table = name == "input_shape" and arguments.get("max_patches")  # the grid of a NaFlex position table
             if (name in _FREE and not of_table) or name not in defaults or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])

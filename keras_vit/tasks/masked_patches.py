@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import keras
+import numpy as np
 from keras import ops
 from ml_collections import ConfigDict
 
@@ -25,22 +26,24 @@ _EVALUATION_KEY = (0, 0x5EED)  # every evaluation corrupts the same patches
 class MaskedPatchPrediction(Task):
     """Masked patch prediction: a Vision Transformer predicts each corrupted patch from the patch's output token.
 
-    `config.model` contains the arguments of `VisionTransformer`, except for the head, and two more fields:
+    `config.model` contains the arguments of `VisionTransformer`, except for the head. Two fields are specific to
+    this task:
 
     - `masking_rate`: fraction of patch embeddings to corrupt, in (0, 1]; 0.5 in the paper.
     - `target`: "mean_color" classifies the mean color of the patch, quantized to 3 bits per channel (512 classes for
       RGB); "colors_4x4" does the same for each color of the patch resized to 4x4; "pixels" regresses all pixel values.
 
-    The loss is averaged over corrupted patches. It is the cross-entropy in nats (for "colors_4x4", also averaged over
-    the 16 colors), or for "pixels" the squared error of values in [-1, 1]. `accuracy` is the fraction of correct
-    colors; "pixels" has no accuracy and requires `config.best_metric="loss"`. The quantized value of a channel is
-    `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of the class.
+    The loss is averaged over corrupted patches. For "mean_color" and "colors_4x4", it is the mean cross-entropy of the
+    colors of a patch, in nats. For "pixels", it is the mean squared error of the normalized pixel values. `accuracy` is
+    the fraction of correct colors. "pixels" has no accuracy, so set `config.best_metric="loss"`. The quantized
+    value of a channel is `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of
+    the class.
 
     Labels are ignored. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights` to
     that file; the classifier does not use the mask embedding.
 
     Raises:
-        ValueError: the target is unknown, or another argument does not suit the task.
+        ValueError: the target is unknown, or another argument is invalid for this task.
 
     Reference: paper appendix B.1.2 and section 4.6. The paper leaves two details open: this task corrupts the
     embeddings before it adds position embeddings, and uses a class token unless `classifier="gap"`.
@@ -63,24 +66,17 @@ class MaskedPatchPrediction(Task):
                 f"Received: masking_rate={rate!r}"
             )
         self.metrics = () if self.target == "pixels" else ("accuracy",)
-        self._mean: float | list[float] = 0.5
-        self._std: float | list[float] = 0.5
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
         arguments = families.constructor_arguments(families.find_family("VisionTransformer"), fields)
         image_shape = self.input_shape(inputs)
-        preprocessing = inputs.model_preprocessing()
-        if preprocessing is not None:
-            white = 2**preprocessing.bit_depth - 1
-            self._mean = [value / white for value in preprocessing.mean]
-            self._std = [value / white for value in preprocessing.std]
         arguments |= {
             "input_shape": image_shape,
             "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
             "classes": self._outputs(image_shape),
             "masking_rate": arguments.get("masking_rate", 0.5),
-            "preprocessing": preprocessing,
+            "preprocessing": inputs.model_preprocessing(),
             "remat": self.config.remat,
         }
         return VisionTransformer(**arguments)
@@ -92,14 +88,14 @@ class MaskedPatchPrediction(Task):
             seeds = StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
         with seed_scope(seeds):
             outputs, corrupted = model(images, training=training)
-        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # drop the class token
+        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # drop the prefix tokens
         corrupted = ops.cast(corrupted, "float32")
         shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
         patches = self._patches(model, images)
         if self.target == "pixels":
             expected = ops.reshape(patches, ops.shape(outputs))
             return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
-        classes = self._color_classes(patches)  # (B, N, colors)
+        classes = self._color_classes(patches, model.preprocessing)  # (B, N, colors)
         logits = ops.reshape(outputs, (*ops.shape(classes), -1))
         chosen = ops.take_along_axis(ops.log_softmax(logits, axis=-1), classes[..., None], axis=-1)[..., 0]
         right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32")
@@ -134,13 +130,15 @@ class MaskedPatchPrediction(Task):
         patches = ops.reshape(images, (-1, grid[0], side[0], grid[1], side[1], channels))
         return ops.reshape(ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels))
 
-    def _color_classes(self, patches):
+    def _color_classes(self, patches, preprocessing):
         """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors` is 1 or 16."""
         _, count, height, width, channels = patches.shape
         parts = 4 if self.target == "colors_4x4" else 1
         colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
-        values = colors * ops.convert_to_tensor(self._std, "float32") + ops.convert_to_tensor(self._mean, "float32")
+        white = 2**preprocessing.bit_depth - 1
+        mean, std = (np.divide(x, white).astype("float32") for x in (preprocessing.mean, preprocessing.std))
+        values = colors * std + mean
         # On some backends, a mean of exactly 32 is computed as 31.99999.
         bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
         digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]

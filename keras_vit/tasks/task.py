@@ -14,7 +14,7 @@ LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
 
 
 class Task(abc.ABC):
-    """Base class of training tasks. Methods use only `keras.ops`, so every engine can run them.
+    """Base class of training tasks. `losses_and_metrics` must use only Keras ops, so that every engine can run it.
 
     A batch is `(images, labels, example_weights)`, all float32: images `(B, H, W, C)`, in [-1, 1] for most models;
     labels `(B, classes)`; example weights `(B,)`.
@@ -23,7 +23,7 @@ class Task(abc.ABC):
         config: the config of the run.
 
     Attributes:
-        metrics: names of the metrics other than "loss", in the order of tables and plots.
+        metrics: names of the metrics other than "loss", in the order in which tables and plots show them.
         config: the config of the run.
     """
 
@@ -52,7 +52,7 @@ class Task(abc.ABC):
         """Computes the loss and the metrics of each example in a batch.
 
         The engine applies the example weights and computes the means. Draw random numbers as in `layers.dropout`: from
-        `current_seeds()`, or from a `keras.random.SeedGenerator` if it returns None.
+        `current_seeds()`, or from a `keras.random.SeedGenerator` if `current_seeds()` returns None.
 
         Args:
             model: the model returned by `build_model`.

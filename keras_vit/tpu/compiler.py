@@ -1,7 +1,7 @@
 """Calls the TPU compiler through JAX, without a TPU. Only this file uses private JAX APIs."""
 
 import errno
-import importlib.metadata
+import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from keras_vit.tpu import hlo
 from keras_vit.tpu.program import Program, refused_program
 
-# The versions with which the private APIs were tested; the extra `aot` in setup.cfg pins the same versions.
+# The versions with which the private APIs were tested. The extra `aot` in setup.cfg pins jax and libtpu to them.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
 
 # Without these variables, libtpu queries a metadata server, and JAX tries to use a TPU.
@@ -27,14 +27,12 @@ _MOST_ARRAYS = 50  # maximum length of `Program.traffic`
 def check_installed():
     """Raises an `ImportError` unless jax, jaxlib and libtpu are installed."""
     for name in VERSIONS:
-        try:
-            importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+        if importlib.util.find_spec(name) is None:
             raise ImportError(
                 f"Compiling for a TPU requires {name}, which is not installed: pip install "
                 '"keras_vit[aot]", which works with [cpu] but not with [tpu] or [jax-tpu].',
                 name=name,
-            ) from None
+            )
 
 
 def topology_devices(topology):
@@ -57,7 +55,6 @@ def topology_devices(topology):
 
 def compile_stablehlo(stablehlo, topology):
     """Compiles serialized StableHLO for one device of a slice and returns its `Program`."""
-    check_installed()
     device = topology_devices(topology)[0]
     import numpy as np
     from jax._src.interpreters.mlir import make_ir_context
@@ -81,7 +78,7 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Compiles with `compile_with(options)` and returns the `Program`, which runs `steps` steps."""
+    """Calls `compile_with(options)` and returns the `Program`, which runs `steps` steps per execution."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:

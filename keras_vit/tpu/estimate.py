@@ -1,4 +1,4 @@
-"""Compiles the steps of a run for a TPU slice and searches for settings that fit in its memory."""
+"""Compiles the steps of a run for a TPU slice and searches for settings that fit in its devices' memory."""
 
 import copy
 import dataclasses
@@ -23,23 +23,23 @@ _SOME_STEPS = 10**6  # schedule length if `total_steps` is unknown; does not aff
 def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, search: bool = False) -> Check:
     """Compiles the training and evaluation steps of a run for a TPU slice, without a TPU.
 
-    On TensorFlow, this compiles the program of one replica; on JAX, the program of all devices. It does not read
-    weights. The dataset need not exist, unless it is a folder or list of images, whose classes must be counted.
+    On TensorFlow, this compiles the program of one replica; on JAX, the program of all devices. The check does
+    not read weights. The dataset need not exist if the config specifies the image size and the number of classes.
 
     Args:
         task: the `tasks.Task`; `recipe` replaces its config.
-        recipe: the config of the run; `batch_size` replaces its field of that name.
+        recipe: the config of the run; the argument `batch_size` replaces its field `batch_size`.
         batch_size: global batch size, over all devices of the slice.
         topology: name of a slice, such as "v3:2x2".
-        search: whether to search for the largest batch that fits, also with rematerialization and with more
-            micro-batches. The search compiles several programs.
+        search: whether to search for the largest batch that fits. The search also tries rematerialization and more
+            micro-batches. If False, `Check.fitting_batch_per_device` may not be the largest.
 
     Returns:
         A `Check`.
 
     Raises:
-        ImportError: jax or libtpu is not installed; run `pip install "keras_vit[aot]"`.
-        ValueError: the slice is unknown, or the config is invalid for it.
+        ImportError: jax, jaxlib or libtpu is not installed; run `pip install "keras_vit[aot]"`.
+        ValueError: the slice is unknown, the config is invalid, or the backend is neither TensorFlow nor JAX.
     """
     # Resolve the config, the inputs and the schedule.
     slice_ = get_topology(topology)
@@ -53,15 +53,15 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
-        own_task = copy.copy(task)  # copied, because its constructor may take other arguments
+        own_task = copy.copy(task)  # a copy, because the constructor of a task may take other arguments
         own_task.config = config
         return programs_class()(config, own_task, inputs, slice_, schedule_steps)
 
     @functools.cache
     def compile_steps(programs, images, parts):
-        """Returns the training and evaluation `Program`s for `images` per device.
+        """Returns the training and evaluation `Program`s for `images` images per device.
 
-        If the training step fails for a reason other than memory, its `Program` is returned for both.
+        If the training step fails for a reason other than memory, returns its `Program` for both steps.
         """
         train = programs.train(images * devices, parts)
         if not train.compiles and not train.out_of_memory:
@@ -85,7 +85,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         return result
 
     def find(programs, parts, first, any_will_do=True):
-        """Returns the number of images per device that fit in a step of `parts` micro-batches."""
+        """Returns a number of images per device that fit in a step of `parts` micro-batches."""
 
         def compile_size(images):
             both = compile_steps(programs, images, parts)
@@ -94,7 +94,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         limit = slice_.device.memory_bytes
         return largest_batch(compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do)
 
-    # Search for the largest batch, also with more micro-batches and with rematerialization.
+    # Find a batch that fits. With `search`, also try more micro-batches and rematerialization.
     fitting, changes = find(programs, parts, size, any_will_do=not search), []
     if search and fitting:
         # Try more micro-batches for the requested batch or, if that fits, for twice the largest batch.

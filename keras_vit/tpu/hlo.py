@@ -1,7 +1,7 @@
 """Computes HBM traffic from the text of an optimized HLO module.
 
-XLA's `cost_analysis` is unsuitable: it also counts traffic of on-chip memory (in a training step of ViT-B/16 on a v5e,
-more than the HBM traffic), and it counts loop bodies only once.
+XLA's `cost_analysis` is unsuitable. It also counts on-chip memory traffic, which exceeds the HBM traffic in a training
+step of ViT-B/16 on a v5e, and it counts loop bodies only once.
 """
 
 import collections
@@ -25,7 +25,7 @@ _FREE = _CALLS | {
 def traffic(text, steps=1):
     """Returns the HBM traffic as a list of `(array, bytes)`, such as `("bf16[64,12]", 10**9)`, largest first.
 
-    `steps` is the trip count of outermost loops whose length the HLO does not contain.
+    `steps` is the trip count of outermost loops for which the HLO does not contain a trip count.
     """
     computations, outputs, entry = _parse(text)
     sizes = collections.Counter()
@@ -44,7 +44,7 @@ def traffic(text, steps=1):
                         visit(called, times * length)
             if opcode in _FREE or opcode.endswith("-done"):
                 continue
-            # Count operands and outputs in HBM. A slice reads only as many bytes as it writes.
+            # Count operands and outputs in HBM. For a slice op, the bytes read equal the bytes written.
             writes = line_outputs[:1] if opcode == "copy-start" else line_outputs
             for operand in re.findall(r"%([\w.\-]+)", rest.split("), ")[0]):
                 for array in outputs.get(operand, ()):
@@ -97,5 +97,5 @@ def padded_bytes(array):
         for i, length in enumerate(list(map(int, reversed(tile[1].split(","))))[: len(sides)]):
             sides[i] = -(-sides[i] // length) * length
     digits = re.search(r"\d+", dtype)
-    bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # tokens have no size
+    bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # HLO tokens have no size
     return math.prod(sides) * bits // 8

@@ -28,7 +28,10 @@ class InputShapes:
 
 
 def input_shapes(config):
-    """Returns the `InputShapes` of a config; reads the dataset only if the config does not determine them."""
+    """Returns the `InputShapes` of a config.
+
+    Reads the dataset only if it is available on every machine or if the config does not determine the shapes.
+    """
     group = config.data
     size, channels = group.image_size, group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)
@@ -38,7 +41,7 @@ def input_shapes(config):
     image_shape = tuple(config.model.get("input_shape") or image_shape)
     if group.max_patches:
         image_shape = batch_shape(group.max_patches, group.patch_size, channels)
-    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # available on every machine
+    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # assumed to be available on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples, bool(group.max_patches))
     try:

@@ -8,8 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import refused_program
-from keras_vit.tpu.programs import Programs
+from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.engine import make_optimizer
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.jax.engine import STEP_OPTIONS, steps_per_execution
@@ -39,15 +38,15 @@ class JaxPrograms(Programs):
 
     def train(self, batch_size, accumulate_steps):
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # smallest patches, most memory
+        # The smallest patch size needs the most memory.
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, **options)
         steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)
-        scalar = lambda dtype: self._array((), dtype, PartitionSpec())  # noqa: E731
-        arguments = (self._state, scalar(bool), scalar(jnp.int32), scalar(jnp.int32))
+        scalars = [self._array((), dtype, PartitionSpec()) for dtype in (bool, jnp.int32, jnp.int32)]
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))
-        arguments += ([self._batch(batch_size)] * steps, stop_requested)
-        return compile_function(train_steps, *arguments, steps=steps)
+        batches = [self._batch(batch_size)] * steps
+        return compile_function(train_steps, self._state, *scalars, batches, stop_requested, steps=steps)
 
     def evaluation(self, batch_size, accumulate_steps):
         compute, weights = make_task_metrics(self._task, self._config.patch_sizes), self._shardings.weights

@@ -1,7 +1,10 @@
-"""The result of compiling a program."""
+"""Defines the result of compiling a program, and the base class for compiling the programs of a run."""
 
 import dataclasses
+import math
 import re
+
+import keras
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -13,11 +16,11 @@ class Program:
     compiles: bool
     error: str = ""  # the compiler's message
     out_of_memory: bool = False  # whether the program does not fit in the device's memory
-    required_bytes: int = 0  # memory that the program needs if it does not fit; 0 if unknown
-    argument_bytes: int = 0  # weights, optimizer state and batch, as laid out in HBM
-    temporary_bytes: int = 0  # activations, and outputs that do not reuse the memory of an argument
-    program_bytes: int = 0
-    flops: float = 0.0  # per execution; `cost_analysis` counts loop bodies once
+    required_bytes: int = 0  # memory size of a program that does not fit; 0 if unknown
+    argument_bytes: int = 0  # inputs, such as weights and the batch, as laid out in HBM
+    temporary_bytes: int = 0  # intermediate values, and outputs that do not reuse the memory of an argument
+    program_bytes: int = 0  # compiled code
+    flops: float = 0.0  # per execution, from `cost_analysis`, which counts loop bodies once
     bytes_accessed: float = 0.0  # HBM traffic per execution
     traffic: tuple = ()  # `(array, bytes)` of the arrays with the most traffic
     steps: int = 1  # training steps per execution
@@ -31,9 +34,33 @@ class Program:
 
 
 def refused_program(error):
-    """Returns the `Program` for an error from lowering or compiling, an exception or a message."""
+    """Returns the `Program` for a failed compilation; `error` is an exception or a message."""
     text = str(error).strip()
     needed = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM", text)
     needed = needed or re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", text)
     required_bytes = int(float(needed[1]) * _UNITS[needed[2]]) if needed else 0
     return Program(False, text, "RESOURCE_EXHAUSTED" in text, required_bytes)
+
+
+class Programs:
+    """Compiles the steps of a run for a TPU slice; each backend has a subclass.
+
+    A subclass defines the property `state_bytes`, the method `_build(inputs, total_steps)`, which returns the model,
+    and the methods `train` and `evaluation`, which map `(batch_size, accumulate_steps)` to a `Program`.
+    """
+
+    def __init__(self, config, task, inputs, topology, total_steps):
+        self._config, self._task, self.topology = config, task, topology
+        self._image_shape = inputs.image_shape
+        self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())  # images, labels, weights
+        policy = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(config.precision)
+        try:
+            self.model = self._build(inputs, total_steps)
+        finally:
+            keras.config.set_dtype_policy(policy)
+
+    @property
+    def gradient_bytes(self):
+        """Size of the float32 gradients in bytes."""
+        return 4 * sum(math.prod(weight.shape) for weight in self.model.trainable_weights)

@@ -5,7 +5,7 @@ from keras_vit.tpu.search import MOST_IMAGES
 
 
 def report(check, price=0.0, arrays=0):
-    """Returns the lines of a report, with the `arrays` arrays that cause the most HBM traffic."""
+    """Returns the lines of a report with the HBM traffic of up to `arrays` arrays; `price` is per device-hour."""
     topology, size = check.topology, check.batch_size_per_device
     lines = [
         f"{topology.name}: {topology.num_devices} x {topology.device.kind}, {size} images each "
@@ -35,7 +35,7 @@ def _verdict(check):
         if fitting > check.batch_size_per_device:
             verdict += f"; up to {fitting} images per device fit"
         return verdict + ("; larger batches were not tried" if fitting >= MOST_IMAGES else "")
-    needed = f"{format_bytes(check.memory_bytes)}" if check.memory_bytes else "more"
+    needed = format_bytes(check.memory_bytes) if check.memory_bytes else "more"
     verdict = f"does not fit: needs {needed} of {limit} per device"
     if not fitting:
         parts = check.accumulate_steps
@@ -71,7 +71,7 @@ def _time(check, price):
         f"{check.evaluation_images_per_second_estimate:.4g} images/s per device",
     ]
     if check.precision == "float32":
-        lines.append("float32 activations need twice the memory and traffic of precision='mixed_bfloat16'")
+        lines.append("float32 activations need twice as much memory and traffic as precision='mixed_bfloat16'")
     hours = check.device_hours_estimate
     if hours:
         line = f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and input stalls"
@@ -82,7 +82,6 @@ def _time(check, price):
 
 
 def format_bytes(number):
-    """Formats a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

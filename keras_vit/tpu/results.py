@@ -1,4 +1,4 @@
-"""The result of a TPU check: the compiler's numbers and a roofline estimate."""
+"""Defines the result of a TPU check: the compiler's numbers and a roofline estimate."""
 
 import dataclasses
 from typing import Any
@@ -17,12 +17,13 @@ class Check:
         batch_size: global batch size, over all devices.
         accumulate_steps: number of micro-batches per step.
         precision: the config's `precision`.
-        train, evaluation: the `Program` of the training and of the evaluation step.
+        train, evaluation: the `Program`s of the training step and the evaluation step.
         state_bytes: size of weights, optimizer state and EMA, without padding.
         all_reduce_bytes: size of the float32 gradients, which the devices sum.
-        model_flops: FLOPs of a training step: three times `keras_vit.flops(model)` per image; 0 if unknown.
-        total_steps: number of training steps; 0 if the number of training examples is unknown.
-        fitting_batch_per_device: a number of images per device that fits, with `search` the largest; 0 if none fits.
+        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image; 0 if unknown.
+        total_steps: number of training steps; 0 if unknown.
+        fitting_batch_per_device: number of images per device that fits in memory (with `search`, the largest
+            number tested); 0 if no image fits or a step does not compile.
         changes: with `search`, the images per device that fit after a config change, such as `(("remat=True", 128),)`.
     """
 
@@ -71,7 +72,10 @@ class Check:
 
     @property
     def flops(self) -> float:
-        """FLOPs of a training step: `model_flops` or, if larger, the compiler's count (loop bodies count once)."""
+        """FLOPs of a training step: the larger of `model_flops` and the compiler's count.
+
+        0 if the step does not compile. The compiler counts the body of a loop only once.
+        """
         return max(self.train.flops, self.model_flops) if self.train.compiles else 0.0
 
     @property
@@ -89,13 +93,16 @@ class Check:
 
     @property
     def all_reduce_seconds(self) -> float:
-        """Seconds to send 2 (n - 1) / n times the gradients, for n devices, at the published interconnect bandwidth."""
+        """Seconds in which each of n devices sends 2 (n - 1) / n times the gradients at the published bandwidth."""
         n = self.topology.num_devices
         return 2 * (n - 1) / n * self.all_reduce_bytes / self.topology.device.interconnect
 
     @property
     def step_seconds_estimate(self) -> float:
-        """Roofline estimate: the longer of compute and HBM time, plus the all-reduce; 0 if compilation fails."""
+        """Roofline estimate for a training step: the longer of compute and HBM time, plus the all-reduce.
+
+        0 if the step does not compile.
+        """
         longer = max(self.compute_seconds, self.bandwidth_seconds)
         return longer + self.all_reduce_seconds if longer else 0.0
 
@@ -107,9 +114,9 @@ class Check:
 
     @property
     def evaluation_images_per_second_estimate(self) -> float:
-        """Evaluation images per second per device, by the same estimate; 0 if the step does not compile."""
+        """Evaluation images per second per device, without the all-reduce; 0 if the step does not compile."""
         images = self.batch_size_per_device
-        if self.backend == "tensorflow":  # one micro-batch per evaluation step; on JAX, the whole batch
+        if self.backend == "tensorflow":  # evaluates one micro-batch per step; JAX evaluates the whole batch
             images //= self.accumulate_steps
         forward = self.model_flops / 3 / self.batch_size_per_device * images
         return images / seconds if (seconds := roofline_seconds(self.evaluation, forward, self.topology)) else 0.0

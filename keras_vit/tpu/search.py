@@ -3,14 +3,15 @@
 import math
 
 MOST_IMAGES = 2**14  # the largest number of images per device to test
-_CLOSE = 1.1  # the search stops if at most 10% more images are predicted to fit
+_CLOSE = 1.1  # the search stops if it predicts that at most 10 % more images fit
 
 
 def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
-    """Returns the largest tested number of images per device that fits; 0 if `unit` images do not fit or compile.
+    """Returns the largest tested number of images per device that fits, or 0 if none fits or the compiler fails.
 
-    `compile_size(images)` returns a `Program`; `limit` is the size of HBM and `fixed` the size of the state, in bytes.
-    The search tests `first` and then other multiples of `unit`; with `any_will_do`, it stops at the first that fits.
+    `compile_size(images)` returns a `Program`. `limit` is the size of HBM in bytes, and `fixed` is the size of the
+    state in bytes. The search tests `first` and then other multiples of `unit`. With `any_will_do`, the search stops at
+    the first number that fits.
     """
     low, high, number, memory = 0, math.inf, first, {0: fixed}
     while True:
@@ -39,13 +40,13 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
 
 
 def grid(number, unit=1):
-    """Returns the spacing of the tested numbers near `number`, a multiple of `unit`."""
+    """Returns the spacing of the tested numbers near `number`. The spacing is a multiple of `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):
-    """Extrapolates the number of images at the limit from the two programs whose memory is nearest to it."""
+    """Estimates the number of images that fill `limit` from the two entries of `memory` nearest to `limit`."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
     if len(points) == 2 and points[0][1] != points[1][1]:
         (a, bytes_a), (b, bytes_b) = points

@@ -6,8 +6,7 @@ import warnings
 import tensorflow as tf
 
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import refused_program
-from keras_vit.tpu.programs import Programs
+from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.patch_sizes import at_patch_size, make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
@@ -17,7 +16,7 @@ _NO_PROGRAM = "Failed getting HLO text: "
 
 
 class TensorFlowPrograms(Programs):
-    """Compiles the steps that `strategy.run` runs on each replica, for one device and without the all-reduce."""
+    """Compiles the functions that `strategy.run` calls on a replica, for one device and without the all-reduce."""
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
@@ -29,7 +28,8 @@ class TensorFlowPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # smallest patches, most memory
+        # The smallest patch size needs the most memory.
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
         step = make_replica_step(self._engine.strategy, self._engine.state, task, **options)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
@@ -43,14 +43,11 @@ class TensorFlowPrograms(Programs):
     @property
     def state_bytes(self):
         state = self._engine.state
-        return sum(_bytes(v) for v in [*state.model.variables, *state.optimizer.variables, *state.variables.averages])
+        variables = [*state.model.variables, *state.optimizer.variables, *state.variables.averages]
+        return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
 
     def _batch(self, size):
         return [tf.TensorSpec((size, *shape), tf.float32) for shape in self._batch_shapes]
-
-
-def _bytes(variable):
-    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
 def compile_function(function, specs, topology):
@@ -58,10 +55,10 @@ def compile_function(function, specs, topology):
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TensorFlow warns about arguments that it sets itself
+            warnings.simplefilter("ignore")  # TensorFlow warns about arguments that it passes itself
             program = function.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except ValueError as error:
-        # Handle only shapes that are not static and ops that XLA lacks; other errors come from the function itself.
+        # Handle only dynamic shapes and ops that XLA lacks. Other errors come from the function itself.
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))

@@ -1,4 +1,4 @@
-"""TPU slices by name, with the published peak rates of their devices."""
+"""Defines TPU slices by name, with the published peak rates of their devices."""
 
 import dataclasses
 import math
@@ -9,18 +9,19 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device as listed by JAX and TensorFlow: a core on TPU v2, v3 and v4, a chip on later generations."""
+    """A device that libtpu compiles for: a core on TPU v2, v3 and v4, a chip on later generations."""
 
     kind: str
     devices_per_chip: int
     memory_bytes: int  # available to programs
     peak_flops: float  # dense bfloat16 FLOP/s
     bandwidth: float  # HBM bytes/s
-    interconnect: float  # bytes/s over all links and both directions
+    interconnect: float  # bytes/s over all links
 
 
-# Rates per chip from https://cloud.google.com/tpu/docs/v4 (v5e, v5p, v6e). For v2 and v3: Jouppi et al., "A
-# domain-specific supercomputer for training deep neural networks" (2020); four links of 496 and 656 Gbit/s per chip.
+# The rates per chip of v4 and later are from https://cloud.google.com/tpu/docs/v4, /v5e, /v5p and /v6e. The rates of v2
+# and v3 are from Jouppi et al., "A domain-specific supercomputer for training deep neural networks" (2020), with four
+# links per chip of 496 Gbit/s (v2) or 656 Gbit/s (v3).
 DEVICES = {
     "v2": Device("TPU v2", 2, int(7.48 * GIB), 23e12, 350e9, 4 * 496e9 / 8 / 2),
     "v3": Device("TPU v3", 2, int(15.48 * GIB), 61.5e12, 450e9, 4 * 656e9 / 8 / 2),
@@ -30,7 +31,7 @@ DEVICES = {
     "v6e": Device("TPU v6 lite", 1, int(31.24 * GIB), 918e12, 1638e9, 3200e9 / 8),
 }
 """Maps TPU generations, the prefixes of topology names, to devices."""
-# The number of dimensions of each generation's network, and of its topology names.
+# The number of dimensions of each generation's network. A topology name has one side for each dimension.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
 

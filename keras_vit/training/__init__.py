@@ -3,8 +3,8 @@
 `run(config, workdir)` is the entry point. `loop.train` is the training loop, `engine` defines the interface of both
 engines, and `update.update` applies one optimizer step. `training/tensorflow` uses `tf.distribute`; `training/jax`
 compiles one step function over the global batch. The loss is `sum(losses * example_weights) / global batch size`.
-Random numbers depend on the seed, the step, the micro-batch, and the replica (TensorFlow) or the position in the batch
-(JAX).
+In the model, random numbers depend on the seed, the step, the micro-batch, and the replica (TensorFlow) or the position
+in the batch (JAX).
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs

@@ -1,4 +1,4 @@
-"""Saves and restores the checkpoints of a run: writes them atomically and restores only intact ones."""
+"""Saves and restores the checkpoints of a run. Incomplete and damaged checkpoints are never restored."""
 
 import re
 
@@ -8,6 +8,7 @@ from keras_vit import files
 from keras_vit.training.state_files import CorruptCheckpointError, corruption
 
 MARKER = "finished"
+DISK_ADVICE = "Free disk space if the disk is full, and run the same command again."
 
 
 def finished_steps(folder):
@@ -24,15 +25,13 @@ class CheckpointManager:
         self._engine, self._write, self._chief = engine, write, engine.host_index == 0
 
     def steps(self):
-        """Returns the sorted steps of all finished checkpoints."""
         return finished_steps(self.folder)
 
     def path(self, step):
-        """Returns the checkpoint folder of a step."""
         return f"{self.folder}/{step:09}"
 
     def save(self, step, counters):
-        """Saves the engine's state, and keeps only the two newest checkpoints and the one with the best evaluation."""
+        """Saves the engine's state, and removes earlier checkpoints except the previous one and the best one."""
         with self._explained_errors(step):
             if self._chief:
                 self._remove(step)
@@ -54,7 +53,10 @@ class CheckpointManager:
                     self._remove(number)
 
     def restore(self):
-        """Restores the newest intact checkpoint, if any, and returns its counters; process 0 chooses for all hosts."""
+        """Restores the newest intact checkpoint, which process 0 chooses, and returns its counters.
+
+        Returns {} if there are no checkpoints. Raises a `ValueError` if all are corrupt.
+        """
         advice = "Nothing was changed; run the same command again."
         with files.explained_errors("A checkpoint cannot be read", advice, self.folder):
             counters = self._restore_newest() if self._chief else {}
@@ -89,7 +91,7 @@ class CheckpointManager:
         return counters
 
     def _explained_errors(self, step):
-        advice = "Earlier checkpoints are intact. Free disk space if the disk is full, and run the same command again."
+        advice = f"Earlier checkpoints are intact. {DISK_ADVICE}"
         return files.explained_errors("A checkpoint cannot be written", advice, self.path(step))
 
     def _remove(self, step):

@@ -1,4 +1,4 @@
-"""Finds the first layer of a model whose output is not finite."""
+"""Finds the first layer with a non-finite output."""
 
 import keras
 import numpy as np
@@ -12,7 +12,10 @@ class Diverged(ValueError):
 
 
 def first_nonfinite_layer(model, images, pieces):
-    """Returns a phrase that names the first layer with a non-finite output; splits the images into `pieces` batches."""
+    """Searches for the first layer with a non-finite output, and returns a phrase with the result.
+
+    The forward passes split the images into at most `pieces` batches.
+    """
     try:
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):
@@ -23,7 +26,7 @@ def first_nonfinite_layer(model, images, pieces):
                 if not all(_is_finite(weight.value) for weight in layer.weights):
                     return f"the weights of layer {layer.name!r} are not finite"
                 return f"the first layer whose output is not finite is {layer.name!r}"
-    return "every layer's output is finite without dropout"
+    return "a forward pass without dropout is finite in every layer"
 
 
 def _is_finite(tensor):

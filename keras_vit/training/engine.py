@@ -1,4 +1,4 @@
-"""The interface of the engines, which the training loop uses, and code that both engines share."""
+"""The interface between the training loop and the engines, and code that both engines share."""
 
 import abc
 import contextlib
@@ -15,18 +15,12 @@ from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
+from keras_vit.training import patch_sizes
 from keras_vit.training.diagnosis import first_nonfinite_layer
-from keras_vit.training.patch_sizes import (
-    at_patch_size,
-    check_patch_sizes,
-    make_task_metrics,
-    patch_scope,
-    patch_size_of_step,
-)
 
 # Allowed values of `config.strategy`, on both backends.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
-# Allowed values of `config.shard`: shard nothing, only the optimizer state and the EMA, or also the weights (JAX only).
+# Allowed values of `config.shard`. TensorFlow supports only "".
 SHARDS = ("", "optimizer", "parameters")
 
 OUT_OF_MEMORY = (
@@ -43,22 +37,21 @@ class TrainOutputs:
     Attributes:
         metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping), "learning_rate".
         input_wait: seconds spent waiting for batches.
-        peak_memory: peak memory in bytes so far, of the first accelerator, or of this process on a CPU.
+        peak_memory: peak memory in bytes so far: of the first accelerator if known, otherwise of this process.
         stop_requested: whether any process was asked to stop.
-        can_go_on: False if training must end because the last step was not finite.
+        can_continue: False if training must end because the loss, a metric or a gradient of the last step was not
+            finite.
     """
 
     metrics: dict
     input_wait: float
     peak_memory: int
     stop_requested: bool
-    can_go_on: bool
+    can_continue: bool
 
 
 class Engine(abc.ABC):
     """Manages the devices, the training state and the compiled steps.
-
-    Methods take and return numpy arrays and plain Python values.
 
     Attributes:
         description: description of the devices, for logs.
@@ -94,12 +87,12 @@ class Engine(abc.ABC):
             ValueError: the config is invalid.
         """
         self._config, self._task, self._inputs = config, task, inputs
-        self._task_metrics = make_task_metrics(task, config.get("patch_sizes", ()))
+        self._task_metrics = patch_sizes.make_task_metrics(task, config.get("patch_sizes", ()))
         self._evaluations: dict = {}
         self._compiled: dict = {}
         with self._building():
             self.model = task.build_model(inputs)
-            check_patch_sizes(config, self.model)
+            patch_sizes.check_patch_sizes(config, self.model)
             if load_weights is not None:
                 load_weights(self.model)
             optimizer = make_optimizer(config, total_steps)
@@ -120,20 +113,20 @@ class Engine(abc.ABC):
 
     def _train_steps(self, step):
         """Returns the compiled training function for a step; each patch size has its own function."""
-        size = patch_size_of_step(self._config, step)
+        size = patch_sizes.patch_size_of_step(self._config, step)
         if size not in self._compiled:
-            self._compiled[size] = self._make_train_steps(at_patch_size(self._task, size))
+            self._compiled[size] = self._make_train_steps(patch_sizes.at_patch_size(self._task, size))
         return self._compiled[size]
 
     @abc.abstractmethod
     def train(
         self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
     ) -> TrainOutputs:
-        """Runs steps `first` to `first + steps - 1`, or fewer if a step is not finite.
+        """Runs steps `first` to `first + steps - 1`. Stops early if `can_continue` becomes False.
 
         Args:
-            first: index of the first step. The first call starts the input at this step; later calls read the next
-                batches.
+            first: index of the first step. The first call starts the input pipeline at this step; later calls read the
+                next batches.
             steps: number of steps, 1 or more.
             stop_requested: whether this process was asked to stop.
             profile_folder: folder for a TensorBoard trace of this call; None for no trace.
@@ -146,7 +139,7 @@ class Engine(abc.ABC):
         """
 
     def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
-        """Builds the `TrainOutputs` of a call from arrays of all its steps, truncated after the step that ended it."""
+        """Returns the `TrainOutputs` of a call. Omits the steps after a step that ended training."""
         count = min(int(running.sum()) + 1, len(running))
         metrics = dict(zip(step_metrics(self._task), metrics[:count].T))
         return TrainOutputs(metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1]))
@@ -162,7 +155,7 @@ class Engine(abc.ABC):
             A dict of floats. Its item "examples" is the number of readable, labeled examples.
 
         Raises:
-            ValueError: there is no readable, labeled example.
+            ValueError: no example is readable and labeled, or a device is out of memory.
         """
         compute = compute or self._task_metrics
         if compute not in self._evaluations:
@@ -172,7 +165,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _make_sums(self, compute):
-        """Returns a compiled function that maps a batch to `({name: weighted sum}, sum of example weights)`."""
+        """Returns a compiled function that computes `({name: weighted sum}, sum of example weights)` of a batch."""
 
     @abc.abstractmethod
     def _batch_sums(self, sums):
@@ -208,7 +201,7 @@ class Engine(abc.ABC):
 
         Raises:
             CorruptCheckpointError: the files are damaged.
-            ValueError: the files contain the state of another model or optimizer.
+            ValueError: the files do not match the model, the optimizer or `ema_decay`.
             OSError: a file cannot be read, for example because the network is down.
         """
 
@@ -228,12 +221,15 @@ class Engine(abc.ABC):
         return [tuple(values)]
 
     def diagnose(self, step: int) -> str:
-        """Returns a phrase that names the first layer with a non-finite output for this host's batch of a step."""
+        """Searches for the first layer with a non-finite output, and returns a phrase with the result.
+
+        The search uses this host's part of the batch of `step`.
+        """
         batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
         model = self.gather_model()
-        with patch_scope(model, patch_size_of_step(self._config, step)):
+        with patch_sizes.patch_scope(model, patch_sizes.patch_size_of_step(self._config, step)):
             return first_nonfinite_layer(model, np.asarray(images), pieces)
 
     @contextlib.contextmanager
@@ -252,7 +248,7 @@ class Engine(abc.ABC):
 
 
 def step_metrics(task):
-    """Returns the names of a step's metrics, in the order of the columns."""
+    """Returns the names of the metrics of a step, in the order in which `update.update` returns the values."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 

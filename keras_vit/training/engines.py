@@ -9,13 +9,13 @@ from keras_vit.training.engine import Engine
 def choose_engine(config: ConfigDict) -> Engine:
     """Returns the engine for the active Keras backend, on the devices that a config selects.
 
-    With several hosts or a TPU, call it before any other backend operation in the process.
+    With several hosts or a TPU, call this function before any other backend operation in the process.
 
     Args:
         config: the config of a run; the function reads `strategy` and `tpu_address`.
 
     Raises:
-        ValueError: the backend has no engine, or the devices are not available.
+        ValueError: the backend has no engine, the strategy is unknown, or the devices are not available.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":

@@ -25,5 +25,5 @@ def workers():
 
 
 def is_chief() -> bool:
-    """Returns whether this is process 0, which writes the files of a run."""
+    """Returns whether this is process 0, which writes the results of a run; True without TF_CONFIG."""
     return (workers() or (1, 0))[1] == 0

@@ -1,6 +1,7 @@
 """The training loop: runs the engine, logs metrics, saves checkpoints, evaluates, and handles stop signals."""
 
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -20,12 +21,12 @@ class Counters:
 
     step: int = 0  # number of completed steps, which also determines the position in the data
     evaluated_step: int = 0
-    skipped_steps: int = 0  # steps that were not finite and changed no weights
-    train_seconds: float = 0.0  # excluding evaluations
+    skipped_steps: int = 0  # non-finite steps, which changed no weights
+    train_seconds: float = 0.0  # excluding evaluations and the saving of checkpoints
     best_step: int = -1
     best_value: float | None = None
     best_metric: str = ""
-    best_loss: float | None = None  # breaks ties
+    best_loss: float | None = None  # loss of the best evaluation, which breaks ties
     data: tuple = ()  # `InputPipeline.fingerprint()`
     all_bad_examples: int = 0  # unreadable training examples, over all hosts
 
@@ -63,35 +64,34 @@ def train(
             stop(request)
 
     with preemption.catch_stop_signals() as request, bar as update_bar:
-        # A run may have been interrupted after a checkpoint but before its evaluation.
+        # Evaluate first if the run was interrupted between a checkpoint and its evaluation.
         evaluate_if_due(request)
         progress.begin()
         clock = time.monotonic()
         while counters.step < total_steps:
-            # Train up to the next step at which a log line, checkpoint or evaluation is due.
+            # Train for up to `steps_per_call` steps, but not past the next log line, checkpoint or evaluation.
             first, profile_folder = counters.step, next(profile_folders, None)
             steps = _next_stop(config, first, total_steps) - first
             outputs = engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=profile_folder)
-            counters.step += len(outputs.metrics["loss"])
+            count = len(outputs.metrics["loss"])
+            counters.step += count
 
             # Log metrics before a non-finite step ends the run.
             if profile_folder:
                 write(f"wrote a profiler trace: tensorboard --logdir {profile_folder}")
-            progress.report_first(counters.step - first)
+            progress.report_first(count)
             update_bar(counters.step)
-            bad_counts = _count_bad(engine, counters, bad_examples, first, counters.step - first)
+            bad_counts = _count_bad(engine, counters, bad_examples, first, count)
             metric_writer.write_steps(counters.step, outputs, bad_counts)
-            if not outputs.can_go_on:
+            if not outputs.can_continue:
                 raise Diverged(_nonfinite_message(engine, checkpoints, counters.step, outputs.metrics))
             skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
             if skipped:
                 counters.skipped_steps += skipped
-                count = counters.step - first
-                write(
-                    f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} skipped so far)"
-                )
+                write(f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} in total)")
 
-            # Save before an evaluation too, because it may fail. Flush the metrics before saving the checkpoint.
+            # Save before an evaluation too, because the evaluation may fail. Flush the metrics first, so that
+            # `metrics.csv` has all steps before the checkpoint.
             stopping = outputs.stop_requested or (alone and bool(request.signal))
             counters.train_seconds += time.monotonic() - clock
             every = (config.checkpoint_every_steps, config.eval_every_steps)
@@ -106,12 +106,10 @@ def train(
 
 def make_evaluate(config, engine, inputs, evaluators, write):
     """Returns the function `evaluate()`, which evaluates the current model. Every host must call it."""
-    written = set()
 
+    @functools.cache  # do not repeat a line in later evaluations
     def warn(line):
-        if line not in written:
-            written.add(line)
-            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
+        (write if engine.host_index == 0 else log.warning)(f"test: {line}")
 
     def count_bad_examples():
         """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
@@ -149,13 +147,13 @@ def _count_bad(engine, counters, bad_examples, first, steps):
 
 
 def _next_stop(config, step, total_steps):
-    """Returns the step at which the next engine call ends, which does not depend on interruptions."""
+    """Returns the step at which the next `engine.train` call ends. A resumed run ends its calls at the same steps."""
     every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
     return min([total_steps, *(step - step % n + n for n in every if n)])
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
-    # The last update was not applied, so the model still has the weights of the failing step.
+    # The last update was not applied, so the model still has the weights that the failing step used.
     layer, saved = engine.diagnose(step - 1), checkpoints.steps()
     kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}" if saved else "no checkpoint was saved yet"
     return (
@@ -166,8 +164,8 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
 
 
 def note_best(counters, name, metrics):
-    """Records the evaluation at `counters.step` if its metric `name` is the best so far; ties go to the lower loss."""
-    if counters.best_metric != name:  # --change selected another metric, so restart the comparison
+    """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss breaks ties."""
+    if counters.best_metric != name:  # the first evaluation, or --change selected another metric
         counters.best_metric, counters.best_value = name, None
     value, loss = metrics[name], metrics["loss"]
     tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)

@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from keras_vit import files
+from keras_vit.training.checkpoint_manager import DISK_ADVICE
 from keras_vit.training.progress import format_metrics, wrap
 
 
@@ -22,8 +23,7 @@ class MetricWriter:
         self._evaluations = workdir.path / "evaluations.csv"
         self._scalars = Scalars(workdir.tensorboard)
         self._progress, self._write = progress, write
-        self._total_steps, self._every = total_steps, log_every_steps
-        self._test_examples = test_examples
+        self._total_steps, self._every, self._test_examples = total_steps, log_every_steps, test_examples
         self._since_line, self._input_wait = {name: [] for name in columns}, 0.0
 
     def write_steps(self, step, outputs, bad_counts):
@@ -46,7 +46,7 @@ class MetricWriter:
         self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
 
     def write_evaluation(self, step, metrics):
-        """Writes the metrics of an evaluation after `step` steps, a dict of floats."""
+        """Writes the metrics of an evaluation after `step` steps; `metrics` is a dict of numbers."""
         if not self._enabled:
             return
         write_evaluation(self._evaluations, step, metrics)
@@ -58,7 +58,7 @@ class MetricWriter:
         self._write(wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}"))
 
     def flush(self):
-        """Writes all pending rows; must be called before saving the checkpoint of their last step."""
+        """Writes all pending rows. Call this before saving a checkpoint, so that no row is lost."""
         if self._enabled:
             self._metrics.flush()
 
@@ -75,7 +75,7 @@ class MetricsTable:
         self._path, self._columns = str(path), tuple(columns)
         header, lines = _line(("step", *self._columns)), _whole_lines(self._path)
         if lines and lines[0] != header:
-            raise ValueError(f"The header must be {header.strip()}. Received: {lines[0].strip()} in {self._path}")
+            raise ValueError(f"The table header must be {header.strip()}. Received: {lines[0].strip()} in {self._path}")
         rows = {}
         for line in lines[1:]:  # a crash may leave malformed lines
             number, *values = line.split(",")
@@ -86,7 +86,7 @@ class MetricsTable:
         self._pending = ""
 
     def append(self, step, metrics):
-        """Appends rows for consecutive steps from `step` on; `metrics` is a dict of columns of equal length."""
+        """Appends one row per step, starting at `step`; `metrics` maps column names to arrays of equal length."""
         rows = zip(*(metrics[name] for name in self._columns))
         self._pending += "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
         if not files.is_remote(self._path):  # with an object store, each flush rewrites the whole file
@@ -99,7 +99,7 @@ class MetricsTable:
 
 
 def write_evaluation(path, step, metrics):
-    """Adds a row to a table and drops the existing rows of this and later steps; the row may have new columns."""
+    """Adds the row of a step to a table. Drops existing rows of the same and later steps; new columns are allowed."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
     rows.append({"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}})
@@ -111,8 +111,7 @@ def write_evaluation(path, step, metrics):
 
 
 def _explained(path):
-    advice = "Free disk space if the disk is full, and run the same command again to resume."
-    return files.explained_errors("The metrics cannot be written", advice, path)
+    return files.explained_errors("The metrics cannot be written", DISK_ADVICE, path)
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -158,7 +157,7 @@ class Scalars:
         self._writer = tf.summary.create_file_writer(str(folder))
 
     def write(self, step, values):
-        """Writes the values of one step, a dict with keys such as "train/loss", and flushes them."""
+        """Writes and flushes the values of one step; `values` is a dict with keys such as "train/loss"."""
         tf = self._tf
         # This replaces `tf.summary.scalar`, which requires the tensorboard package.
         metadata = tf.compat.v1.SummaryMetadata(

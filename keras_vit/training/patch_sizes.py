@@ -11,13 +11,13 @@ _STREAM = 0xF1E1  # separates these random numbers from others with the same see
 
 
 def patch_size_of_step(config, step):
-    """Returns the patch size of a step, drawn uniformly from `config.patch_sizes`; None for the model's own size."""
+    """Returns the patch size of a step, drawn uniformly from `config.patch_sizes`, or None if that field is empty."""
     sizes = config.get("patch_sizes")
     return sizes[np.random.default_rng((_STREAM, config.seed, step)).integers(len(sizes))] if sizes else None
 
 
 def at_patch_size(task, size):
-    """Returns a task whose model runs at a patch size; None keeps the model's own size."""
+    """Returns a task's `metrics` and `losses_and_metrics` at a patch size; None keeps the model's own size."""
 
     def losses_and_metrics(model, batch, training=False):
         with patch_scope(model, size):
@@ -27,7 +27,10 @@ def at_patch_size(task, size):
 
 
 def make_task_metrics(task, patch_sizes=()):
-    """Returns `compute` for `Engine.evaluate`: "loss", metrics, and metrics at each size, such as "patch7/accuracy"."""
+    """Returns the default `compute` function of `Engine.evaluate`.
+
+    The function also computes the task's metrics at each of `patch_sizes`, under names such as "patch7/accuracy".
+    """
 
     def task_metrics(model, batch):
         losses, metrics = task.losses_and_metrics(model, batch, training=False)
@@ -46,7 +49,7 @@ def metric_names(config, task):
 
 
 def patch_size_rows(model, patch_sizes, metrics):
-    """Returns a table row, a dict, for each patch size: tokens, multiply-accumulates per image, and test accuracy."""
+    """Returns a dict for each patch size: the size, tokens, multiply-accumulates per image, and test accuracy."""
     rows = []
     for size in sorted(patch_sizes):
         resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})

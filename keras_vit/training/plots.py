@@ -1,4 +1,4 @@
-"""Plots of the metrics of a run."""
+"""Plots of the metrics of a run, and of accuracy against cost."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,15 @@ from keras_vit.plots import figure_class
 def training_curve(
     path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Plots every metric over the training steps, one panel per metric; omits `bad_examples` if it is always 0.
+    """Plots the metrics over the training steps, one panel per metric.
+
+    The panel of `bad_examples` is omitted if all values are 0.
 
     Args:
         path: image file to write; its extension selects the format.
         columns: metrics of the training steps, as returned by `training.read_metrics` for `metrics.csv`.
-        evaluations: metrics of the evaluations, from `evaluations.csv`, drawn as points in the panels of the same name.
+        evaluations: metrics of the evaluations, from `evaluations.csv`, or None. Each metric is drawn in the panel
+            of the same name, if there is one.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -46,16 +49,24 @@ def training_curve(
 
 
 def accuracy_against_cost(path: str | os.PathLike, lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Plots accuracy against multiply-accumulates; `lines` maps labels to rows of `patch_sizes.patch_size_rows`."""
+    """Plots test accuracy against multiply-accumulates per image.
+
+    Args:
+        path: image file to write; its extension selects the format.
+        lines: `{label of a line: rows}`. Each row is a point with the keys "patch size", "multiply-accumulates" and
+            "accuracy".
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
     figure = figure_class()(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for label, rows in lines.items():
-        x, y = ([row[name] for row in rows] for name in ("multiply-accumulates", "accuracy"))
-        axes.plot(x, y, "o-", label=label)
-        for row in rows:
-            place = row["multiply-accumulates"], row["accuracy"]
-            axes.annotate(f"{row['patch size']}", place, (4, 4), textcoords="offset points")
-    axes.set(xscale="log", xlabel="multiply-accumulates per image (numbers: patch size)", ylabel="test accuracy")
+        points = [(row["multiply-accumulates"], row["accuracy"]) for row in rows]
+        axes.plot(*zip(*points), "o-", label=label)
+        for row, point in zip(rows, points):
+            axes.annotate(f"{row['patch size']}", point, (4, 4), textcoords="offset points")
+    axes.set(xscale="log", xlabel="multiply-accumulates per image (labels: patch size)", ylabel="test accuracy")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=100)

@@ -14,7 +14,7 @@ _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 
 
 class Preempted(Exception):
-    """Raised after a signal stopped a run before its end and the run was saved."""
+    """Raised if a signal stopped a run before its end; the run is saved and can be resumed."""
 
     exit_code = EXIT_CODE  # exit code of a command that ends with this error
     resumable = True
@@ -22,7 +22,7 @@ class Preempted(Exception):
 
 @contextlib.contextmanager
 def raise_on_stop_signals(doing):
-    """Returns a context in which stop signals raise `Preempted`, for work after the last checkpoint of a run."""
+    """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is saved."""
 
     def stop(signum, frame):
         name = signal.Signals(signum).name
@@ -34,7 +34,7 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object whose `signal` is set to the name of a stop signal; a second Ctrl-C raises KeyboardInterrupt."""
+    """Yields an object that stores a signal's name in `signal`; a later Ctrl-C raises `KeyboardInterrupt`."""
     request = types.SimpleNamespace(signal="")
 
     def note(signum, frame):
@@ -42,7 +42,7 @@ def catch_stop_signals():
             raise KeyboardInterrupt
         request.signal = signal.Signals(signum).name
         if signum == signal.SIGINT:
-            with contextlib.suppress(OSError):  # unbuffered, because the signal may interrupt a print
+            with contextlib.suppress(OSError):  # `os.write` is unbuffered: the signal may interrupt a print
                 os.write(2, b"\nsaving after the current steps; Ctrl-C again exits at once without saving\n")
 
     with handlers(note):

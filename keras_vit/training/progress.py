@@ -1,4 +1,4 @@
-"""Log lines of a run: a summary of its config and cost, and the progress of training."""
+"""Formats the log lines of a run: a summary of its config and cost, and the progress of training."""
 
 import textwrap
 import time
@@ -42,7 +42,7 @@ def run_summary(config, *, engine, inputs, total_steps):
 
 
 def class_summary(inputs, shown=10):
-    """Returns a line that lists the classes and counts the images, such as "2 classes (cat 9, dog 8), 17 ..."."""
+    """Returns a line such as "2 classes (cat 9, dog 8), 17 training and 5 test images"."""
     train, test = inputs.train, inputs.test
     names = list(map(str, train.class_names))
     if train.labels is not None:
@@ -62,7 +62,6 @@ class Progress:
         self._reported_first = False
 
     def begin(self):
-        """Marks the start of training."""
         self._start = self._training_start = self._clock()
 
     def report_first(self, steps):
@@ -88,8 +87,8 @@ class Progress:
         parts = [
             f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
             format_metrics(shown, separator="  ", percent="5.1f"),
-            f"gradient {metrics['grad_norm']:.3g}",
-            f"memory {peak_memory / 1e9:.1f} GB",
+            f"grad {metrics['grad_norm']:.2g}",
+            f"mem {peak_memory / 1e9:.1f} GB",
             f"waiting for input {100 * input_wait / seconds:.0f} %" if input_wait >= 0.1 * seconds else "",
             f"{speed:,.0f} images/s",
             f"({speed / self._devices:,.0f} per device)" if self._devices > 1 else "",
@@ -99,7 +98,7 @@ class Progress:
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Formats metrics: accuracies in percent, numbers of examples as integers, others with four decimals."""
+    """Formats metrics: accuracies in percent, example counts as integers, others with four decimals."""
 
     def number(name, value):
         if name.endswith("examples"):
@@ -110,7 +109,7 @@ def format_metrics(metrics, separator=", ", percent=".2f"):
 
 
 def format_seconds(seconds):
-    """Formats seconds as `m:ss`, or as `h:mm:ss` from one hour on."""
+    """Formats seconds as `m:ss`, or as `h:mm:ss` for one hour or more."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

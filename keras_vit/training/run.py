@@ -35,11 +35,12 @@ class RunResult:
     """The result of a training run.
 
     Attributes:
-        model: the trained `keras.Model`; its weights are the EMA if the config enables it.
+        model: the trained `keras.Model`; its weights are the EMA if `config.ema_decay` is positive.
         inputs: the `data.InputPipeline` used for training and evaluation.
-        metrics: dict of floats: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
-            `test/examples` (scored), `test/bad_examples` (unreadable), `train/bad_examples`, `train/skipped_steps`,
-            `train/seconds` and `train/images_per_second`.
+        metrics: dict of numbers: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
+            `test/patchSIZE/NAME` for each metric of the task and each of `config.patch_sizes`, `test/examples` (number
+            of scored images), `test/bad_examples` (number of unreadable images), `train/bad_examples`,
+            `train/skipped_steps`, `train/seconds` and `train/images_per_second`.
     """
 
     model: keras.Model
@@ -48,32 +49,27 @@ class RunResult:
 
 
 def run(
-    config: ConfigDict,
-    workdir: Workdir,
-    write: Callable[[str], object] = terminal.write,
-    *,
-    task: tasks.Task | None = None,
-    evaluators: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
-    check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
-    start: float | None = None,
-) -> RunResult:
+    config: ConfigDict, workdir: Workdir, write: Callable[[str], object] = terminal.write, *,
+    task: tasks.Task | None = None, evaluators: Mapping[str, Any] | None = None, engine: Engine | None = None,
+    check: Callable[[keras.Model, data.InputPipeline], object] | None = None, start: float | None = None,
+) -> RunResult:  # fmt: skip
     """Trains and evaluates a model according to a config, or resumes an interrupted run in the workdir.
 
-    Keras' global dtype policy and the global random states are restored after the model is built.
+    Keras' global dtype policy and the global random states of Python and NumPy are restored after the model is built.
 
     Args:
         config: the config, as in `keras_vit/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
         workdir: the run's `Workdir`.
         write: called with each log line.
         task: a `tasks.Task` to use instead of the task named by `config.task`.
-        evaluators: dict from each name in `config.evals` to an evaluator, as returned by `keras_vit.evaluation.get`: an
-            object with `METRICS` and `evaluate(model, inputs, engine)`. Its optional method `check(model, inputs)` is
-            called before the first step and raises a `ValueError` if the evaluator does not support the model.
+        evaluators: dict from each name in `config.evals` to an evaluator, as returned by `keras_vit.evaluation.get`. An
+            evaluator has `METRICS` and a method `evaluate(model, inputs, engine)`. It may have a method
+            `check(model, inputs)`, which is called before the first step and raises a `ValueError` if the evaluator
+            does not support the model.
         engine: an `Engine` to use instead of the engine that the config selects.
         check: called with the model and the inputs before the first step; raises a `ValueError` to reject the run, for
             example because the model cannot be exported.
-        start: `time.monotonic()` at the start of the command, to report the startup time; None for the current time.
+        start: `time.monotonic()` at the start of the command, for the reported startup time; None for the current time.
 
     Returns:
         A `RunResult`.
@@ -99,9 +95,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     chief = engine.host_index == 0
     # Build the data, the model and the optimizer.
     with _global_state(config):
-        inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         reports = []
-        inputs = _normalized_as_weights(inputs, config, reports.append)
+        inputs = _load_inputs(config, reports.append)
         num_examples = inputs.train.num_examples
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
@@ -112,7 +107,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Reject unsuitable models before the first step.
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
-            "`model.input_shape` and `data.image_size`, or for NaFlex `data.patch_size`, must agree: the model expects "
+            "`model.input_shape` must match `data.image_size` (for NaFlex, `data.patch_size`). The model expects "
             f"images of shape {engine.model.input_shape[1:]}. Received: images of shape {inputs.image_shape}"
         )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
@@ -141,7 +136,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     counters.data = inputs.fingerprint()
     workdir.claim()
 
-    # Train, then swap the EMA into the model and evaluate it.
+    # Train, then evaluate the model, with the EMA as its weights if `ema_decay` is positive.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
     metric_writer = MetricWriter(
         workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
@@ -203,8 +198,7 @@ def load_checkpoint(
     engine = choose_engine(config)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     with _global_state(config):
-        inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
-        inputs = _normalized_as_weights(inputs, config, log.debug)
+        inputs = _load_inputs(config, log.debug)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
@@ -229,13 +223,18 @@ def _check_continuation(counters, total_steps, inputs):
         train, test, *_ = counters.data
         raise ValueError(
             f"The dataset has changed since the run began with {train} training and {test} test examples: its size, "
-            "classes, labels, file names or file sizes differ. Restore it, or choose another workdir. "
+            "classes, labels, pixels, file names or file sizes differ. Restore it, or choose another workdir. "
             f"Received: {inputs.train.num_examples} training and {inputs.test.num_examples} test examples"
         )
 
 
-def _normalized_as_weights(inputs, config, write):
-    """Returns the inputs, normalized as the initial weights expect unless `config.data` sets `mean` or `std`."""
+def _load_inputs(config, write):
+    """Loads the data. Images are normalized as the weights expect.
+
+    If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
+    keeps the config's normalization.
+    """
+    inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
     expected = find_preprocessing(config.weights) if config.weights else None
     if expected is None:
         return inputs
@@ -251,13 +250,13 @@ def _normalized_as_weights(inputs, config, write):
 
 
 def _normalization(preprocessing):
-    """Returns rows `(mean, std)`, relative to white: one per channel, or one if all channels are equal."""
+    """Returns the mean and std of each channel for pixels in [0, 1]: `(C, 2)`, or `(1, 2)` if all rows are equal."""
     rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
     return rows[:1] if (rows == rows[0]).all() else rows
 
 
 def _weights_loader(config, inputs, write):
-    """Returns a function that loads `config.weights` into a model, or None if the config has none."""
+    """Downloads `config.weights` and returns a function that loads them into a model, or None if the field is empty."""
     if not config.weights:
         return None
     # Download the weights before building the model.

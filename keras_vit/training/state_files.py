@@ -1,10 +1,10 @@
-"""Reads and writes the files of a checkpoint: named arrays in .npz files, one per host on JAX, one on TensorFlow.
+"""Reads and writes the .npz files of a checkpoint.
 
-Each engine can read the files that the other wrote.
+The JAX engine writes one file per host. The TensorFlow engine writes a single file. Both engines read both forms.
 
-`state-00001-of-00002.npz` is the file of the second of two hosts. In it, `weights/3/head/kernel` is a whole array, and
-`weights/3/head/kernel@384,0` is the piece that starts at row 384, column 0. A name begins with a field of
-`update.TrainState`.
+For example, the second of two hosts writes `state-00001-of-00002.npz`. In this file, an array named
+`weights/3/head/kernel` is complete. An array named `weights/3/head/kernel@384,0` is a piece whose first element is in
+row 384, column 0. Each name begins with a field of `update.TrainState`.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from keras_vit.training.diagnosis import Diverged
 
 
 class CorruptCheckpointError(ValueError):
-    """Raised if a checkpoint is damaged or incomplete, so that reading it again would not help."""
+    """Raised if a checkpoint is damaged or incomplete. Reading the files again would not help."""
 
 
 def state_names(model, optimizer, state):
@@ -41,7 +41,7 @@ def state_names(model, optimizer, state):
 def write_state(path, pieces, host_index=0, num_hosts=1):
     """Writes the `(name, start, array)` pieces of one host; `start` is None for a whole array."""
     target = _file_name(path, host_index, num_hosts)
-    if files.is_remote(target):  # writing a zip file requires seeking, so write locally and copy
+    if files.is_remote(target):
         with tempfile.TemporaryDirectory() as folder:
             write_state(f"{folder}/state", pieces)
             files.copy(_file_name(f"{folder}/state", 0, 1), target)
@@ -63,10 +63,11 @@ def check_finite(name, array):
         )
 
 
-class StateReader:
-    """Reads files that `write_state` wrote on any number of hosts. Use it as a context manager, which closes them."""
+class StateReader(contextlib.ExitStack):
+    """Context manager that reads the files of `write_state`, written by any number of hosts."""
 
     def __init__(self, path):
+        super().__init__()
         # Check that the files of all hosts exist.
         existing = _existing(path)
         number = max((hosts for _, _, hosts in existing), default=1)
@@ -76,7 +77,7 @@ class StateReader:
             raise CorruptCheckpointError(f"a file is missing: {missing[0]}")
         # Collect the pieces of every array: `{key: [(start, LazyArray)]}`.
         self._pieces = {}
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:  # closes the files on an error
             for name in expected:
                 for member, array in _arrays(name, stack).items():
                     whole, _, start = member.rpartition("@")
@@ -84,18 +85,15 @@ class StateReader:
                         whole, start = member, ""
                     start = tuple(map(int, start.split(","))) if start else (0,) * len(array.shape)
                     self._pieces.setdefault(_key(whole), []).append((start, array))
-            self._stack = stack.pop_all()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._stack.close()
+            self.enter_context(stack.pop_all())
 
     def check(self, name, shape):
-        """Returns whether the files contain an array; raises a `ValueError` if it is missing or has another shape."""
+        """Returns True if the files contain this array, and False if it is a missing `scaling` array.
+
+        Otherwise, raises a `ValueError`.
+        """
         pieces = self._pieces.get(_key(name), [])
-        if not pieces and name.startswith("scaling/"):  # optional, because the loss scale has an initial value
+        if not pieces and name.startswith("scaling/"):
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
@@ -108,7 +106,10 @@ class StateReader:
         return True
 
     def read(self, name, shape, index=()):
-        """Returns `array[index]` for a tuple of slices (() for all); converts 16-bit floats to float32."""
+        """Returns a part of an array; converts 16-bit floats to float32.
+
+        `index` is a tuple of slices, or () for the whole array.
+        """
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
         for start, array in self._pieces[_key(name)]:
@@ -126,7 +127,7 @@ class StateReader:
 
 
 def _key(name):
-    """Removes the numbers that Keras appends to repeated names: `dense_1/kernel` becomes `dense/kernel`."""
+    """Removes number suffixes, which Keras appends to repeated names: `dense_1/kernel` becomes `dense/kernel`."""
     *prefix, path = name.split("/", 2)
     return "/".join([*prefix, re.sub(r"_\d+(?=/|$)", "", path)])
 
@@ -145,7 +146,7 @@ def _existing(path):
 
 
 def _arrays(path, stack):
-    """Returns the arrays of a file as `{name: LazyArray}`, readable until the stack closes; copies a remote file."""
+    """Returns the arrays of a file as `{name: LazyArray}`, readable until the stack closes; downloads a remote file."""
     if files.is_remote(path):
         local = stack.enter_context(tempfile.TemporaryDirectory()) + "/state.npz"
         files.copy(path, local)

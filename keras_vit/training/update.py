@@ -1,12 +1,14 @@
-"""Computes the update of a training step, on lists of tensors, for both engines.
+"""Computes the update of a training step for both engines.
 
-    unscale     gradients / loss_scale, in float16 only
+The operations, in order:
+
+    unscale     gradients / loss_scale, only with mixed_float16
     clip        by the global norm of the gradients of the whole batch
     check       loss, metrics and norm are finite, and no earlier step ended this `Engine.train` call
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
 
-If the check fails, the state does not change, except for the loss scale.
+If the check fails, the state does not change, except for the loss scale and its counter `good_steps`.
 """
 
 import dataclasses
@@ -29,7 +31,7 @@ class TrainState:
     statistics: list[Any]  # values of `model.non_trainable_variables`, updated by the forward pass
     slots: list[Any]  # values of `optimizer.variables`, including the number of updates
     averages: list[Any]  # EMA of each weight, initially a copy; empty without EMA
-    scaling: list[Any]  # `[loss_scale, good_steps]` in float16, otherwise empty
+    scaling: list[Any]  # `[loss_scale, good_steps]` with mixed_float16, otherwise empty
 
 
 def update(
@@ -38,14 +40,17 @@ def update(
 ):  # fmt: skip
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
-    A step that is not finite changes no weights. It also ends the `Engine.train` call, unless `skip_nonfinite` is set
-    or only the float16 loss scale was too large: `running` becomes False, and later steps of the call change nothing.
+    `metrics` is `means`, followed by the global norm of the gradients before clipping and the learning rate.
+
+    A step whose loss, metrics or gradients are not finite changes no weights. It also sets `running` to False, so that
+    later steps of the same `Engine.train` call change nothing. There are two exceptions, in which `running` stays True:
+    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16, after halving, is at least 1.
 
     Args:
         optimizer: the built optimizer.
         state: the `TrainState` before the step.
-        gradients: gradients of the mean loss of the whole batch, multiplied by the loss scale in float16.
-        means: float32 `(1 + metrics,)`, the mean loss and metrics.
+        gradients: gradients of the mean loss of the whole batch; with mixed_float16, multiplied by the loss scale.
+        means: float32 `(1 + number of metrics,)`, the mean loss and metrics.
         statistics: statistics after the forward pass.
         running: boolean scalar; False if an earlier step ended the call.
         clip_norm, ema_decay, skip_nonfinite: the fields of the config.
@@ -70,18 +75,21 @@ def update(
     statistics = [where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)]
 
     # Decide whether the call continues, and adapt the loss scale.
-    can_go_on, scaling = ops.logical_or(finite, skip_nonfinite), []
+    can_continue, scaling = ops.logical_or(finite, skip_nonfinite), []
     if loss_scale is not None:
         scaling = list(update_loss_scale(loss_scale, good_steps, finite, running))
         # If the loss is finite and the scale can still be lowered, assume that the scale caused an overflow.
         lowered = ops.logical_and(ops.isfinite(means[0]), scaling[0] >= 1.0)
-        can_go_on = ops.logical_or(can_go_on, lowered)
+        can_continue = ops.logical_or(can_continue, lowered)
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
-    return TrainState(weights, statistics, slots, averages, scaling), ops.logical_and(running, can_go_on), metrics
+    return TrainState(weights, statistics, slots, averages, scaling), ops.logical_and(running, can_continue), metrics
 
 
 def update_loss_scale(loss_scale, good_steps, finite, running):
-    """Returns the next loss scale and the number of finite steps since it changed; unchanged unless `running`."""
+    """Returns the next loss scale and the number of finite steps since the scale changed.
+
+    Both values stay the same if `running` is False.
+    """
     good = ops.where(finite, good_steps + 1, 0)
     growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
     new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)

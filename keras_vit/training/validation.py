@@ -9,7 +9,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def validate_config(config, num_devices):
-    """Raises a `ValueError` unless the fields of a config are valid for a number of devices."""
+    """Raises a `ValueError` unless the training fields of a config are valid for `num_devices` devices."""
     for name, values in (("precision", PRECISIONS), ("shard", SHARDS)):
         if config[name] not in values:
             raise ValueError(f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}")
@@ -68,13 +68,13 @@ def validate_evaluators(config, task, evaluators):
 
 
 def validate_length(config, total_steps, num_examples):
-    """Raises a `ValueError` unless the warm-up is shorter than training."""
+    """Raises a `ValueError` unless the number of warm-up steps is in [0, total_steps)."""
     warmup_steps = config.schedule.get("warmup_steps", 0)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(
-            f"The warm-up must be shorter than training, which takes {total_steps} steps of {config.batch_size} images "
-            f"({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps) or smaller "
-            "batches (--config.batch_size), or train longer. "
+            f"`warmup_steps` must be in [0, {total_steps}): training takes {total_steps} steps of {config.batch_size} "
+            f"images ({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps) or "
+            "smaller batches (--config.batch_size), or train longer. "
             f"Received: schedule.warmup_steps={warmup_steps}, total_steps={total_steps}, batch_size={config.batch_size}"
         )
 

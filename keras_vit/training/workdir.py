@@ -23,8 +23,8 @@ try:
 except ImportError:  # on Windows, where folders are not locked
     fcntl = None  # type: ignore[assignment]
 
-# Config fields that may change when a run resumes: devices, paths, logging and input threads. They change results only
-# by rounding, except that dropout masks on TensorFlow depend on the replica.
+# Config fields that may change when a run resumes. They affect results only by rounding, with one exception: on
+# TensorFlow, dropout masks depend on the number of replicas.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads",
@@ -43,7 +43,7 @@ class Workdir:
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
-        is_chief: whether this is process 0, which writes the files.
+        is_chief: whether this is process 0.
 
     Raises:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
@@ -60,7 +60,7 @@ class Workdir:
         self._changes = self._compare(change)
 
     def results(self) -> dict[str, Any] | None:
-        """Returns the results of a finished run, or None; numbers that are not finite become NaN."""
+        """Returns the results, or None if the run is not finished; NaN replaces numbers that are not finite."""
         results = self._read_json("results.json")
         return results and {name: math.nan if value is None else value for name, value in results.items()}
 
@@ -69,7 +69,9 @@ class Workdir:
         self._write_json("results.json", dict(results))
 
     def claim(self) -> None:
-        """Writes the config and the command, and adds an entry to `changes.json` if the config changed.
+        """Writes the config, and adds an entry to `changes.json` if the config changed.
+
+        Also writes the command, unless the run is finished.
 
         Raises:
             ValueError: the folder cannot be written, or a file in it is damaged.
@@ -85,7 +87,7 @@ class Workdir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Returns a reentrant context in which no other run can use the folder.
+        """Returns a reentrant context in which no other run can use the folder, unless `workdir_lock` cannot lock it.
 
         Raises:
             ValueError: another run uses the folder, or it cannot be written.
@@ -152,7 +154,10 @@ class Workdir:
 
 @contextlib.contextmanager
 def workdir_lock(folder):
-    """Locks a folder, so that only one process can use it at a time; does not lock remote folders."""
+    """Locks a folder, so that only one process can use it at a time.
+
+    Does not lock remote folders, folders on Windows, or folders on file systems without locks.
+    """
     if fcntl is None or files.is_remote(folder):
         yield
         return
@@ -173,7 +178,7 @@ def workdir_lock(folder):
         try:
             yield
         finally:
-            # Keep the file, because another process may have opened it and would then lock a deleted file.
+            # Do not delete the file: another process may have opened it, and would then lock a deleted file.
             file.truncate(0)
 
 
@@ -209,7 +214,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def _check_state_fields(changes):
-    """Raises a `ValueError` if the checkpoints lack state that a new value needs, or if their EMA would be lost."""
+    """Raises a `ValueError` if a change needs state that the checkpoints lack, or would discard the EMA in them."""
     for name, (before, now) in changes.items():
         if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
             has = "contain an EMA, which would be lost" if before and not now else "lack state that the new value needs"
@@ -220,7 +225,7 @@ def _check_state_fields(changes):
 
 
 def _defaults(config):
-    """Returns the default of each field of a flat config, to complete configs that older versions wrote."""
+    """Returns the defaults of the fields of a flat config; they complete configs written by older versions."""
     groups = {**recipes.defaults(), "data": data.defaults()}
     if config.get("task") in tasks.TASKS:
         groups["model"] = recipes.model_fields(config["task"], config["architecture"])
@@ -232,8 +237,5 @@ def _flat(config, prefix=""):
     """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
     flat = {}
     for name, value in config.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat

@@ -1,4 +1,4 @@
-"""Tests of bad checkpoint files: each raises a clear error and leaves the model unchanged."""
+"""Tests of the errors for damaged, malformed and mismatched checkpoint files."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_backend  # files are read with numpy
 
 @pytest.fixture
 def assert_rejected(small, values):
-    """Checks that loading a file raises the message and leaves the model unchanged."""
+    """Returns a function that checks that loading a file raises a `ValueError` and leaves the model unchanged."""
 
     def load(source, message, **arguments):
         model = small(**arguments)
@@ -33,7 +33,10 @@ def assert_rejected(small, values):
 
 @pytest.fixture
 def edited(golden_files, arrays, tmp_path):
-    """Writes a golden file with some arrays replaced, or removed if the new one is None."""
+    """Returns a function that writes a golden file with changed arrays.
+
+    None removes an array. In keywords, "__" stands for "/".
+    """
 
     def write(**changes):
         content = arrays(golden_files / "vit_token.ckpt.npz")
@@ -52,8 +55,8 @@ def test_rejects_text_file(assert_rejected, tmp_path):
     assert_rejected(path, "complete .npz file")
 
 
-def test_damaged_zip_directory_loads_or_raises(assert_rejected, golden_files, tmp_path):
-    """Damages each of the last bytes in turn; a load succeeds or raises a ValueError."""
+def test_damaged_zip_directory_raises_only_value_errors(assert_rejected, golden_files, tmp_path):
+    """Damages one byte at a time. Reading the file may still succeed."""
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "damaged.npz"
     random = np.random.default_rng(0)
@@ -69,7 +72,7 @@ def test_damaged_zip_directory_loads_or_raises(assert_rejected, golden_files, tm
             assert str(path) in str(error)
 
 
-def test_rejects_safetensors_header_with_huge_shape(assert_rejected, tmp_path):
+def test_rejects_safetensors_with_extreme_shapes(assert_rejected, tmp_path):
     huge = {"a": {"dtype": "F32", "shape": [10**300] * 4000, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "huge.safetensors", huge, 4)
     assert_rejected(tmp_path / "huge.safetensors", "header of the .safetensors file is invalid")
@@ -95,7 +98,7 @@ def test_rejects_missing_file(assert_rejected, tmp_path):
     assert_rejected(tmp_path / "missing.npz", "The file does not exist")
 
 
-def test_rejects_flipped_bits(assert_rejected, golden_files, tmp_path):
+def test_rejects_flipped_bit(assert_rejected, golden_files, tmp_path):
     content = bytearray((golden_files / "vit_token.ckpt.npz").read_bytes())
     with zipfile.ZipFile(golden_files / "vit_token.ckpt.npz") as archive:
         offset = archive.getinfo("embedding/kernel.npy").header_offset
@@ -123,13 +126,13 @@ def test_rejects_wrong_dtype(dtype, assert_rejected, edited):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_rejects_nonfinite_array(value, assert_rejected, edited, golden_files, arrays):
-    name = "Transformer/posembed_input/pos_embedding"  # the last array that a load reads
+    name = "Transformer/posembed_input/pos_embedding"
     array = arrays(golden_files / "vit_token.ckpt.npz")[name]
     array[0, -1, -1] = value
     assert_rejected(edited(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
 
 
-def test_rejects_positions_without_a_grid(assert_rejected, edited):
+def test_rejects_positions_of_an_unknown_grid(assert_rejected, edited):
     positions = np.zeros((1, 19, 64), "float32")
     assert_rejected(edited(Transformer__posembed_input__pos_embedding=positions), "source_grid")
 
@@ -148,7 +151,7 @@ def npy(header, data=b""):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def test_rejects_npy_header_with_wrong_size(assert_rejected, tmp_path):
+def test_rejects_npy_header_with_wrong_shape(assert_rejected, tmp_path):
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(path, "w") as archive:
         header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
@@ -163,7 +166,7 @@ def test_rejects_oversized_npy_header(assert_rejected, tmp_path):
     assert_rejected(path, "'embedding/bias.npy' of the checkpoint is not an array")
 
 
-def test_rejects_member_without_an_array(assert_rejected, tmp_path):
+def test_rejects_npz_member_that_is_not_an_array(assert_rejected, tmp_path):
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
@@ -193,7 +196,7 @@ def header_of(path):
 
 @pytest.fixture
 def edited_header(golden_files, tmp_path):
-    """Writes a .safetensors file after applying a function to its header."""
+    """Returns a function that writes a .safetensors file after applying `change` to its header."""
 
     def write(change):
         header, data = header_of(golden_files / "timm_token.safetensors")
@@ -239,7 +242,7 @@ def test_rejects_truncated_safetensors(length, assert_rejected, golden_files, tm
     assert_rejected(path, message, exact_gelu=True)
 
 
-def test_rejects_safetensors_length_beyond_the_file(assert_rejected, tmp_path):
+def test_rejects_safetensors_header_longer_than_the_file(assert_rejected, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
     assert_rejected(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)

@@ -1,4 +1,4 @@
-"""Fixtures for the small models of the golden files."""
+"""Fixtures for golden files, small models and checkpoint files."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def golden_files():
 
 @pytest.fixture
 def small():
-    """Builds the model of the golden files; keyword arguments override its config."""
+    """Returns a function that builds a small model. Its keyword arguments override the defaults."""
 
     def build(**arguments):
         defaults = {
@@ -38,7 +38,7 @@ def small():
 
 @pytest.fixture
 def values():
-    """Returns a model's weights as NumPy arrays, keyed by their `vit_jax` names."""
+    """Returns a function that reads a model's weights into a dict from `vit_jax` names to arrays."""
 
     def read(model):
         return {name: np.asarray(variable) for name, variable in canonical_variables(model).items()}
@@ -48,7 +48,7 @@ def values():
 
 @pytest.fixture
 def arrays():
-    """Reads an .npz file into a dict, so that a test can modify and rewrite it."""
+    """Returns a function that reads an .npz file into a dict."""
 
     def read(path):
         with np.load(path) as file:
@@ -59,7 +59,10 @@ def arrays():
 
 @pytest.fixture
 def write_safetensors():
-    """Writes arrays to a .safetensors file; `codes` overrides dtype codes by name, such as "BF16" for uint16 data."""
+    """Returns a function that writes arrays to a .safetensors file.
+
+    Its argument `codes` maps names to dtype codes, such as "BF16" for bfloat16 values stored in a uint16 array.
+    """
 
     def write(path, tensors, codes=None):
         import json

@@ -1,4 +1,4 @@
-"""Tests of checkpoints from other libraries: the loaded models reproduce their logits."""
+"""Tests of loading checkpoints in the formats of other libraries."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def safetensors(path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_foreign_golden_files_reproduce_their_logits(case, golden_files, small):
+def test_checkpoints_of_other_libraries_keep_their_logits(case, golden_files, small):
     file, arguments = CASES[case]
     model = small(weights=golden_files / file, **arguments)
     with np.load(golden_files / f"{case}.io.npz") as io:
@@ -47,7 +47,7 @@ def test_foreign_golden_files_reproduce_their_logits(case, golden_files, small):
         ("hf_token.safetensors", {"exact_gelu": True}, "with epsilon=1e-12, .* Received: epsilon=1e-06 in"),
     ],
 )
-def test_rejects_other_gelu_or_epsilon(file, arguments, message, golden_files, small):
+def test_rejects_model_with_different_gelu_or_epsilon(file, arguments, message, golden_files, small):
     with pytest.raises(ValueError, match=message):
         small(weights=golden_files / file, **arguments)
 
@@ -81,7 +81,7 @@ def test_hugging_face_config_sets_gelu_epsilon_and_heads(golden_files, small, tm
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("prefix", ["", "vit."])
-def test_loads_transformers_5_names(prefix, golden_files, small, tmp_path, write_safetensors):
+def test_loads_array_names_of_transformers_5(prefix, golden_files, small, tmp_path, write_safetensors):
     renames = [
         ("encoder.layer.", "layers."),
         ("attention.attention.query", "attention.q_proj"),
@@ -116,7 +116,7 @@ def test_hugging_face_pooler_becomes_pre_logits(golden_files, small, values, tmp
 
 
 @pytest.mark.one_backend
-def test_error_names_timm_layer_scale_missing_in_model(golden_files, small, tmp_path, write_safetensors):
+def test_error_names_layer_scale_missing_in_the_model(golden_files, small, tmp_path, write_safetensors):
     tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
     with pytest.raises(ValueError, match="it is .* layer_scale=.*, and vision_transformer is"):
@@ -171,7 +171,7 @@ def test_prefixed_weights_load_without_optimizer_state(prefix, golden_files, sma
 
 
 @pytest.mark.one_backend
-def test_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
+def test_path_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
     original = arrays(golden_files / "vit_token.ckpt.npz")
     both = {f"params/img/{name}": array for name, array in original.items()}
     both |= {name: array + 1 for name, array in original.items()}
@@ -182,7 +182,7 @@ def test_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_old_big_vision_file_matches_logits(golden_files, small, arrays, tmp_path):
+def test_old_big_vision_file_reproduces_the_logits(golden_files, small, arrays, tmp_path):
     old = {}
     for name, array in arrays(golden_files / "bigvision_map.ckpt.npz").items():
         name = name.removeprefix("params/").removeprefix("MAPHead_0/")
@@ -195,7 +195,7 @@ def test_old_big_vision_file_matches_logits(golden_files, small, arrays, tmp_pat
 
 
 @pytest.mark.one_backend
-def test_scanned_big_vision_file_matches_logits(golden_files, small, arrays, tmp_path):
+def test_scanned_big_vision_file_reproduces_the_logits(golden_files, small, arrays, tmp_path):
     scanned, original = {}, arrays(golden_files / "bigvision_gap.ckpt.npz")
     for name, array in original.items():
         if "encoderblock_0/" in name:
@@ -209,7 +209,7 @@ def test_scanned_big_vision_file_matches_logits(golden_files, small, arrays, tmp
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_group_norms_of_both_shapes_load_equally(golden_files, small, arrays, values, tmp_path):
+def test_loads_1d_and_4d_group_norms(golden_files, small, arrays, values, tmp_path):
     original = arrays(golden_files / "hybrid_2stage.ckpt.npz")
     assert original["gn_root/scale"].shape == (1, 1, 1, 64)
     flat = {k: v.reshape(v.shape[-1]) if v.shape[:3] == (1, 1, 1) and v.ndim == 4 else v for k, v in original.items()}

@@ -1,4 +1,4 @@
-"""Tests of downloads: they are atomic, and mirror and cache take precedence."""
+"""Tests of downloads, the cache and the mirror folder."""
 
 import http.server
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.checkpoints import downloading
 
-pytestmark = pytest.mark.one_backend  # does not use Keras
+pytestmark = pytest.mark.one_backend  # downloads do not depend on the backend
 
 CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
 
@@ -24,7 +24,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """Runs a local HTTP server; `requests` lists the requested paths, `truncate` cuts responses in half."""
+    """Runs a local HTTP server. `requests` lists the requested paths; setting `truncate` cuts responses in half."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -63,7 +63,7 @@ def test_file_is_downloaded_once(server, home):
     assert files_below(home) == ["ViT-B_16.npz"]
 
 
-def test_same_name_in_two_folders_is_cached_separately(server):
+def test_files_with_equal_names_are_cached_separately(server):
     paths = {downloading.fetch(f"{server.url}/{folder}/ViT-B_16.npz") for folder in ("sam", "imagenet21k")}
     assert len(paths) == 2
 
@@ -87,10 +87,10 @@ def test_leftovers_of_a_killed_download_are_ignored(server, home):
     yesterday = time.time() - 25 * 3600
     os.utime(old, (yesterday, yesterday))
     assert Path(downloading.fetch(url)).read_bytes() == CONTENT
-    assert new.exists() and not old.exists()  # another process may be writing the new one
+    assert new.exists() and not old.exists()  # another process may still be writing the new file
 
 
-def test_offline_error_names_url_and_folder(server, monkeypatch, tmp_path):
+def test_failed_download_error_names_url_and_cache_path(server, monkeypatch, tmp_path):
     url = f"{server.url}/missing/ViT-B_16.npz"
     with pytest.raises(ConnectionError) as raised:
         downloading.fetch(url)
@@ -109,7 +109,7 @@ def test_manually_cached_file_is_used(server):
     assert downloading.fetch(url) == str(target)
 
 
-def test_mirror_uses_the_folders_of_the_bucket(monkeypatch, tmp_path, home):
+def test_files_are_read_from_the_mirror(monkeypatch, tmp_path, home):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
     for path in ("imagenet21k/R50+ViT-B_16.npz", "bit_models/BiT-M-R50x1.npz"):
         file = tmp_path / "mirror" / path
@@ -119,7 +119,7 @@ def test_mirror_uses_the_folders_of_the_bucket(monkeypatch, tmp_path, home):
     assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
     path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
     assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
-    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # the mirror is never written
+    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # the mirror is unchanged
 
 
 def test_gs_url_maps_to_https():
@@ -132,5 +132,5 @@ def test_mirror_paths_stay_inside_the_mirror(monkeypatch, tmp_path):
     (tmp_path / "mirror").mkdir()
     (tmp_path / "secret.npz").write_bytes(CONTENT)
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
-    inside = downloading._in_mirror("https://storage.googleapis.com/vit_models/..%2F../secret.npz")
+    inside = downloading.in_mirror("https://storage.googleapis.com/vit_models/..%2F../secret.npz")
     assert inside == tmp_path / "mirror" / "secret.npz"

@@ -1,4 +1,4 @@
-"""Tests of loading weights at a different patch size, against timm and big_vision's formula."""
+"""Tests of loading weights at a different patch size. Expected values come from timm and from big_vision's formula."""
 
 import json
 
@@ -55,7 +55,7 @@ def _bigvision_kernel(kernel, new):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("patch_size", "side"), [(2, 24), (4, 24), (7, 35), (12, 24), (16, 16)])
-def test_big_vision_patches_match_its_formula(golden, golden_files, patch_size, side):
+def test_resized_patches_match_the_formula_of_big_vision(golden, golden_files, patch_size, side):
     file, source = golden("bigvision_gap.ckpt"), golden_files / "bigvision_gap.ckpt.npz"
     model = keras_vit.from_pretrained(source, patch_size=patch_size, input_shape=(side, side, 3))
     weights = _weights(model)
@@ -68,7 +68,7 @@ def test_big_vision_patches_match_its_formula(golden, golden_files, patch_size, 
 
 
 @pytest.mark.one_backend
-def test_enlarged_patches_preserve_inner_products():
+def test_enlarged_kernels_preserve_inner_products():
     rng = np.random.default_rng(0)
     patch, kernel = rng.normal(size=(1, 8, 8, 3)).astype("float32"), rng.normal(size=(8, 8, 3, 5)).astype("float32")
     large = tf.image.resize(patch, (20, 20), method="bilinear").numpy()
@@ -77,7 +77,7 @@ def test_enlarged_patches_preserve_inner_products():
 
 
 @pytest.mark.one_backend
-def test_constructor_resizes_patches_of_the_file(small, tmp_path):
+def test_flexivit_constructor_resizes_patches(small, tmp_path):
     source = small(patch_size=16, class_token_position=False, include_top=False)
     checkpoints.save(source, tmp_path / "flexivit.npz")
     sizes = {"num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "include_top": False}
@@ -87,13 +87,13 @@ def test_constructor_resizes_patches_of_the_file(small, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_other_patch_size_requires_resize_patches(golden_files, small):
+def test_different_patch_size_requires_resize_patches(golden_files, small):
     model, source = small(patch_size=4), golden_files / "vit_token.ckpt.npz"
     with pytest.raises(ValueError, match="must have the model's architecture.*patch_size=8.*patch_size=4"):
         checkpoints.load(model, source)
     report = checkpoints.load(model, source, resize_patches=True)
     assert ("embedding/kernel", (4, 4, 3, 64), ((8, 8), (4, 4))) in report.resampled
-    assert "resampled embedding/kernel from a 8x8 to a 4x4 grid" in str(report)
+    assert "resampled embedding/kernel from grid 8x8 to grid 4x4" in str(report)
     assert "embedding/kernel" not in {name for name, _ in report.loaded}
 
 

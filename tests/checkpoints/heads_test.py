@@ -1,4 +1,4 @@
-"""Tests of loading and reporting the head, `pre_logits` and the class token."""
+"""Tests of loading checkpoints with `head="keep"` and `head="new"`."""
 
 import logging
 
@@ -9,14 +9,14 @@ import pytest
 from keras_vit import checkpoints
 from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
 
-pytestmark = pytest.mark.one_backend  # arrays are rearranged in numpy
+pytestmark = pytest.mark.one_backend  # checkpoints are converted in numpy
 
 
 def names_of(entries):
     return {entry[0] for entry in entries}
 
 
-def test_keep_loads_and_reports_every_array(golden_files, small, arrays):
+def test_keeping_the_head_loads_and_reports_every_array(golden_files, small, arrays):
     report = checkpoints.load(small(), golden_files / "vit_token.ckpt.npz")
     assert len(report.loaded) == len(arrays(golden_files / "vit_token.ckpt.npz"))
     assert not (report.resampled or report.new or report.dropped or report.unused)
@@ -29,16 +29,16 @@ def test_constructor_logs_the_load_report(golden_files, small, caplog):
     with caplog.at_level(logging.INFO, "keras_vit"):
         small(weights=golden_files / "vit_token.ckpt.npz", input_shape=(48, 32, 3))
     assert "39 arrays loaded" in caplog.text
-    assert "from a 4x4 to a 6x4 grid, (1, 25, 64)" in caplog.text
+    assert "from grid 4x4 to grid 6x4, (1, 25, 64)" in caplog.text
 
 
-def test_keep_rejects_other_number_of_classes(golden_files, small):
+def test_kept_head_requires_the_same_number_of_classes(golden_files, small):
     with pytest.raises(ValueError, match=r"trained for 10 classes; build the model with classes=10"):
         checkpoints.load(small(classes=7), golden_files / "vit_token.ckpt.npz")
 
 
-def test_new_creates_a_zero_head_for_any_number_of_classes(golden_files, small, values):
-    for classes in (7, 10):  # the head is replaced even if it would fit
+def test_new_head_has_zero_kernel_and_initial_bias(golden_files, small, values):
+    for classes in (7, 10):  # a head of the same shape is replaced too
         model = small(classes=classes, head_bias=-3.0)
         for variable in model.get_layer("head").weights:
             variable.assign(np.ones(variable.shape))
@@ -50,7 +50,7 @@ def test_new_creates_a_zero_head_for_any_number_of_classes(golden_files, small, 
         assert len(report.loaded) == 38
 
 
-def test_new_drops_pre_logits_unless_the_model_has_it(golden_files, small, values, arrays):
+def test_new_head_drops_pre_logits_that_the_model_lacks(golden_files, small, values, arrays):
     source = golden_files / "vit_token_prelogits.ckpt.npz"
     report = checkpoints.load(small(), source, head="new")
     assert {"pre_logits/kernel", "pre_logits/bias"} <= names_of(report.dropped)
@@ -61,7 +61,7 @@ def test_new_drops_pre_logits_unless_the_model_has_it(golden_files, small, value
     assert not values(model)["head/kernel"].any()
 
 
-def test_new_initializes_missing_pre_logits(golden_files, small, values):
+def test_new_head_initializes_missing_pre_logits(golden_files, small, values):
     model = small(representation_size=16)
     before = values(model)["pre_logits/kernel"]
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", head="new")
@@ -69,12 +69,12 @@ def test_new_initializes_missing_pre_logits(golden_files, small, values):
     np.testing.assert_array_equal(values(model)["pre_logits/kernel"], before)
 
 
-def test_keep_rejects_pre_logits_missing_in_the_model(golden_files, small):
+def test_kept_head_requires_its_pre_logits(golden_files, small):
     with pytest.raises(ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
-def test_headless_model_drops_only_the_head(golden_files, small):
+def test_headless_model_drops_the_head(golden_files, small):
     source = golden_files / "vit_token_prelogits.ckpt.npz"
     report = checkpoints.load(small(include_top=False, representation_size=48), source)
     assert names_of(report.dropped) == {"head/kernel", "head/bias"}
@@ -87,7 +87,7 @@ def test_headless_model_drops_only_the_head(golden_files, small):
         np.testing.assert_allclose(features, io["encoded"][:, 0], atol=1e-5)
 
 
-def test_new_drops_class_token_and_its_position(golden_files, small, values, arrays):
+def test_new_head_drops_class_token_and_its_position(golden_files, small, values, arrays):
     model, source = small(classifier="gap"), golden_files / "vit_token.ckpt.npz"
     report = checkpoints.load(model, source, head="new")
     np.testing.assert_array_equal(values(model)[POSITIONS], arrays(source)[POSITIONS][:, 1:])
@@ -95,7 +95,7 @@ def test_new_drops_class_token_and_its_position(golden_files, small, values, arr
     assert any("class token's row" in name for name, _ in report.dropped)
 
 
-def test_new_initializes_missing_class_token(golden_files, small, values, arrays):
+def test_new_head_initializes_missing_class_token(golden_files, small, values, arrays):
     model, source = small(input_shape=(32, 48, 3)), golden_files / "vit_gap.ckpt.npz"
     before = values(model)
     report = checkpoints.load(model, source, head="new")
@@ -120,12 +120,12 @@ def test_new_initializes_missing_class_token(golden_files, small, values, arrays
         ("vit_token.ckpt.npz", {"representation_size": 64}, "representation_size=0"),
     ],
 )
-def test_keep_error_suggests_matching_arguments(file, arguments, hint, golden_files, small):
+def test_mismatch_error_suggests_matching_arguments(file, arguments, hint, golden_files, small):
     with pytest.raises(ValueError, match=f"(missing|unused).*{hint}"):
         checkpoints.load(small(**arguments), golden_files / file)
 
 
-def test_zero_head_warns_only_if_kept(golden_files, small, arrays, tmp_path):
+def test_zero_head_causes_a_warning_only_if_kept(golden_files, small, arrays, tmp_path):
     changed = arrays(golden_files / "vit_token.ckpt.npz")
     changed["head/kernel"] *= 0
     np.savez(tmp_path / "zero.npz", **changed)
@@ -140,7 +140,7 @@ def test_rejects_unknown_head_option(golden_files, small):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", head="drop")
 
 
-def test_run_weights_load_next_to_their_config(golden_files, small, arrays, tmp_path):
+def test_npz_loading_ignores_the_config_of_a_run(golden_files, small, arrays, tmp_path):
     mask = {"mask_patches/mask_embedding": np.zeros((1, 1, 64), np.float32)}
     np.savez(tmp_path / "weights.npz", **arrays(golden_files / "vit_token.ckpt.npz"), **mask)
     (tmp_path / "config.json").write_text('{"architecture": "VisionTransformer"}')

@@ -1,4 +1,4 @@
-"""Tests of Hugging Face hub repositories: name resolution and one-line errors."""
+"""Tests of loading models from repositories of the Hugging Face Hub."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Replaces huggingface_hub with a fake that reads local folders and raises `hub.error` if set."""
+    """Replaces huggingface_hub with a fake that reads local folders. Requests for metadata raise `hub.error` if set."""
     module = types.ModuleType("huggingface_hub")
     module.errors = types.ModuleType("huggingface_hub.errors")
     for error in (HfHubHTTPError, RepositoryNotFoundError, GatedRepoError, EntryNotFoundError, LocalEntryNotFoundError):
@@ -69,7 +69,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(hub):
-    """Creates a repository from a golden file."""
+    """Returns a function that creates a repository from a golden file."""
 
     def make(name, case, folder=hub.folder, **configs):
         path = folder / name
@@ -171,19 +171,23 @@ def test_mirror_takes_precedence_over_the_hub(hub, repository, tmp_path, monkeyp
         ),
         (RepositoryNotFoundError("404"), ValueError, "https://huggingface.co/a/b does not exist or is private"),
         (EntryNotFoundError("404"), ValueError, "no model.safetensors; pickled PyTorch files are not supported"),
-        (LocalEntryNotFoundError("offline\nmore"), ConnectionError, r"downloaded \(offline\)\. .*copy its model.safet"),
+        (
+            LocalEntryNotFoundError("offline\nmore"),
+            ConnectionError,
+            r"downloaded \(offline\)\. .*copy the model's model.safet",
+        ),
         (HfHubHTTPError("500"), ConnectionError, r"downloaded \(500\)"),
         (TimeoutError(), ConnectionError, r"downloaded \(TimeoutError\)"),
     ],
 )
-def test_hub_failures_are_one_line_errors(error, kind, message, hub):
+def test_hub_failures_raise_one_line_errors(error, kind, message, hub):
     hub.error = error
     with pytest.raises(kind, match=message) as raised:
         keras_vit.from_pretrained("a/b")
     assert str(raised.value).endswith("Received: a/b") and "\n" not in str(raised.value)
 
 
-def test_cache_works_without_a_network(hub, repository):
+def test_cached_repository_loads_without_a_network(hub, repository):
     repository("a/b", "dinov2")
     hub.error = RuntimeError("Name or service not known")
     assert keras_vit.from_pretrained("a/b").input_shape == (None, 42, 42, 3)
@@ -191,7 +195,7 @@ def test_cache_works_without_a_network(hub, repository):
         keras_vit.from_pretrained("a/c")
 
 
-def test_missing_hub_package_error_names_the_installation(monkeypatch):
+def test_missing_hub_package_error_names_the_pip_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r'pip install "keras_vit\[hub\]"'):
         keras_vit.from_pretrained("facebook/dinov2-base")

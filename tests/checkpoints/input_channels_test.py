@@ -1,4 +1,4 @@
-"""Tests of loading RGB weights into models with other numbers of channels."""
+"""Tests of loading weights into models with a different number of input channels."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels
 
-pytestmark = pytest.mark.one_backend  # arrays are rearranged in numpy
+pytestmark = pytest.mark.one_backend  # checkpoints are converted in numpy
 
 HYBRID = {"patch_size": 1, "resnet_blocks": (1, 2)}
 
@@ -24,7 +24,7 @@ def random(*shape):
 
 
 def adapt_input_conv(channels, kernel):
-    """Reimplements timm's function of this name for RGB kernels `(out, in, height, width)`."""
+    """Reimplements timm's `adapt_input_conv` for RGB kernels `(out, in, height, width)`."""
     if channels == 1:
         return kernel.sum(1, keepdims=True)
     repeats = -(-channels // 3)
@@ -79,7 +79,7 @@ def test_one_channel_weights_load_into_rgb(golden_files, small, values, arrays, 
         np.testing.assert_array_equal(values(again)[name], value)
     assert checkpoints.infer_architecture(tmp_path / "gray.npz")[1]["input_shape"] == (32, 32, 1)
     images = random(2, 32, 32, 1)
-    for rule in ("sum", "tile"):  # both rules agree for one channel
+    for rule in ("sum", "tile"):  # for a one-channel file, both rules give the same weights
         rgb = small()
         checkpoints.load(rgb, tmp_path / "gray.npz", channels=rule)
         np.testing.assert_allclose(logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5)
@@ -110,7 +110,7 @@ def test_equal_channels_are_not_adapted(golden_files, small, values):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_standardized_root_preserves_gray_response(version, tmp_path):
+def test_bit_root_responses_to_gray_differ_only_by_scale(version, tmp_path):
     def build(channels):
         return keras_vit.BiTResNet(depth=26, version=version, input_shape=(32, 32, channels), classes=3)
 
@@ -135,7 +135,7 @@ def test_standardized_root_preserves_gray_response(version, tmp_path):
     ("vit_token.ckpt.npz", 1, {}), ("vit_token.ckpt.npz", 12, {}),
     ("hybrid_2stage.ckpt.npz", 4, {"input_shape": (64, 64), **HYBRID}),
 ])  # fmt: skip
-def test_other_channels_require_a_rule(file, channels, arguments, golden_files, small, values):
+def test_different_number_of_channels_requires_a_rule(file, channels, arguments, golden_files, small, values):
     sides = arguments.get("input_shape", (32, 32))
     model = small(**{**arguments, "input_shape": (*sides, channels)})
     before = values(model)
@@ -149,7 +149,7 @@ def test_other_channels_require_a_rule(file, channels, arguments, golden_files, 
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_rejects_inapplicable_channel_rules(golden_files, small, arrays, tmp_path):
+def test_rejects_unknown_rule_and_mismatched_kernel(golden_files, small, arrays, tmp_path):
     with pytest.raises(ValueError, match='`channels` must be "sum", "tile" or None. Received: channels=\'mean\''):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", channels="mean")
     several_axes = arrays(golden_files / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}

@@ -19,7 +19,7 @@ def arrays(golden):
 
 
 def _assert_rejected(path, message, model=None):
-    """Checks that loading raises the message and leaves the model unchanged."""
+    """Checks that loading raises a `ValueError` with this message and leaves the model unchanged."""
     model = model or _small()
     before = model.get_weights()
     with pytest.raises(ValueError, match=message):
@@ -29,7 +29,7 @@ def _assert_rejected(path, message, model=None):
 
 
 @pytest.mark.parametrize("shape", [(48, 48), (16, 16), (32, 64), (24, 40)])
-def test_only_positions_depend_on_the_grid(shape, golden, arrays):
+def test_grid_changes_positions_but_not_patch_kernel(shape, golden, arrays):
     model = _small(input_shape=(*shape, 3), weights=golden.path("vit_token.ckpt"))
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     old = arrays["Transformer/posembed_input/pos_embedding"]
@@ -40,13 +40,13 @@ def test_only_positions_depend_on_the_grid(shape, golden, arrays):
 
 
 @pytest.mark.one_backend
-def test_resamples_equal_size_grid_of_other_shape(golden, arrays):
-    model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))  # 2x8 from 4x4
+def test_resamples_grid_of_equal_size_but_different_shape(golden, arrays):
+    model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))  # a 2x8 grid; the file has 4x4
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     assert np.abs(positions - arrays["Transformer/posembed_input/pos_embedding"]).max() > 0.1
 
 
-def test_loads_into_mixed_precision(golden):
+def test_loads_into_mixed_precision_model(golden):
     images = golden("vit_token.io")["inputs"]
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = _small(weights=golden.path("vit_token.ckpt"))
@@ -66,7 +66,7 @@ def test_class_mismatch_error_names_the_number_of_classes(golden):
 @pytest.mark.parametrize(
     "arguments", [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}], ids=str
 )
-def test_architecture_mismatch_error_names_both_models(arguments, golden):
+def test_architecture_mismatch_error_describes_the_file(arguments, golden):
     message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
     _assert_rejected(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
@@ -76,7 +76,7 @@ def test_rejects_class_token_missing_in_the_model(golden):
     _assert_rejected(golden.path("vit_token.ckpt"), "cls", _small(classifier="gap"))
 
 
-def test_loads_nested_model(golden):
+def test_loads_into_nested_model(golden):
     inner = _small()
     images = keras.Input((32, 32, 3))
     outer = keras.Model(images, inner(images))

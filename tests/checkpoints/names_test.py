@@ -1,4 +1,4 @@
-"""Tests of variable names, which match the JAX reference with either of its MLP numberings."""
+"""Tests of canonical names of weights."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
         assert set(checkpoint.arrays) == names
 
 
-def test_model_names_match_the_reference_files(golden_files):
+def test_variable_names_match_the_reference_files(golden_files):
     tiny = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},

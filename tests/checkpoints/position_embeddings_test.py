@@ -8,7 +8,7 @@ from keras_vit import checkpoints
 from keras_vit.checkpoints import position_embeddings
 from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
 
-pytestmark = pytest.mark.one_backend  # arrays are resampled in numpy
+pytestmark = pytest.mark.one_backend  # positions are resampled in numpy
 GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]
 
 
@@ -25,7 +25,7 @@ def test_resampling_matches_reference_values(random_positions):
 
 
 @pytest.mark.parametrize("old, new", [(28, 48), (24, 42), (16, 30), (32, 16), (14, 24), (7, 12), (3, 1), (1, 5)])
-def test_resampling_matches_scipy_except_at_its_zero_border(old, new):
+def test_resampling_matches_scipy(old, new):
     grid = np.random.RandomState(0).standard_normal((old, old, 3)).astype("float32")
     expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
     result = position_embeddings.resample(grid.reshape(1, -1, 3), (old, old), (new, new)).reshape(new, new, 3)
@@ -38,7 +38,7 @@ def test_resampling_matches_scipy_except_at_its_zero_border(old, new):
             np.testing.assert_allclose(result[i, j], grid[i, j], atol=1e-5)
 
 
-def test_resampling_is_separable():
+def test_rows_and_columns_are_resampled_independently():
     rows, columns = np.mgrid[:3, :5].astype("float32")
     grid = np.stack([rows, columns], axis=-1).reshape(1, 15, 2)
     result = position_embeddings.resample(grid, (3, 5), (5, 9)).reshape(5, 9, 2)
@@ -55,7 +55,7 @@ def test_resampling_is_separable():
         (25, True, (4, 6), None, ((4, 6), True)),
         (24, False, (4, 6), None, ((4, 6), False)),
         (24, True, (4, 6), None, ((4, 6), False)),
-        (17, True, (2, 8), None, ((4, 4), True)),  # square unless a grid is given
+        (17, True, (2, 8), None, ((4, 4), True)),  # a square grid takes precedence over the target grid
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (16, False, (4, 4), (2, 8), ((2, 8), False)),
         (24, False, (5, 5), None, None),
@@ -78,7 +78,7 @@ def test_square_grid_resampling_matches_the_reference(old, new, class_token, gol
 
 @pytest.mark.parametrize("grid", [(3, 4), (5, 9), (8, 7)])
 @pytest.mark.parametrize("rule", [rule for rule in position_embeddings.RULES if rule != "zoom"])
-def test_other_rules_match_pytorch(rule, grid, golden):
+def test_interpolation_rules_match_pytorch(rule, grid, golden):
     arrays = golden("families/resampling")
     result = position_embeddings.resample(arrays["positions"], (5, 7), grid, rule)
     np.testing.assert_allclose(result[0, 1:].reshape(*grid, -1), arrays[f"{rule}_{grid[0]}x{grid[1]}"], atol=5e-6)
@@ -91,7 +91,6 @@ def test_all_golden_grids_are_tested(golden):
 
 
 def test_resampling_preserves_linear_ramps():
-    # Resampling a linear ramp returns the same ramp on the new grid.
     def plane(rows, columns):
         y, x = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
         return np.stack([y, x, 2 * y - 3 * x + 1], axis=-1).reshape(1, rows * columns, 3)
@@ -106,7 +105,7 @@ def test_resampling_preserves_linear_ramps():
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
-def test_resampling_preserves_the_border():
+def test_resampling_adds_no_zero_border():
     ones = np.ones((1, 28 * 28, 2), "float32")
     np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1, atol=1e-6)
 
@@ -125,7 +124,7 @@ def test_load_resamples_to_a_rectangular_grid(golden_files, small, values, array
 
 
 def test_saved_file_stores_a_rectangular_grid(small, values, tmp_path):
-    wide = small(input_shape=(16, 64, 3))  # 2x8 patches, the same number as 4x4
+    wide = small(input_shape=(16, 64, 3))  # a 2x8 grid: 16 patches, like a 4x4 grid
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
     checkpoints.save(wide, tmp_path / "wide.npz")
     same = small(input_shape=(16, 64, 3), weights=tmp_path / "wide.npz")

@@ -1,4 +1,4 @@
-"""Tests of saving, loading and resampling 2D, per-layer and relative position embeddings."""
+"""Tests of saving, loading and resampling the variants of position embeddings."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,6 @@ def test_architecture_is_inferred_from_position_variant(arguments, tmp_path):
 
 
 def test_position_variants_are_resampled(tmp_path):
-    """Resamples from 2x3 to 3x4 patches."""
     larger = (12, 16, 3)
     for arguments in (VARIANTS[1], *VARIANTS[3:5]):
         model, other = build(**arguments), build(larger, **arguments)
@@ -67,7 +66,7 @@ def test_position_variants_are_resampled(tmp_path):
                 np.testing.assert_array_equal(new[name], old[name])
 
 
-def test_resample_axis_keeps_ends_and_lines():
+def test_resample_axis_is_linear_and_keeps_both_ends():
     line = np.array([[[0.0, 3.0], [1.0, 1.0], [2.0, -1.0]]])
     np.testing.assert_allclose(resample_axis(line, 5)[0, :, 0], [0, 0.5, 1, 1.5, 2])
     np.testing.assert_allclose(resample_axis(line, 2)[0, :, 1], [3, -1])

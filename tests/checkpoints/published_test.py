@@ -1,4 +1,4 @@
-"""Tests of the table of published weights, and of the rules for files not in the table."""
+"""Tests of the table of published weights, and of the naming rule for AugReg files that are not in the table."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
 from keras_vit.checkpoints.registry import find_sizes
 
-pytestmark = pytest.mark.one_backend  # does not use Keras
+pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
 PUBLISHED = published.rows()
 
 
-def test_published_rows_are_complete():
+def test_published_rows_are_consistent():
     assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
     for row in PUBLISHED:
         assert row.model in families.sizes()
@@ -29,7 +29,7 @@ def test_published_rows_are_complete():
             assert not families.is_bit(row.model) and row.resolution in (224, 384)
 
 
-def test_collections_have_all_published_files():
+def test_collections_have_the_expected_numbers_of_files():
     count = {name: sum(row.collection == name for row in PUBLISHED) for name in {r.collection for r in PUBLISHED}}
     assert count == {
         "imagenet21k": 9,
@@ -83,7 +83,7 @@ def test_collections_have_all_published_files():
         ("bit:BiT-S-R101x3-ILSVRC2012", "BiT-R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
     ],
 )
-def test_published_name_resolves_to_a_file(source, model, url):
+def test_published_name_resolves_to_a_url(source, model, url):
     assert published.find(source, model).url == "https://storage.googleapis.com/" + url
 
 
@@ -119,7 +119,7 @@ def test_augreg_name_describes_the_file():
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
-def test_unknown_weights_error_lists_known_names(source, model, message):
+def test_find_rejects_unknown_and_mismatched_names(source, model, message):
     with pytest.raises(ValueError, match=message):
         published.find(source, model)
 
@@ -137,10 +137,11 @@ def test_folder_does_not_shadow_published_weights(tmp_path, monkeypatch):
     assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
 
 
-def test_find_size_identifies_every_size():
+def test_sizes_are_found_by_their_arguments():
     for name, size in families.sizes().items():
         assert name in find_sizes(size)
-        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))  # same sizes as the paper's ViTs
+        # Sizes of MAE and DINO have the same arguments as sizes of ViT.
+        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))
         if "resnet_blocks" in size:  # configs may contain lists instead of tuples
             assert families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
     assert families.find_size({"depth": None, "width_factor": 1}) is None

@@ -1,4 +1,4 @@
-"""Tests of saved files: they have the layout of `vit_jax` and load bit for bit."""
+"""Tests of saving checkpoints in the layout of `vit_jax`."""
 
 import json
 import zipfile
@@ -32,7 +32,7 @@ def randomize(model):
         ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
     ],
 )
-def test_resaving_reproduces_the_golden_file(case, arguments, golden_files, small, tmp_path, arrays):
+def test_resaving_reproduces_the_golden_arrays(case, arguments, golden_files, small, tmp_path, arrays):
     model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
     checkpoints.save(model, tmp_path / "saved.npz")
     assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
@@ -78,16 +78,16 @@ def test_bfloat16_variables_are_saved_as_float32(small, values, tmp_path):
         np.testing.assert_array_equal(np.asarray(value, "float32"), np.asarray(values(again)[name], "float32"))
 
 
-def test_saved_file_stores_the_grid(small, tmp_path, arrays):
+def test_saved_file_stores_the_position_grid(small, tmp_path, arrays):
     checkpoints.save(small(), tmp_path / "square.npz")
     checkpoints.save(randomize(small(input_shape=(32, 48, 3))), tmp_path / "wide.npz")
     comments = [zipfile.ZipFile(tmp_path / f"{name}.npz").comment for name in ("square", "wide")]
     facts = [json.loads(comment.removeprefix(b"keras_vit ")) for comment in comments]
     assert [fact["grid"] for fact in facts] == [[4, 4], [4, 6]]
     assert facts[0]["constructor"] == "VisionTransformer" and facts[0]["arguments"]["epsilon"] == 1e-6
-    # The grid adds no array, because the reference's loader is strict.
+    # The grid is not stored as an array, because the loader of `vit_jax` rejects unknown arrays.
     assert set(arrays(tmp_path / "wide.npz")) == set(arrays(tmp_path / "square.npz"))
-    narrow = small(input_shape=(24, 64, 3))  # the same number of patches, so only the stored grid differs
+    narrow = small(input_shape=(24, 64, 3))  # both grids have 24 patches, so the arrays have equal shapes
     checkpoints.load(narrow, tmp_path / "wide.npz")
     positions = np.asarray(narrow.get_layer("position_embedding").pos_embedding)
     stored = arrays(tmp_path / "wide.npz")["Transformer/posembed_input/pos_embedding"]
@@ -107,7 +107,7 @@ def test_failed_write_leaves_no_file(small, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder.npz"]
 
 
-def test_save_rejects_foreign_models(tmp_path):
+def test_save_rejects_other_keras_models(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
     with pytest.raises(ValueError, match="Only keras_vit models"):
         checkpoints.save(model, tmp_path / "x.npz")
@@ -124,7 +124,7 @@ def test_saved_file_stores_the_preprocessing(small, tmp_path):
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
-    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the default, as the file's values are for RGB
+    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the default, because the file's values are for RGB
 
 
 def test_saved_file_stores_the_logits_activation(small, tmp_path):

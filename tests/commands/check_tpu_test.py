@@ -14,7 +14,7 @@ SMALL = ["--config.model.num_layers=1", "--config.steps_per_call=2", "--config.p
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
-    reason="no jax and libtpu: pip install -e '.[cpu,aot]'",
+    reason="jax or libtpu is not installed: pip install -e '.[cpu,aot]'",
 )
 
 
@@ -39,7 +39,7 @@ def _run(*arguments, backend="tensorflow"):
         (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be positive"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, scripts):
+def test_bad_input_prints_an_error_without_traceback(arguments, message, scripts):
     ended = scripts.run("-m", "keras_vit", "check-tpu", *arguments, cwd=ROOT)
     assert ended.returncode == 2 and ended.stdout == ""
     assert ended.stderr.strip().splitlines()[-1].startswith(message)

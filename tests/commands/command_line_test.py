@@ -1,4 +1,4 @@
-"""Tests of exits: user errors print one line and set an exit code, bugs print a traceback."""
+"""Tests of help, exit codes and error messages. User errors print a message; bugs print a traceback."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def _run(*command):
             "error: the disk is full: [Errno 28] No space left on device: 'export/1",
         ),
         (
-            "raise RuntimeError('export/1; No space left on device')",  # like TensorFlow's errors
+            "raise RuntimeError('export/1; No space left on device')",  # the format of TensorFlow's errors
             2,
             "error: the disk is full: export/1; No space left on device",
         ),
@@ -44,7 +44,7 @@ def _run(*command):
         ("import json; json.loads('a defect')", 1, None),
     ],
 )
-def test_exits_print_one_line_or_a_traceback(statement, code, line):
+def test_exit_codes_and_messages(statement, code, line):
     ended = _run("-c", SCRIPT.format(statement=statement))
     assert ended.returncode == code, ended.stderr
     if line == "":
@@ -60,7 +60,7 @@ def test_closed_pipe_exits_without_a_traceback():
     assert ended.returncode == 141 and "Traceback" not in ended.stderr
 
 
-def test_commands_are_listed_without_importing_keras(capsys, monkeypatch):
+def test_lists_commands_without_importing_layers(capsys, monkeypatch):
     keras_vit_cli.main([])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
@@ -71,7 +71,7 @@ def test_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
 
 
-def test_config_flag_accepts_a_separate_value(monkeypatch):
+def test_value_of_config_flag_may_be_a_separate_word(monkeypatch):
     from keras_vit.commands import command_line
 
     given = []
@@ -81,7 +81,7 @@ def test_config_flag_accepts_a_separate_value(monkeypatch):
 
 
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
-def test_each_command_describes_its_flags(name, scripts):
+def test_each_command_prints_its_help(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1

@@ -1,4 +1,4 @@
-"""Tests of the config files: each builds a model and runs two steps."""
+"""Tests of the built-in config files, including two training steps with each file."""
 
 import dataclasses
 import importlib.util
@@ -10,8 +10,8 @@ from ml_collections import config_flags
 
 from keras_vit import data, families, recipes, training
 
-CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # the same files as keras_vit/configs
-# Arguments of each config file, after the colon of `--config`.
+CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # a link to keras_vit/configs
+# Arguments of each config file: the text after the colon in `--config=FILE:ARGUMENTS`.
 REQUESTS = {
     "digits": ("",),
     "fashion": ("",),
@@ -29,7 +29,7 @@ REQUESTS = {
     ),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
-# Replace large models and missing data with small ones.
+# Overrides that make a run quick: a tiny model and the digits dataset.
 TINY_MODEL = {
     "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
 }  # fmt: skip
@@ -81,7 +81,7 @@ def test_config_file_has_all_config_fields(file, request_):
 def test_config_file_data_options_are_valid(file, request_):
     group = _config(file, request_)["data"]
     data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
-    # The image size determines the model's input shape.
+    # `input_shape` is empty, because the image size determines the shape.
     assert _config(file, request_)["model"]["input_shape"] == ()
 
 
@@ -110,7 +110,7 @@ def test_config_file_runs_two_steps(file, request_, tmp_path):
 
 
 @config_files
-def test_every_config_field_can_be_overridden(file, request_):
+def test_flags_for_all_fields_reproduce_the_config(file, request_):
     values = flags.FlagValues()
     name = f"{CONFIGS / file}.py" + (f":{request_}" if request_ else "")
     config_flags.DEFINE_config_file("config", name, flag_values=values)

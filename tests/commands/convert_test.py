@@ -1,4 +1,4 @@
-"""Tests of `keras-vit convert`, from any supported checkpoint to any format, verified by logits."""
+"""Tests of `keras-vit convert`: formats, logits, class names and errors."""
 
 import json
 import types
@@ -19,7 +19,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture
 def convert(scripts):
-    """Runs the command; returns its exit code and its output, or its last error line if it failed."""
+    """Runs `keras-vit convert`; returns the exit code and stdout or, after a failure, the last line of stderr."""
 
     def run(source, target, *arguments):
         done = scripts.run("-m", "keras_vit", "convert", source, target, *arguments, cwd=ROOT)
@@ -39,7 +39,7 @@ def convert(scripts):
         ("hybrid_2stage.ckpt.npz", "hybrid_2stage", ["--tolerance=2e-4"], "model.npz"),
     ],
 )
-def test_converts_and_verifies_any_dialect(source, case, flags, target, convert, tmp_path):
+def test_converted_model_matches_the_expected_logits(source, case, flags, target, convert, tmp_path):
     code, printed = convert(GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags)
     assert code == 0, printed
     assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
@@ -94,7 +94,7 @@ NAMES = ["cat", "dog", "crane, bird", "café", "e", "f", "g", "h", "i", "LABEL_9
 
 
 @pytest.mark.parametrize("form", ["timm", "huggingface"])
-def test_written_folder_keeps_class_names(form, exported, convert, tmp_path, monkeypatch):
+def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, monkeypatch):
     model, folder = exported
     code, printed = convert(folder, tmp_path / "to", f"--format={form}")
     assert code == 0 and "10 class names" in printed, printed
@@ -117,7 +117,7 @@ def test_written_folder_keeps_class_names(form, exported, convert, tmp_path, mon
     assert keras_vit.checkpoints.find_class_names(tmp_path / "back") == NAMES
 
 
-def test_class_names_flag_sets_names(convert, tmp_path):
+def test_class_names_flag_sets_the_class_names(convert, tmp_path):
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     source, names = GOLDEN / "vit_token.ckpt.npz", f"--class_names={tmp_path / 'names.txt'}"
     for arguments, expected in (([], None), ([names], NAMES)):
@@ -142,7 +142,7 @@ def test_class_names_flag_sets_names(convert, tmp_path):
         (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid must be 2 positive integers"),
     ],
 )
-def test_bad_input_prints_one_line_and_exits_with_a_code(arguments, message, convert, tmp_path):
+def test_bad_input_prints_error_and_exits_with_code_2(arguments, message, convert, tmp_path):
     source, target, *flags = arguments
     code, printed = convert(GOLDEN / source, tmp_path / target, *flags)
     assert code == 2
@@ -150,7 +150,7 @@ def test_bad_input_prints_one_line_and_exits_with_a_code(arguments, message, con
     assert list(tmp_path.iterdir()) == []
 
 
-def test_differing_logits_fail_and_write_nothing(convert, tmp_path):
+def test_convert_with_wrong_logits_writes_no_model(convert, tmp_path):
     with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
     code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
@@ -158,7 +158,7 @@ def test_differing_logits_fail_and_write_nothing(convert, tmp_path):
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_damaged_verification_case_is_rejected(convert, tmp_path):
+def test_rejects_damaged_verify_file(convert, tmp_path):
     whole = (GOLDEN / "vit_token.io.npz").read_bytes()
     for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
         (tmp_path / "case.npz").write_bytes(content)

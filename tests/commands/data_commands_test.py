@@ -1,4 +1,4 @@
-"""Tests of the commands `verify-data` and `show-batch`."""
+"""Tests of the commands `verify-data` and `show-batch`, and of a check of image lists."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def photos(tmp_path):
 
 @pytest.fixture
 def run(scripts):
-    """Runs a command; returns its exit code, standard output and lines of standard error."""
+    """Returns a function that runs a command and returns `(exit code, standard output, error lines)`."""
 
     def run(command, *arguments):
         done = scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
@@ -34,7 +34,7 @@ def run(scripts):
     return run
 
 
-def test_verify_data_exits_with_1_for_a_broken_folder(photos, run, tmp_path):
+def test_verify_data_exits_with_code_1_for_bad_data(photos, run, tmp_path):
     assert run("verify-data", f"--data={photos}")[0] == 0
     (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
     (photos / "b" / "2.jpg").write_text("no image")
@@ -68,7 +68,7 @@ def test_verify_data_accepts_a_training_config(photos, run):
     assert code == 1 and "4 examples: 4 bad" in printed and "bad: train: " in printed, errors
 
 
-def test_list_labels_must_match_the_training_list(photos, tmp_path):
+def test_rejects_labels_missing_in_the_training_list(photos, tmp_path):
     (tmp_path / "train.csv").write_text("a/0.jpg,a\na/1.jpg,a\nb/0.jpg,b\n")
     (tmp_path / "test.csv").write_text("b/1.jpg,bb\n")
     lists = {"train_split": f"{tmp_path}/train.csv", "test_split": f"{tmp_path}/test.csv"}

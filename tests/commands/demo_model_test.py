@@ -77,13 +77,13 @@ def test_probabilities_use_the_trained_activation():
     np.testing.assert_allclose(_values(sigmoid, image), keras.activations.sigmoid(logits), atol=1e-6)
     ends_in_softmax = _vit(classifier_activation="softmax")
     probabilities = _values(demo.DemoModel(ends_in_softmax, {}, ""), image)
-    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # one softmax
+    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # no second softmax
 
 
 def test_demo_handles_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
-    assert not demo_model.layers and "no self-attention to show" in demo_model.facts
+    assert not demo_model.layers and "no attention maps to show" in demo_model.facts
     np.testing.assert_allclose(sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
     with pytest.raises(ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
@@ -117,6 +117,8 @@ def test_demo_loads_keras_files_and_exports(exported):
     assert _load(folder / "model.keras", str(folder / "names.txt")).class_names == tuple(NAMES)
     with pytest.raises(ValueError, match="The file does not exist. Received: class_names="):
         _load(folder / "model.keras", "nowhere")
+    with pytest.raises(ValueError, match="Names are only published for 1000 and 21843 classes"):
+        _load(folder / "model.keras", "published")
 
 
 def test_attention_picture_marks_the_patch():

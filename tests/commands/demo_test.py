@@ -1,4 +1,4 @@
-"""Tests of the `keras-vit demo` page in a browser, and of the command's errors."""
+"""Tests of the `keras-vit demo` page, its server and the command's errors."""
 
 import json
 import os
@@ -21,7 +21,7 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1400",
 )  # fmt: skip
-# Runs the command and reports any attempt to reach another machine.
+# A script that runs the command and reports attempts to reach another machine.
 WATCHED = """
 import runpy, sys
 
@@ -56,7 +56,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
-    """Serves a small model and returns the page's URL; checks at the end that the server stops cleanly."""
+    """Serves a small model and yields the page's URL. Afterwards, checks that the server stops cleanly."""
     pytest.importorskip("gradio")
     port, errors = _free_port(), tmp_path_factory.mktemp("server") / "errors.txt"
     command = _command(f"--model={model}", f"--port={port}")
@@ -71,7 +71,7 @@ def server(model, tmp_path_factory):
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
     assert process.returncode == 0 and rest == "stopped\n"
-    # Other lines are allowed: TensorFlow warns about every image that it cannot decode.
+    # Other lines are allowed, because TensorFlow warns about every image that it cannot decode.
     assert not [line for line in errors.read_text().splitlines() if line.startswith(("outside", "Traceback"))]
 
 
@@ -103,14 +103,14 @@ def photos(tmp_path_factory):
 
 
 def _wait(browser, css, condition=lambda element: True):
-    """Waits until an element of the selector fulfills the condition, and returns the element."""
+    """Waits for an element that matches a CSS selector and fulfills a condition, and returns the element."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for element in browser.find_elements("css selector", css):
             try:
                 if condition(element):
                     return element
-            except Exception as error:  # the element was replaced in the meantime
+            except Exception as error:  # the page replaced the element meanwhile
                 if type(error).__name__ != "StaleElementReferenceException":
                     raise
     raise AssertionError(f"{css} did not appear: {browser.find_element('css selector', 'body').text}")
@@ -143,7 +143,7 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
     image = _wait(browser, "#rollout img")
     assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (24 * 19, 16 * 19)
     assert "rollout" in _wait(browser, "#rollout").text
-    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # the uploaded size
+    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # the width of the uploaded image
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
     _wait(browser, "#query", lambda element: "Attention of the patch in row 2, column 3" in element.text)
@@ -186,7 +186,7 @@ def test_page_contacts_no_other_host(browser, server):
     assert not [url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))]
 
 
-def test_server_serves_only_the_page_to_localhost(server):
+def test_server_rejects_other_hosts_and_local_files(server):
     import http.client
 
     def status(path, host=None):
@@ -218,7 +218,7 @@ def _error(*arguments):
     return done.stderr.splitlines()[-1]
 
 
-def test_unusable_port_or_model_is_a_one_line_error(model):
+def test_bad_port_or_model_is_an_error_without_traceback(model):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def run(scripts):
-    """Runs a command."""
     return lambda command, *arguments: scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
 
 
@@ -29,7 +28,7 @@ def model(tmp_path_factory):
     return path
 
 
-def test_inspect_writes_a_report_of_one_image(model, run, tmp_path):
+def test_inspect_writes_a_report_for_one_image(model, run, tmp_path):
     pytest.importorskip("matplotlib")
     tf = pytest.importorskip("tensorflow")
     (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
@@ -63,7 +62,7 @@ def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
         ("inspect", ["--model={model}", "--data={broken}"], "image.png cannot be read: it is not an image"),
     ],
 )
-def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_path):
+def test_bad_input_prints_error_and_exits_with_code_2(command, flags, message, model, run, tmp_path):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "image.png").write_bytes(b"no image")

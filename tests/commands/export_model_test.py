@@ -18,13 +18,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def run(scripts):
-    """Runs the command."""
     return lambda *arguments: scripts.run("-m", "keras_vit", "export", *arguments, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """Returns the workdir of a small finished run, with an export in it."""
+    """Returns a workdir with a config, an export and `model.keras`."""
     folder = tmp_path_factory.mktemp("run")
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=3
@@ -76,7 +75,7 @@ def test_text_embeddings_export_a_zero_shot_classifier(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Returns a folder with six images in a subfolder, a broken image and a text file."""
+    """Returns a folder with a text file and a subfolder. The subfolder has six images and one broken image."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "cats").mkdir()
     random = np.random.default_rng(0)
@@ -95,10 +94,10 @@ def test_export_report_uses_the_given_images(workdir, photos, run, tmp_path):
         done = run(*flags, f"--output={tmp_path}/{output}", f"--format={file_format}")
         assert done.returncode == 0, done.stderr
         assert "broken.png cannot be read: it is not an image in a known format" in done.stderr
-        assert re.search(r"same class for [\d.]+ % of the 6 images given, mean cosine", done.stdout), done.stdout
+        assert re.search(r"same class for [\d.]+ % of the 6 given images, mean cosine", done.stdout), done.stdout
 
 
-def test_auto_writes_one_file_or_saved_model(workdir, photos, run, tmp_path):
+def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
     done = run(f"--model={workdir}", f"--calibrate={photos}", f"--output={tmp_path}/best", "--format=auto")
     assert done.returncode == 0, done.stderr
     assert re.search(r"\nlitert_int8 +[\d,.]+ ", done.stdout) and "is the fastest accurate format" in done.stdout
@@ -110,7 +109,7 @@ def test_auto_writes_one_file_or_saved_model(workdir, photos, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output=TMP/a.tflite", "--model=WORKDIR", "--format=auto"], "auto selects the file extension of --output"),
+        (["--output=TMP/a.tflite", "--model=WORKDIR", "--format=auto"], "auto selects the file extension"),
         (["--output=TMP/a/b", "--model=WORKDIR", "--format=auto"], "folder of --output must exist and be writable"),
         (["--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx_int8"], "onnx_int8 requires --calibrate"),
         (["--output=TMP/a", "--model=WORKDIR", "--calibrate=TMP"], "contains no images .*Received: TMP"),
@@ -131,7 +130,7 @@ def test_auto_writes_one_file_or_saved_model(workdir, photos, run, tmp_path):
         (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, workdir, photos, run, tmp_path):
+def test_bad_input_exits_with_an_explanation(arguments, message, workdir, photos, run, tmp_path):
     for name, folder in (("TMP", tmp_path), ("WORKDIR", workdir), ("PHOTOS", photos)):
         arguments = [argument.replace(name, str(folder)) for argument in arguments]
         message = message.replace(name, str(folder))

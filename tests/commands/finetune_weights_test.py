@@ -1,4 +1,4 @@
-"""Tests of fine-tuning weights of other libraries from the command line."""
+"""Tests of fine-tuning weights from other libraries."""
 
 from pathlib import Path
 
@@ -31,8 +31,8 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("file", COMMANDS)
-def test_fine_tunes_weights_of_other_libraries(file, tmp_path):
-    # Each flag may be passed only once, because repeated tuples are concatenated.
+def test_fine_tunes_weights_from_other_libraries(file, tmp_path):
+    # Pass each flag only once, because ml_collections concatenates the values of repeated tuple flags.
     fields = dict(field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}"))
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     values = flags.FlagValues()
@@ -42,7 +42,7 @@ def test_fine_tunes_weights_of_other_libraries(file, tmp_path):
     config, lines = values.config, []
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
     model = result.model
-    # The file provides every weight except the new head.
+    # All weights come from the file, except the kernel and the bias of the new head.
     report = next(line for line in lines if "arrays loaded" in line)
     assert f"{len(model.weights) - 2} arrays loaded" in report, report
     assert any(line.startswith("step 2/2") for line in lines)

@@ -1,4 +1,4 @@
-"""Tests of `keras-vit predict`: outputs, and equal results for a run, its export and its .keras file."""
+"""Tests of `keras-vit predict` and of `train.pick`."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from ..training import small_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Returns a folder with `run` (the workdir of a run that was not exported), `model.keras` and `export`."""
+    """Returns a folder that stores one model as `run` (a workdir without an export), `export` and `model.keras`."""
     folder = tmp_path_factory.mktemp("predict")
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(folder / "run", config.to_dict()), lambda line: None)
@@ -52,7 +52,7 @@ def _predict(source, paths, batch_size=3):
     return {path.name: row for path, row in rows}
 
 
-def test_run_export_and_keras_file_agree(run, photos, capsys):
+def test_run_export_and_keras_file_predict_equally(run, photos, capsys):
     paths = image_files.find_images([photos])
     found = [str(path.relative_to(photos)) for path in paths]
     assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
@@ -70,7 +70,7 @@ def test_run_export_and_keras_file_agree(run, photos, capsys):
 def test_predict_preprocessing_matches_evaluation(run, photos):
     model, details = shared_flags.load_model(str(run / "export"))
     inputs = evaluation.load_inputs(model, "folder", str(photos), splits=("",))
-    assert inputs.test.num_examples == 2  # `deeper` is not a class
+    assert inputs.test.num_examples == 2  # files in class/deeper are ignored
     images = next(iter(inputs.eval_batches()))[0].numpy()
     reader = image_files.Classifier(model, details).reader
     np.testing.assert_allclose(reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7)
@@ -103,7 +103,7 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=RUN/export"], "IMAGES... must be given"),
+        (["--model=RUN/export"], "IMAGES... are expected"),
         (["--model=RUN/export", "nowhere.jpg"], "The file or folder does not exist. Received: nowhere.jpg"),
         (["--model=RUN/export", "RUN/export/1/variables"], "The folder contains no images (.jpg, "),
         (["--model=RUN/exprt", "PHOTOS"], "The file or folder does not exist. --model takes the workdir of a run"),
@@ -113,7 +113,7 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
         (["--model=RUN/backbone.keras", "PHOTOS"], "The model has no classes"),
     ],
 )
-def test_bad_input_prints_one_line(arguments, message, run, photos, scripts):
+def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
     if not (run / "backbone.keras").exists():
         sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
         keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(run / "backbone.keras")
@@ -127,6 +127,6 @@ def test_pick_selects_the_worst_mistakes():
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.9, 0.1]])
     labels = np.array([0, 1, 1, 1, 1])
     rows = train.pick(probabilities, labels, 4)
-    assert len({*rows}) == 4 and {4, 2} <= {*rows}  # images 4 and 2 are misclassified
+    assert len({*rows}) == 4 and {4, 2} <= {*rows}  # images 4 and 2 are the worst mistakes
     assert sorted(train.pick(probabilities, labels, 9)) == [0, 1, 2, 3, 4]
     assert sorted(train.pick(probabilities[:2], labels[:2], 4)) == [0, 1]

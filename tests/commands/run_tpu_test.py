@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = Path(__file__).parent.parent.parent
-# Flags of a run that takes seconds.
+# Flags that shorten a run to a few seconds.
 TINY = [
     "--config.total_epochs=0",
     "--config.total_steps=60",
@@ -30,12 +30,11 @@ TINY = [
 
 @pytest.fixture
 def run(scripts):
-    """Runs the command."""
     return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
 
 
 def _error(done):
-    """Returns the error line of a failed command, its only output on standard error."""
+    """Returns the error line of a failed command, which must be the only line on standard error."""
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
@@ -116,21 +115,21 @@ def test_run_without_results_keeps_its_export(finished, run, tmp_path):
     done = run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
     assert "resuming from step 60" in done.stdout
-    assert "already has this model and is not changed" in done.stdout
+    assert "already contains this model and is not changed" in done.stdout
     assert graph.stat().st_mtime_ns == written
     ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
 def test_extended_run_exports_its_new_model(finished, run, tmp_path):
-    """A run that died after its export resumes for more steps, even if a figure cannot be drawn."""
+    """Extends a run that stopped after its export. A folder named predictions.png prevents drawing the figure."""
     from keras_vit import export
     from keras_vit.models.any_model import weights_digest
 
     workdir = tmp_path / "extended"
     shutil.copytree(finished[0], workdir)
     (workdir / "results.json").unlink()
-    shutil.rmtree(workdir / "export" / "1" / "variables")  # the weights of this version are not needed again
+    shutil.rmtree(workdir / "export" / "1" / "variables")  # the weights of export 1 are not read again
     (workdir / "predictions.png").unlink(missing_ok=True)
     (workdir / "predictions.png").mkdir()
     done = run(f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
@@ -152,7 +151,7 @@ def test_diverged_run_writes_results_but_no_export(run, tmp_path):
 
 
 @pytest.mark.parametrize("channels", [2, 6])
-def test_runs_with_any_number_of_channels(channels, run, tmp_path):
+def test_trains_on_images_with_2_or_6_channels(channels, run, tmp_path):
     random = np.random.default_rng(0)
     for split, count in (("train", 128), ("test", 70)):
         with tf.io.TFRecordWriter(f"{tmp_path}/{split}.tfrecord") as file:
@@ -190,7 +189,7 @@ def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_p
 
 def test_stopped_run_saves_and_resumes(scripts, tmp_path):
     workdir = tmp_path / "stopped"
-    # Enough steps that the signal arrives before the last one.
+    # 500 steps last long enough for the signal to arrive before the last step.
     steps = "--config.total_steps=500"
     command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY, steps]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -207,7 +206,7 @@ def test_stopped_run_saves_and_resumes(scripts, tmp_path):
     done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "resuming from step " in done.stdout
-    # No step is missing or repeated; tests/training checks that the numbers are exact.
+    # No step is missing or repeated; tests/training checks the values.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
     assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()
@@ -266,7 +265,7 @@ def test_rejects_unusable_workdir(finished, run, tmp_path):
     assert "must be a writable folder" in _error(run(f"--workdir={tmp_path}/file/run"))
 
 
-def test_help_lists_both_flags(run):
+def test_help_lists_config_and_workdir_flags(run):
     done = run("--help")
     assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a model" in done.stdout
 

@@ -1,4 +1,4 @@
-"""Tests of `--model`, which accepts files, exports and workdirs, also on a remote file system."""
+"""Tests of the flags `--model` and `--data`, with local and remote paths."""
 
 import shutil
 import sys
@@ -19,7 +19,7 @@ ROOT = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Returns a model that is also stored in ROOT as `model.keras` and as exports 9 and 10 of a run."""
+    """Returns a model, and saves it in ROOT as `model.keras` and as versions 9 and 10 of a run's export."""
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
     model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
     folder = tmp_path_factory.mktemp("model")
@@ -59,7 +59,7 @@ def test_remote_model_loads_unchanged(source, metrics, model):
         ("empty_card", "The card of an export must have model, class_names"),
     ],
 )
-def test_rejects_other_files(source, message, model):
+def test_rejects_paths_without_a_model(source, message, model):
     files.make_dirs(f"{ROOT}/unfinished")
     files.write_json(f"{ROOT}/unfinished/config.json", {})
     files.write_json(f"{ROOT}/empty/notes.json", {})
@@ -89,7 +89,7 @@ def test_rejects_other_files(source, message, model):
         ("qqq", r"--model takes the workdir of a run.* a constructor. Received: model='qqq'"),
     ],
 )
-def test_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeypatch):
+def test_invalid_model_error_names_alternatives(source, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("runs/photos/config.json", "weights/config.json", "weights/model.safetensors", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_misspelled_model_gets_a_suggestion(source, message, tmp_path, monkeypat
     ("name", "near"),
     [("fotos", "photos"), ("cifar", "cifar10"), ("Digits", "digits"), ("qqq", ""), ("photo/x", "photos")],
 )
-def test_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatch):
+def test_unknown_dataset_error_names_alternatives(name, near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
@@ -115,10 +115,10 @@ def test_misspelled_dataset_gets_a_suggestion(name, near, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
 def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
-    """Loads the last checkpoint of a finished run, else the best evaluated checkpoint, else the newest."""
+    """Loads the last checkpoint of a finished run, and the best checkpoint of a stopped run."""
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
-    if stopped:  # before the last evaluation
+    if stopped:  # simulate a stop before the last evaluation
         monkeypatch.setattr(sys.modules["keras_vit.training.run"], "note_best", lambda *_: None)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     if stopped:
@@ -137,8 +137,8 @@ def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, 
             np.testing.assert_array_equal(weight, expected)
 
 
-def test_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
-    """If a run was continued with --change and then stopped, its checkpoint is preferred to its old export."""
+def test_unfinished_run_loads_checkpoint_instead_of_export(tmp_path, capsys):
+    """The export of an unfinished run may be old, for example if the run was extended with --change and stopped."""
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     names = result.inputs.test.class_names
@@ -160,5 +160,5 @@ def test_remote_file_error_is_one_line(monkeypatch):
         raise OSError("HTTP 503\nmore")
 
     monkeypatch.setattr(files, "exists", fail)
-    with pytest.raises(ValueError, match=r"cannot be read \(HTTP 503\). Received: model='gs://bucket/model.keras'$"):
+    with pytest.raises(ValueError, match=r"cannot be read \(HTTP 503\)\. .*Received: model='gs://bucket/model.keras'$"):
         shared_flags.load_model("gs://bucket/model.keras")

@@ -56,7 +56,7 @@ def test_best_rate_minimizes_the_loss():
     assert sweep.best_rate(rows, "loss") == 0.2
 
 
-def test_diverged_rate_is_never_selected(tmp_path, capsys):
+def test_diverged_rate_is_not_selected(tmp_path, capsys):
     def train(name, changes):
         if changes["schedule.base"] == 10:
             return None
@@ -100,7 +100,6 @@ TINY = {
 
 @pytest.fixture
 def run_sweep(scripts):
-    """Runs the command."""
     return lambda *arguments: scripts.run("-m", "keras_vit", "sweep", *arguments, cwd=ROOT)
 
 
@@ -126,7 +125,7 @@ def test_sweep_trains_missing_runs_and_writes_the_table(run_sweep, tmp_path):
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
 def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
-    """Sends SIGINT only to the sweep, or to all of its processes like a terminal."""
+    """Sends SIGINT only to the sweep, like `kill`, or also to its training process, like Ctrl-C in a terminal."""
     changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
     overrides = [f"--config.{name}={value}" for name, value in changes.items()]
     command = [
@@ -145,14 +144,14 @@ def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
                 if line.startswith("step "):
                     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
                     break
-            rest = process.stdout.read()  # until the last process closes the pipe
+            rest = process.stdout.read()  # ends when the last process closes the pipe
         errors.seek(0)
         assert "Traceback" not in errors.read()
     assert process.returncode == training.EXIT_CODE
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
     assert lines[place].startswith("stopped by SIG") and "saved; run the same command to resume" in lines[place]
-    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # no other run started
+    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # no output of another run
     assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next run did not start
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
@@ -171,13 +170,13 @@ signal.sigwait([signal.SIGTERM])
 @pytest.mark.parametrize(
     ("action", "number", "code", "line"),
     [
-        ("sys.exit(3)", "SIGTERM", 3, ""),  # diverged, and was asked to stop
-        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x:\n  keras-vit sweep"),
+        ("sys.exit(3)", "SIGTERM", 3, ""),  # the run diverges after the signal
+        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x; resume with:\n  keras-vit sweep"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGTERM", 137, ""),
-        ("sys.exit(2)", "SIGINT", 2, ""),  # the run printed the reason
+        ("sys.exit(2)", "SIGINT", 2, ""),  # the run itself prints the error
     ],
 )
-def test_signal_ends_the_sweep_for_any_exit_of_its_run(action, number, code, line, fake_train, capsys):
+def test_signal_ends_the_sweep_for_any_exit_code_of_a_run(action, number, code, line, fake_train, capsys):
     fake_train(FAKE_RUN.format(action=action, number=number))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
@@ -198,7 +197,7 @@ def test_signals_ignored_by_nohup_stay_ignored(fake_train):
 
 @pytest.fixture
 def fake_train(tmp_path, monkeypatch):
-    """Replaces the training command of a sweep with a script, given its source."""
+    """Returns a function that writes a script. The sweep runs this script instead of its training command."""
     monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
     monkeypatch.setattr(sweep, "FLAGS", {"config": None})
     fake_flags = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "config.py"}
@@ -216,7 +215,7 @@ def fake_train(tmp_path, monkeypatch):
         ("--config=experiments/configs/finetune.py:ViT-B/16", "error: The config needs a model, a dataset"),
     ],
 )
-def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):
+def test_bad_input_prints_an_error_line(argument, message, run_sweep, tmp_path):
     import re
 
     done = run_sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)

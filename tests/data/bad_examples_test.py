@@ -1,4 +1,4 @@
-"""Tests of bad examples: counts, log lines, the limit that ends a run, and `data.verify`."""
+"""Tests of bad examples: counts, log lines, the maximum share, and `data.verify`."""
 
 import collections
 import dataclasses
@@ -27,7 +27,7 @@ def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
 
 
 def count(inputs, split, batches, logged):
-    """Returns the `BadExamples` of a split after its `(step, batch)` pairs, and all example weights."""
+    """Counts bad examples in `(step, batch)` pairs; returns the `BadExamples` and the weights of all examples."""
     bad, all_weights = inputs.bad_examples(split, logged.append), []
     for step, (*_, weights) in batches:
         bad.check(step, bad.update(step))
@@ -54,9 +54,9 @@ def test_resumed_run_logs_the_same_broken_files(photos, broken):
 
 
 @pytest.mark.full
-def test_evaluation_logs_broken_files_but_not_padding(photos, broken):
+def test_evaluation_counts_broken_files_but_not_padding(photos, broken):
     inputs, logged = pipeline(data.folder(photos), batch_size=8), []
-    for _ in range(2):  # every evaluation counts them again
+    for _ in range(2):  # every evaluation counts the broken files again
         bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
         assert bad.count == 3 and all(any(name in line for line in logged) for name in broken)
     assert len(weights) == 24 and (weights == 0).sum() == 4
@@ -76,7 +76,7 @@ def test_broken_files_in_every_batch_do_not_stall(photos, every):
 
 
 @pytest.mark.full
-def test_exceeding_max_bad_share_ends_the_run(photos, broken):
+def test_exceeding_max_bad_share_raises_an_error(photos, broken):
     for share in (0.1, 0.14):
         inputs = pipeline(data.folder(photos), 23, share)
         bad = inputs.bad_examples("test", lambda line: None)
@@ -89,17 +89,17 @@ def test_exceeding_max_bad_share_ends_the_run(photos, broken):
             bad.check(0, 3)
 
 
-def test_max_bad_share_counts_one_epoch_of_all_hosts():
+def test_max_bad_share_limits_the_count_of_one_epoch():
     source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
     bad = data.BadExamples(source, {}, None, batch_size=4, max_share=0.1)
-    for step in range(50):  # two in each epoch of five steps
+    for step in range(50):  # two bad examples in each epoch of five steps
         bad.check(step, 2 * (step % 5 == 3))
     with pytest.raises(ValueError, match="Received: 3 bad examples in one epoch$"):
         bad.check(53, 3)
 
 
 @pytest.mark.parametrize("max_share", [0.01, 0.0])
-def test_one_bad_example_does_not_end_a_small_run(max_share):
+def test_positive_max_bad_share_allows_one_bad_example(max_share):
     source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
     bad = data.BadExamples(source, {}, None, batch_size=4, max_share=max_share)
     if max_share:
@@ -126,7 +126,7 @@ def test_unlabeled_example_is_not_bad():
     assert weights.tolist() == [0, 1, 0, 1] and bad.count == 0
 
 
-def test_verify_finds_broken_duplicate_and_empty(photos, broken, images_of):
+def test_verify_finds_bad_files_duplicates_and_empty_classes(photos, broken, images_of):
     (photos / "bee" / "twin.jpg").write_bytes(images_of(0))
     (photos / "dog").mkdir()
     report = data.verify(data.folder(photos))
@@ -165,7 +165,7 @@ def test_verify_bounds_the_image_size(photos):
 
 
 def in_order(files, labels=None, missing=0):
-    """Returns a source without access by index; labels may be vectors."""
+    """Returns a source that is read in order. Its length includes `missing` examples that do not exist."""
     labels = labels or [[0]] * len(files)
 
     rows = tf.ragged.constant(labels, dtype=tf.int64, ragged_rank=1)
@@ -200,7 +200,7 @@ def test_sequential_sources_report_bad_examples(images_of):
 
 
 def flaky(source, failures):
-    """Returns the source with an error in the first `failures[index]` reads of an example, and its read counts."""
+    """Returns a source in which the first `failures[index]` reads of an example fail, and a counter of reads."""
     reads = collections.Counter()
 
     def fails(index):
@@ -239,4 +239,5 @@ def test_each_host_counts_its_own_bad_examples(photos, broken):
         inputs = pipeline(data.folder(photos), batch_size=6)
         bad, _ = count(inputs, "test", enumerate(inputs.eval_batches(num_hosts=2, host_index=host)), [])
         counts.append(bad.count)
-    assert counts == [1, 2]  # examples 3, 13 and 21 are in slots 3, 1 and 3 of 6
+    # The bad examples 3, 13 and 21 are at positions 3, 1 and 3 of their batches. Host 0 reads positions 0 to 2.
+    assert counts == [1, 2]

@@ -1,4 +1,4 @@
-"""Tests of batches: complete epochs, exact resume, and independence of hosts, threads and broken examples."""
+"""Tests of batches: epochs, resuming, hosts, threads, mixing and broken examples."""
 
 import dataclasses
 import threading
@@ -21,7 +21,7 @@ def numbered(n=N, classes=5):
 
 
 def in_order(source, lengths=None, parse=None):
-    """Returns the source as shards of the given lengths without access by index; a record is an example's index."""
+    """Returns a sequential source with shards of the given lengths. Each record is the index of an example."""
     lengths = np.array(lengths or [len(part) for part in np.array_split(range(source.num_examples), 4)], np.int64)
     ends = np.cumsum(lengths)
 
@@ -54,7 +54,7 @@ SMALL = {
     "shuffle_buffer": 16,
     "threads": 2,
     "image_size": 2,
-}  # `image_size` is needed only without access by index
+}  # only a sequential source needs `image_size`
 
 
 def options(kind):
@@ -75,7 +75,7 @@ def test_epochs_are_different_permutations(kind):
 def train(source, kind, **kwargs):
     more = {"batch_size": 4, "seed": 1, "train_crop": "none", "eval_crop": "none", **options(kind), **kwargs}
     if kind is in_order:
-        # Without access by index, no example shows the image size, so resize to 2x2.
+        # A sequential source does not know its image size, so resize to 2x2.
         more["train_crop"] = more["eval_crop"] = "resize"
     return data.train_batches(source, **more)
 
@@ -171,7 +171,7 @@ def test_prefetch_reads_at_most_two_extra_batches(kind):
 
     def note(index):
         with condition:
-            highest[0] += 1  # the last index if examples are read in order
+            highest[0] += 1  # counts reads, starting at -1
             condition.notify_all()
         return index
 
@@ -205,7 +205,7 @@ def test_shapes_are_static():
         assert [part.shape.as_list() for part in batches.element_spec] == [[4, 2, 3, 3], [4, 5], [4]]
 
 
-def test_mixup_partners_are_the_rolled_global_batch():
+def test_mixup_partners_come_from_the_rolled_batch():
     plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(numbered(), batch_size=6, seed=2, mixup_alpha=0.5), 8)
     shares = []
@@ -229,7 +229,7 @@ def test_label_smoothing_is_uniform_over_classes():
 
 
 def breaking(source, broken):
-    """Returns the source with an error in each read of the `broken` examples."""
+    """Returns a source in which every read of a `broken` example fails."""
 
     def read(index):
         bad = tf.reduce_any(index == tf.constant(broken, tf.int64))
@@ -247,7 +247,7 @@ def breaking_in_order(source, broken):
     def read(index):
         return {"image": tf.gather(encoded, index), "label": tf.gather(source.labels, index)}
 
-    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one reader
+    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one reader reads both shards
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def breaking_in_order(source, broken):
     ],
     ids=str,
 )
-def test_broken_example_has_weight_0_and_shifts_no_other(broken, threads):
+def test_broken_example_does_not_change_other_examples(broken, threads):
     intact, source = numbered(), breaking(numbered(), broken)
     for make in (
         lambda s: data.train_batches(s, batch_size=4, seed=1, threads=threads),
@@ -279,7 +279,7 @@ def test_broken_example_has_weight_0_and_shifts_no_other(broken, threads):
 
 
 @pytest.mark.full
-def test_broken_example_shifts_no_other_in_sequential_source():
+def test_broken_record_does_not_change_other_records():
     broken = [0, 1, 21, 22]
     some = {"image_size": 2, "eval_crop": "resize", "train_crop": "resize"}
     intact, source = breaking_in_order(numbered(), []), breaking_in_order(numbered(), broken)
@@ -295,7 +295,7 @@ def test_broken_example_shifts_no_other_in_sequential_source():
     for (all_images, *_), (images, _, weights) in zip(*batches):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         lost += (weights == 0).sum()
-    assert lost in (len(broken), len(broken) + 1)  # 24 examples are one epoch and one example
+    assert lost in (len(broken), len(broken) + 1)  # the 24 examples read are one more than an epoch has
 
 
 def test_mixup_skips_broken_partners():
@@ -327,7 +327,7 @@ def test_out_of_range_label_has_weight_0():
     assert np.flatnonzero(weights[:N] == 0).tolist() == [3]
 
 
-def test_multiple_labels_are_multi_hot_and_none_is_weight_0():
+def test_labels_are_multi_hot_and_unlabeled_has_weight_0():
     source = numbered()
 
     def read(index):
@@ -337,7 +337,7 @@ def test_multiple_labels_are_multi_hot_and_none_is_weight_0():
     assert labels.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]] and weights.tolist() == [0, 1, 1]
 
 
-def test_missing_records_have_weight_0_and_keep_epoch_bounds():
+def test_missing_records_have_weight_0_in_every_epoch():
     short = in_order(numbered(), [N + 2])  # a single shard is evaluated in storage order
     weights = [b[2] for b in take(data.eval_batches(short, batch_size=5, image_size=2, eval_crop="resize"), 6)]
     assert np.flatnonzero(np.concatenate(weights) == 0).tolist() == [23, 24]
@@ -352,12 +352,12 @@ def test_unit_range_images_are_scaled_before_rounding():
     read = lambda i: {"image": tf.identity(png), "label": tf.constant(0, tf.int64)}  # noqa: E731
     source = data.Source(read, 1, ("a",), max_value=1)
     ((images, *_),) = data.eval_batches(source, batch_size=1, image_size=4, rounding="uint8")
-    row = [0, 63, 191, 255]  # a bilinear step from 0 to 255, truncated
+    row = [0, 63, 191, 255]  # bilinear values between 0 and 255, truncated
     np.testing.assert_allclose(images[0, 0, :, 0], (np.array(row) - 127.5) / 127.5, atol=1e-6)
     assert images.shape == (1, 4, 4, 3)
 
 
-def test_seeking_among_a_million_examples_is_immediate():
+def test_index_at_returns_the_epoch_of_a_position():
     epoch, index = order.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
     assert epoch == 102 and 0 <= index < 10**6
 
@@ -365,7 +365,7 @@ def test_seeking_among_a_million_examples_is_immediate():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 6, "num_hosts": 4}, "must be divisible by `num_hosts`.*num_hosts=4"),
+        ({"batch_size": 6, "num_hosts": 4}, "must be a positive multiple of `num_hosts`.*num_hosts=4"),
         ({"batch_size": 8, "num_hosts": 4, "host_index": 4}, "host_index=4"),
         ({"batch_size": 8, "seed": -1}, "seed=-1"),
         ({"batch_size": 8, "train_crop": "centre"}, "train_crop.*'centre'"),

@@ -1,4 +1,4 @@
-"""Tests of images with 1, 2, 4 and 12 channels and with 16 bits, from arrays, files and records."""
+"""Tests of images with 1, 2, 4 or 12 channels, or with 16 bits per value."""
 
 import dataclasses
 import io
@@ -27,7 +27,7 @@ def encoded(files):
 
 
 def batches_of(source, **options):
-    """Returns the only evaluation batch and the first training batch of a source."""
+    """Returns the images of the only evaluation batch and of the first training batch."""
     options = {"flip": "off", **options}
     n = source.num_examples
     ((evaluated, _, weights),) = data.eval_batches(source, batch_size=n, **options)
@@ -76,8 +76,8 @@ def test_each_channel_has_its_own_mean_and_std():
         (1, ("resize_small_crop", "resize_small_crop")),
     ],
 )
-def test_crops_and_resizes_process_each_channel_alike(channels, crops, tmp_path):
-    """A gray batch equals the batch of RGB images with three equal channels."""
+def test_crops_and_resizes_process_channels_equally(channels, crops, tmp_path):
+    """Compares the last channel with RGB images made of three copies of that channel."""
     values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
     some = {"image_size": 8, "train_crop": crops[0], "eval_crop": crops[1], "resize_size": 10, "flip": "on"}
 
@@ -154,7 +154,7 @@ def write_records(path, rows):
 @pytest.mark.parametrize(
     "stored", ["raw", "tensor", "bands raw", "bands tensor", pytest.param("bands png", marks=pytest.mark.slow)]
 )
-def test_records_store_raw_values_or_one_feature_per_band(stored, tmp_path):
+def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
     values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
     encode = {
         "raw": lambda value: value.tobytes(),
@@ -192,7 +192,7 @@ def test_records_store_raw_values_or_one_feature_per_band(stored, tmp_path):
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),
     ],
 )
-def test_rejects_invalid_record_value_options(wrong, message, tmp_path):
+def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):
     write_records(tmp_path / "r", [{"image": np.zeros((4, 5, 12), np.uint16).tobytes()}])
     with pytest.raises(ValueError, match=message):
         data.tfrecords(tmp_path / "r", ["a", "b"], image_key="image", label_key="label", **wrong)
@@ -218,7 +218,7 @@ def test_rejects_options_unsupported_for_channels(options, message):
         data.train_batches(FOUR, batch_size=2, seed=0, **options)
 
 
-def test_sequential_source_supports_channels():
+def test_sequential_source_supports_four_channels():
     shards = Shards(
         np.array([2]),
         lambda shard, skip: tf.data.Dataset.range(skip, 2).map(tf.as_string),

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from keras_vit import Preprocessing, data
 
 
-def test_defaults_are_digits_and_fit_a_config_dict():
+def test_defaults_load_digits_and_fit_a_config_dict():
     config = ConfigDict(data.defaults(shift=1))
     inputs = data.from_config(config, batch_size=64, seed=3)
     (batch,) = inputs.train_batches(start_step=7).take(1)
@@ -20,13 +20,18 @@ def test_defaults_are_digits_and_fit_a_config_dict():
     assert None not in config.values()
 
 
-def test_image_shape_is_known_before_reading(photos):
+def test_large_batches_log_no_warning(photos, caplog):
+    folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
+    assert data.from_config(folder, batch_size=64, seed=0).train.num_examples < 64 and not caplog.records
+
+
+def test_inputs_have_an_image_shape(photos):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
     assert data.from_config(folder, batch_size=2, seed=0).image_shape == (6, 6, 3)
     assert data.from_config({}, batch_size=2, seed=0).image_shape == (8, 8, 3)
 
 
-def test_every_option_is_documented_and_a_default():
+def test_every_option_has_a_default_and_documentation():
     for field in data.Options.__dataclass_fields__:
         assert field in data.defaults() and f"        {field}: " in data.Options.__doc__
 
@@ -69,7 +74,8 @@ def test_model_preprocessing_matches_evaluation(fields, resize, crop_fraction, p
     inputs = data.from_config({**folder, **fields}, batch_size=2, seed=0)
     assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction)
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
-    assert digits == Preprocessing()  # for image files with values 0 to 255; the scans have values 0 to 16
+    # The preprocessing is for values from 0 to 255, although the digits range from 0 to 16.
+    assert digits == Preprocessing()
 
 
 def test_randaugment_of_small_values_stays_in_range():

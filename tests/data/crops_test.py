@@ -1,4 +1,4 @@
-"""Tests of image files used without a crop, and of the default crops of small images."""
+"""Tests of training without a crop, and of the default crops of small images."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from keras_vit import data
 
 
 def write_pngs(folder, sizes, side=28):
-    """Writes one class of gray PNGs with the given heights and width `side`."""
+    """Writes one class of gray PNGs; `sizes` are their heights, `side` is their width."""
     (folder / "a").mkdir(parents=True)
     for number, height in enumerate(sizes):
         image = np.full((height, side, 3), 10 * number, np.uint8)
@@ -26,7 +26,7 @@ def test_same_size_files_need_no_crop(tmp_path):
     images, _, weights = next(iter(inputs.train_batches()))
     assert images.shape == (4, 28, 28, 3) and weights.numpy().all()
     levels = {round(float(image[0, 0, 0] + 1) * 127.5) for image in images}
-    assert levels <= set(range(0, 80, 10)) and len(levels) == 4  # unchanged
+    assert levels <= set(range(0, 80, 10)) and len(levels) == 4  # the pixels are unchanged
     assert all(weights.numpy().any() for *_, weights in inputs.eval_batches())
 
 
@@ -71,6 +71,6 @@ def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
     assert (inputs.test_options.eval_crop, inputs.test_options.image_size) == ("resize", fields["image_size"])
 
 
-def test_small_arrays_get_no_default_shift():
-    inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)  # the digits
+def test_digits_get_no_default_shift():
+    inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)  # the default dataset, "digits"
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == ("resize", 0)

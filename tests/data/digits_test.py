@@ -23,7 +23,7 @@ def test_digits_splits_partition_the_scans():
     np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
 
 
-def test_digits_tuning_splits_divide_train():
+def test_digits_tuning_splits_divide_the_training_split():
     train, validation = data.load("digits", train_split="tune_train", test_split="tune_val")
     assert (train.num_examples, validation.num_examples) == (1150, 287)
     together = np.concatenate([train.labels, validation.labels])

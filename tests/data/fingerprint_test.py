@@ -1,4 +1,4 @@
-"""Tests of the data fingerprint, which changes with any file but not with the folder's path."""
+"""Tests of the data fingerprint."""
 
 import numpy as np
 

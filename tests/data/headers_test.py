@@ -1,4 +1,4 @@
-"""Tests of the image size in file headers: it matches the decoded image of damaged files and takes bounded work."""
+"""Tests of the image size in file headers, also of damaged and malicious files, and of the server's size limits."""
 
 import io
 import struct
@@ -49,7 +49,7 @@ if hasattr(tf.io, "decode_webp"):
 
 
 def damaged(file, rng):
-    """Returns the file with some of its first bytes changed, removed, repeated or swapped."""
+    """Returns the file with random changes to its bytes or PNG chunks."""
     if file.startswith(b"\x89PNG") and rng.random() < 0.7:
         chunks = chunks_of(file)
         for _ in range(rng.integers(1, 4)):
@@ -124,7 +124,7 @@ def test_header_size_matches_the_decoded_image(kind, count):
         except tf.errors.OpError:
             outcomes["not decoded"] += 1
             continue
-        if kind == "GIF":  # the header size includes frames after the damage, which the decoder does not reach
+        if kind == "GIF":  # the decoder stops at the damage, but the header size includes later frames
             assert np.prod(size) <= height * width, file
         else:
             assert size == [height, width], file
@@ -134,7 +134,7 @@ def test_header_size_matches_the_decoded_image(kind, count):
 
 def test_png_with_late_header_is_rejected():
     large = chunks_of(LARGE_PNG)
-    # An unknown chunk precedes the header and contains another size; the decoder skips it.
+    # Before the header, insert an unknown chunk with an image size of 1x1. The decoder skips this chunk.
     other = chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
     file = PNG[:8] + other + b"".join(chunk(*part) for part in large)
     assert tf.io.decode_png(file).shape == (300, 515, 3)
@@ -146,7 +146,7 @@ def test_png_with_late_header_is_rejected():
 @pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
 def test_webp_without_chunk_header_has_no_size():
     file = encoded("WEBP")
-    bare = file[:12] + file[20:]  # the decoder still finds the image
+    bare = file[:12] + file[20:]  # the decoder still reads such a file
     assert size_of(bare).numpy().tolist() == [0, 0]
 
 
@@ -157,7 +157,7 @@ def gif_of_blocks(length, count):
 
 
 def test_gif_with_many_small_blocks_has_no_size():
-    """The number of blocks read is bounded by the file's length."""
+    """The size reader limits the number of blocks. The limit grows with the file's length."""
     start = GIF.index(b"\x2c" + bytes(4), 13)
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
     assert [size_of(file).numpy().tolist() for file in (gif_of_blocks(1, 10_000), comments)] == [[0, 0]] * 2

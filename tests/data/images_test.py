@@ -1,4 +1,4 @@
-"""Tests of image decoding: header sizes, windows, orientation and errors for each file format."""
+"""Tests of image decoding: formats, header sizes, windows, orientation and errors."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ def in_dataset(function, value):
 
 @functools.cache
 def _pipeline(function):
-    """Returns a list for inputs and an iterator over results, cached because building the iterator takes a second."""
+    """Returns a list of inputs and an iterator over results. The cache avoids building the iterator again."""
     values, options = [], tf.data.Options()
     options.autotune.enabled = False  # do not read ahead
     take = lambda _: tf.ensure_shape(tf.numpy_function(values.pop, [], tf.string), ())  # noqa: E731
@@ -60,7 +60,7 @@ if hasattr(tf.io, "decode_webp"):
 
 
 @pytest.mark.parametrize(("kind", "mode"), KINDS, ids=lambda value: value)
-def test_lossless_files_decode_as_pillow(kind, mode):
+def test_lossless_files_decode_as_in_pillow(kind, mode):
     data = encoded(kind, mode, **({"lossless": True} if kind == "WEBP" else {}))
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[..., :3]
     np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
@@ -96,11 +96,11 @@ def test_gif_decodes_to_its_first_frame(frames):
     assert in_dataset(images.header_size, data).numpy().tolist() == [22 * frames, 31]
 
 
-def test_gif_size_counts_frames_larger_than_the_header():
+def test_gif_size_comes_from_frames_instead_of_the_header():
     data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
     data[6:10] = bytes([8, 0, 8, 0])
     assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
-    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # a larger header size is ignored too
+    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # a larger header size is also ignored
     assert in_dataset(images.header_size, larger).numpy().tolist() == [300, 515]
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger than 0.1 megapixels"):
         images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
@@ -164,7 +164,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("windowed", [True, False], ids=["windowed", "whole"])
-def test_rejects_incomplete_images(data, windowed):
+def test_rejects_broken_images(data, windowed):
     with pytest.raises(tf.errors.InvalidArgumentError):
         in_dataset(decode_one_pixel if windowed else images.decode, data)
 

@@ -19,13 +19,13 @@ def test_mixing_weights_follow_a_beta_distribution(alpha):
     np.testing.assert_allclose(folded, np.maximum(shares, 1 - shares)[:50], atol=1e-6)
 
 
-def test_cutmix_pastes_one_partner_window_per_image():
+def test_cutmix_pastes_the_same_window_into_all_images():
     images, partners = tf.zeros([2, 16, 24, 3]), tf.ones([2, 16, 24, 3])
     for i in range(20):
         mixed, share = examples.cutmix(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
         inside = mixed.numpy()[0, :, :, 0]
         rows, columns = inside.any(1).sum(), inside.any(0).sum()
         assert inside.sum() == rows * columns  # a rectangle
-        assert rows <= 9 and columns <= 13  # at most half of each side, plus one pixel for its start
+        assert rows <= 9 and columns <= 13  # 0.25 of the area: half of each side, plus 1 for rounding
         np.testing.assert_allclose(share, 1 - inside.mean(), rtol=1e-6)
         np.testing.assert_array_equal(mixed[0], mixed[1])

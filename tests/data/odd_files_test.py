@@ -1,4 +1,4 @@
-"""Tests of odd file names, links, pipes, encodings and damaged records."""
+"""Tests of unusual or damaged files and lists, and of splits."""
 
 import os
 
@@ -26,7 +26,7 @@ def test_non_utf8_file_names_are_readable_and_printable(photos, images_of):
     assert source.read(tf.constant(19, tf.int64))["image"] == images_of(0)
     assert names_of(source)[19].encode().endswith(rb"caf\xe9/\xe9t\xe9 0.jpg")
     train, test = data.load("folder", path=str(photos), test_share=0.4)
-    assert (train.num_examples, test.num_examples) == (15, 11)  # the test split has 5, 3, 1 and 2 of the classes
+    assert (train.num_examples, test.num_examples) == (15, 11)  # the four classes have 5, 3, 1 and 2 test images
     assert data.verify(source)["bad"] == []
 
 
@@ -77,7 +77,7 @@ def test_file_list_accepts_byte_order_mark(encoding, photos):
         (b"ant/00.jpg,10000000000000000000000\n", "Labels must be below 1,000,000"),
     ],
 )
-def test_file_list_rejects_other_encodings(content, message, photos):
+def test_file_list_rejects_other_encodings_and_large_labels(content, message, photos):
     (photos / "list.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         data.file_list(photos / "list.csv")
@@ -113,9 +113,9 @@ def test_trailing_zeros_error_reports_the_offset(tail, records):
         data.tfrecords(records, ["a", "b"])
 
 
-def test_flipped_bit_in_length_error_reports_the_offset(records):
+def test_flipped_bit_in_length_error_reports_an_offset(records):
     content = bytearray(records.read_bytes())
-    start = 16 + int.from_bytes(content[:8], "little")  # start of the second record
+    start = 16 + int.from_bytes(content[:8], "little")  # the start of the second record
     for bit in (0, 3, 20, 62):
         damaged = bytearray(content)
         damaged[start + bit // 8] ^= 1 << bit % 8
@@ -125,7 +125,7 @@ def test_flipped_bit_in_length_error_reports_the_offset(records):
         assert int(str(error.value).split()[-1]) >= start
 
 
-def test_dataset_test_splits_are_not_used_elsewhere():
+def test_no_other_split_equals_the_test_split():
     for name, row in data.DATASETS.items():
         if not row.test_tfds:
             others = [words for split, words in row.splits.items() if split != "test"]
@@ -146,4 +146,4 @@ def test_tuning_splits_divide_the_training_split(divided, photos, images_of):
     }
     assert sorted(parts["tune_train"] + parts["tune_val"]) == sorted(parts["train"])
     assert set(parts["tune_train"]) & set(parts["tune_val"]) == set(parts["train"]) & set(parts["test"]) == set()
-    assert len(parts["tune_val"]) == (6 if divided else 4)  # a quarter of 12, 7 and 4, or of 9, 5 and 3
+    assert len(parts["tune_val"]) == (6 if divided else 4)  # a quarter of the training images of each class, rounded

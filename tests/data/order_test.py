@@ -1,4 +1,4 @@
-"""Tests of the order of examples: host slices, mixing partners and epochs."""
+"""Tests of the order of examples: epochs, mixup partners, and the slots (indices into a global batch) of each host."""
 
 import numpy as np
 import pytest

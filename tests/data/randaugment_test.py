@@ -1,4 +1,4 @@
-"""Tests of the sixteen RandAugment operations against Pillow or numpy, on every pixel."""
+"""Tests of the sixteen RandAugment operations against Pillow or numpy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from keras_vit import data
 from keras_vit.data import randaugment as ra
 
 RNG = np.random.default_rng(2)
-# Rectangular images, smooth enough for gaps in their histograms; the second has a constant channel.
+# Both images are smooth, not square, and have gaps in their histograms. FLAT has a constant channel.
 IMAGE = np.asarray(Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize((37, 24), Image.BICUBIC))
 FLAT = IMAGE * np.uint8([1, 0, 1]) + np.uint8([0, 77, 0])
 
@@ -31,7 +31,7 @@ def test_autocontrast_stretches_each_channel(image):
         if high > low:
             scale = np.float32(255.0) / (high - low)
             expected[..., c] = np.clip(expected[..., c] * scale - low * scale, 0, 255)
-    # A fused multiply-add rounds once instead of twice, so the result may fall on the other side of an integer.
+    # A fused multiply-add rounds once instead of twice, so truncated values may differ by 1.
     difference = np.abs(ra.autocontrast(image).numpy().astype(int) - expected.astype(np.uint8))
     assert difference.max() <= 1 and (difference > 0).mean() < 0.01
 
@@ -40,7 +40,7 @@ def test_invert_and_posterize_match_pillow():
     np.testing.assert_array_equal(ra.invert(tf.constant(IMAGE)), pillow(ImageOps.invert, IMAGE))
     for bits in (1, 4, 6, 8):
         np.testing.assert_array_equal(ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits))
-    # With 0 bits nothing would remain; TensorFlow's shift keeps the highest bit.
+    # `posterize` keeps at least one bit, because TensorFlow shifts by at most 7 bits.
     np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
     np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
 
@@ -51,7 +51,7 @@ def test_solarize_inverts_at_and_above_the_threshold():
 
 
 @pytest.mark.parametrize("threshold", [256, 384, 512])
-def test_solarize_above_255_is_identity_unless_original(threshold):
+def test_solarize_threshold_wraps_only_in_original_form(threshold):
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
     wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped)
@@ -78,10 +78,11 @@ def test_color_operations_blend_with_their_degenerate_image(factor):
 
 
 @pytest.mark.parametrize("side", [20, 300])
-def test_original_contrast_blends_with_the_pixel_count(side):
+def test_original_contrast_blends_with_mean_histogram_count(side):
+    """The original contrast uses the mean of the 256 histogram counts, not the mean gray level."""
     image = np.full((side, 17, 3), 90, np.uint8)
     image[::2] = 40
-    start = min(side * 17 // 256, 255)  # 1 and 19; the mean would be 65
+    start = min(side * 17 // 256, 255)  # 1 for side 20, and 19 for side 300
     expected = np.clip(np.float32(start) + np.float32(1.9) * (np.float32(image) - start), 0, 255).astype(np.uint8)
     np.testing.assert_array_equal(
         ra.operations(10, original=True)["Contrast"](tf.constant(image), 1.0, 0.0, 0.0), expected
@@ -90,7 +91,7 @@ def test_original_contrast_blends_with_the_pixel_count(side):
 
 @pytest.mark.full
 def test_randaugment_form_selects_original_operations():
-    """At magnitude 10, the original solarize inverts the whole image and the corrected one does nothing."""
+    """At magnitude 10, the original solarize inverts all pixels. The corrected solarize changes no pixel."""
     image = tf.constant(IMAGE)
     for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
         np.testing.assert_array_equal(ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected)
@@ -103,7 +104,7 @@ def test_randaugment_form_selects_original_operations():
 
 
 @pytest.mark.parametrize("factor", [0.1, 2.8])
-def test_sharpness_leaves_the_border_unchanged(factor):
+def test_sharpness_blends_with_a_smoothed_image(factor):
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
     smooth = IMAGE.astype(np.float64)
     windows = np.lib.stride_tricks.sliding_window_view(smooth, (3, 3), axis=(0, 1))
@@ -113,7 +114,11 @@ def test_sharpness_leaves_the_border_unchanged(factor):
 
 
 def nearest(matrix, image=IMAGE):
-    """Samples output (x, y) at the pixel nearest to (a x + b y + c, d x + e y + f), or fills it with gray."""
+    """Applies an affine transform with nearest-neighbor sampling.
+
+    The output pixel (x, y) is the input pixel nearest to (a x + b y + c, d x + e y + f). It is gray if that point is
+    outside the image.
+    """
     a, b, c, d, e, f = np.float32(matrix)
     height, width, _ = image.shape
     out = np.full_like(image, 128)
@@ -130,7 +135,7 @@ def test_rotate_turns_about_the_center(degrees):
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     x, y = 36 / 2, 23 / 2
     matrix = [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
-    # A point halfway between two pixels may round to either.
+    # A point halfway between two pixels may round to either pixel.
     assert (ra.rotate(IMAGE, tf.constant(degrees)).numpy() != nearest(matrix)).any(-1).mean() < 0.01
 
 
@@ -148,7 +153,7 @@ def test_cutout_fills_a_clipped_square_with_gray():
     np.testing.assert_array_equal(ra.cutout(tf.constant(IMAGE), 5, 2, 25), expected)
 
 
-def test_sixteen_operations_match_the_original():
+def test_magnitude_15_sets_operation_parameters():
     actual = ra.operations(15)
     assert list(actual) == [
         "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
@@ -184,8 +189,8 @@ def test_operations_are_drawn_uniformly_and_follow_the_seed():
     counts = {}
     for i in range(640):
         actual = run(tf.constant([5, i])).numpy().tobytes()
-        name = known.get(actual, "Cutout")  # Cutout draws its position too, so its result is unknown
+        name = known.get(actual, "Cutout")  # `known` has Cutout at only one of its random positions
         counts[name] = counts.get(name, 0) + 1
-    # Each is drawn 40 times on average; the bounds are 3.5 standard deviations away.
+    # Each operation is drawn 40 times on average. The bounds are 3.5 standard deviations away.
     assert len(counts) == 16 and min(counts.values()) > 18 and max(counts.values()) < 62, counts
     np.testing.assert_array_equal(run(tf.constant([5, 3])), run(tf.constant([5, 3])))

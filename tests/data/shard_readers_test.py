@@ -1,4 +1,4 @@
-"""Tests of sequential sources: shards per host, resume within a shard, and concurrent readers."""
+"""Tests of `ShardReaders`, which reads sequential sources."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ def sharded(lengths=LENGTHS):
 
 
 def noted(source, note):
-    """Returns the source with a call of `note(shard, number)` before each record is read."""
+    """Returns a source that calls `note(shard, record_number)` before it returns each record."""
     opened = source.shards.open
 
     def open_shard(shard, skip):
@@ -42,7 +42,7 @@ def readers_of(source, batch_size=8, seed=1, shuffle_buffer=16):
 
 
 def indices(source_readers, source, slots, count, first_step=0):
-    """Returns the example indices in the given slots of `count` steps, `(count, slots)`."""
+    """Returns the example indices at some batch positions (`slots`) for `count` steps: `(count, len(slots))`."""
     rows = source_readers.steps(slots, first_step).take(count)
     return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
 
@@ -57,7 +57,7 @@ def test_sharded_epoch_covers_every_example_once(batch_size, shuffle_buffer):
 
 
 @pytest.mark.full
-def test_slots_from_any_step_match_the_whole_batch():
+def test_subsets_of_batch_positions_match_the_whole_batch():
     source = sharded()
     assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
     whole = indices(readers_of(source, 12), source, range(12), 14)
@@ -66,18 +66,18 @@ def test_slots_from_any_step_match_the_whole_batch():
         np.testing.assert_array_equal(part, whole[start:, list(slots)])
 
 
-def test_each_host_reads_only_its_own_shards():
+def test_hosts_divide_the_shards():
     source, reads = sharded((10,) * 32), [collections.Counter() for _ in range(2)]
     for host, count in enumerate(reads):
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
         indices(readers_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
-        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at the border, 8 of the next epoch
-        assert sum(count.values()) <= 160 + 8 * 10  # each reader reads ahead
+        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # 16 shards of this host, 1 shared, 8 of the next epoch
+        assert sum(count.values()) <= 160 + 8 * 10  # each of 8 readers may read 10 examples ahead
     assert len(set().union(*reads)) == 320
 
 
-def test_sharded_evaluation_order_is_known_on_every_host():
+def test_sharded_evaluation_follows_evaluation_order():
     source, reads = sharded((10,) * 32), collections.Counter()
     order = data.evaluation_order(source, 16)
     assert sorted(order) == list(range(320)) and ShardReaders(source.shards, 16).count == 16
@@ -92,10 +92,10 @@ def test_resumed_run_skips_finished_shards():
     source, reads = sharded((100,) * 24), collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
     whole = indices(readers_of(source, 24), source, range(24), 92)
-    resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
+    resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)  # an epoch has 100 steps
     np.testing.assert_array_equal(whole[90:], resumed)
     assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each on at most two shards
-    assert sum(reads.values()) <= 12 * 3 * 16  # 2,160 examples precede the two steps, which need 48
+    assert sum(reads.values()) <= 12 * 3 * 16  # the two steps need 48 examples; 2,160 precede them
 
 
 @pytest.mark.full
@@ -106,11 +106,12 @@ def test_shard_order_depends_on_epoch_and_seed():
         orders += [list(dict.fromkeys(epoch // 2)) for epoch in rows.reshape(3, 128)]
     assert all(sorted(order) == list(range(64)) for order in orders)
     correlations = np.corrcoef([np.argsort(order) for order in [range(64), *orders]])
-    assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8  # the standard deviation is 1 / sqrt(64)
+    # The correlation of two random orders has a standard deviation of about 1 / sqrt(64).
+    assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8
 
 
 def test_shard_readers_read_concurrently():
-    """Each read waits until all readers wait, so fewer concurrent readers would deadlock."""
+    """Each read waits until 16 reads are in progress, and fails after 60 seconds."""
     source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
 
     def wait(shard, number):
@@ -122,18 +123,18 @@ def test_shard_readers_read_concurrently():
             waiting[0] -= 1
 
     threads = tf.data.Options()
-    threads.threading.private_threadpool_size = 64  # one thread per waiting Python function; file reads need none
+    threads.threading.private_threadpool_size = 64  # each waiting call of `wait` blocks a thread
     rows = readers_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
     assert len(list(rows)) == 1 and waiting[1] >= 16
 
 
 def read_steps(source):
-    """Returns the numbers and records of slightly more than an epoch, both `(7, 8)`."""
+    """Returns example numbers `(7, 8)` and records `(7, 8)`. The seven steps are slightly longer than an epoch."""
     rows = [[part.numpy() for part in row] for row in readers_of(source).steps(range(8), 0).take(7)]
     return [np.stack(part) for part in zip(*rows)]
 
 
-def test_lost_record_loses_only_the_rest_of_its_shard():
+def test_failed_record_loses_only_the_rest_of_its_shard():
     def fail(shard, number):
         if shard == 4 and number >= 6:
             raise OSError("HTTP 404")
@@ -142,7 +143,7 @@ def test_lost_record_loses_only_the_rest_of_its_shard():
     numbers, records = read_steps(noted(sharded(), fail))
     np.testing.assert_array_equal(numbers, intact)
     lost = records == b""
-    assert set(intact[lost] % 50) == set(range(23 + 6, 23 + 11))  # shard 4 starts at 23
+    assert set(intact[lost] % 50) == set(range(23 + 6, 23 + 11))  # shard 4 starts at example 23
     np.testing.assert_array_equal(records[~lost].astype(int), intact[~lost] % 50)
 
 
@@ -152,4 +153,4 @@ def test_batches_of_sorted_shards_mix_classes():
     classes = indices(readers_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])
     chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
-    assert chi_square.mean() < 12  # 4 is expected by chance, 256 for batches of a single class
+    assert chi_square.mean() < 12  # 4 on average for random batches, 256 if each batch has one class

@@ -1,4 +1,4 @@
-"""Tests of the randomness of orders, keys and draws: within five standard deviations of chance."""
+"""Statistical tests of orders, keys and random draws. Most bounds are five standard deviations from the mean."""
 
 import itertools
 
@@ -12,24 +12,24 @@ SEEDS, EPOCHS = range(4), 3
 
 
 def epochs_of(num_examples, seed):
-    """Returns the orders of the first epochs, int64 `(EPOCHS, N)`."""
+    """Returns the example indices of the first `EPOCHS` epochs in training order, int64 `(EPOCHS, N)`."""
     positions = tf.range(EPOCHS * num_examples, dtype=tf.int64)
     return order.index_at(positions, num_examples, seed)[1].numpy().reshape(EPOCHS, num_examples)
 
 
 def correlation(one, other):
-    """Returns the correlation of two orders in standard deviations of independent orders."""
+    """Returns the correlation of two sequences, in units of its standard deviation if they are independent."""
     return np.corrcoef(one, other)[0, 1] * np.sqrt(len(one) - 1)
 
 
 def class_spread(permutation, batch_size=64, classes=10):
-    """Returns the chi-square of class counts in batches of examples stored by class, in standard deviations."""
+    """Returns the standardized chi-square statistic of the class counts in batches."""
     n = len(permutation)
-    labels = np.arange(n) * classes // n
+    labels = np.arange(n) * classes // n  # examples are stored by class
     shares = np.bincount(labels) / n
     batches = labels[permutation][: n // batch_size * batch_size].reshape(-1, batch_size)
     counts = np.stack([(batches == label).sum(1) for label in range(classes)], 1)
-    # Drawing without replacement reduces the variance by this factor.
+    # Drawing without replacement multiplies the variance by `factor`.
     expected, factor = batch_size * shares, (n - batch_size) / (n - 1)
     degrees = len(batches) * (classes - 1) - (n % batch_size == 0) * (classes - 1)
     return (((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)) / np.sqrt(2 * degrees)
@@ -41,7 +41,7 @@ def test_order_looks_random(num_examples):
     stored = np.arange(num_examples)
     for permutation in orders.reshape(-1, num_examples):
         assert abs(correlation(permutation, stored)) < 5
-        # A random order keeps one example in place and two pairs adjacent on average, both Poisson distributed.
+        # On average, one example stays in place and two pairs stay adjacent. Both counts are about Poisson-distributed.
         assert (permutation == stored).sum() <= 1 + 5
         assert (np.abs(np.diff(permutation)) == 1).sum() <= 2 + 5 * np.sqrt(2)
         assert abs(correlation(permutation[1:], permutation[:-1])) < 5
@@ -52,7 +52,7 @@ def test_order_looks_random(num_examples):
 
 
 def test_small_epochs_are_shuffled():
-    # In 100 orders of 40 examples, 100 examples stay in place by chance, with a standard deviation of 10.
+    # In 100 random orders of 40 examples, 100 examples stay in place on average. The standard deviation is 10.
     orders = np.concatenate([epochs_of(40, seed) for seed in range(34)])[:100]
     assert abs((orders == np.arange(40)).sum() - 100) < 5 * 10
     # Each example is equally likely to come first.
@@ -60,7 +60,7 @@ def test_small_epochs_are_shuffled():
     assert ((counts - 2.5) ** 2 / 2.5).sum() < 39 + 5 * np.sqrt(2 * 39)
 
 
-def test_shuffle_keys_of_small_seeds_are_independent():
+def test_shuffle_keys_of_small_seeds_look_random():
     keys = np.stack([order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)])
     keys = keys.reshape(-1, 3)
     assert keys.min() >= 0 and keys.max() < 2**32
@@ -71,7 +71,7 @@ def test_shuffle_keys_of_small_seeds_are_independent():
 
 
 def draws_of(number):
-    """Returns all draws of an example or step as a dictionary."""
+    """Returns one random value per kind of draw. `number` is an example index or a step."""
     key = tf.stack([tf.constant(0, tf.int64), number])
     window = tf.cast(transforms.inception_window([1000, 1000], key + examples.CROP), tf.float32)
     spot = tf.reshape(tf.range(99, dtype=tf.float32), (9, 11, 1))
@@ -87,7 +87,7 @@ def draws_of(number):
     }
 
 
-def test_draws_are_independent_across_examples_and_uses():
+def test_draws_are_uncorrelated_across_examples_and_uses():
     n = 2000
     batches = tf.data.Dataset.range(n).map(draws_of).batch(n)
     draws = {name: values.numpy() for name, values in next(iter(batches)).items()}
@@ -100,8 +100,8 @@ def test_draws_are_independent_across_examples_and_uses():
         assert abs(draws[name].mean() - 0.5) < 5 * np.sqrt(1 / 12 / n), name
 
 
-def test_crop_and_shift_of_an_image_are_independent():
-    """A key shared by both uses would move an image twice in the same direction."""
+def test_crop_and_shift_of_an_image_are_uncorrelated():
+    """If crop and shift had the same key, they would move an image in the same direction."""
 
     def offsets_of(number):
         key = tf.stack([tf.constant(0, tf.int64), number])

@@ -35,7 +35,7 @@ def test_folder_with_split_subfolders_loads_each_split(tmp_path, images_of):
         data.folder(tmp_path, "val")
 
 
-def test_hashed_split_divides_each_class_by_seed(photos):
+def test_hashed_split_divides_each_class(photos):
     def names(split, seed=0):
         source = data.folder(photos, split, test_share=0.25, split_seed=seed)
         return [source.name_of(i) for i in range(source.num_examples)], source.labels
@@ -48,7 +48,7 @@ def test_hashed_split_divides_each_class_by_seed(photos):
     assert {name for name in names("test")[0] if "cat" not in name} == {name for name in test if "cat" not in name}
 
 
-def test_non_image_files_are_skipped_and_counted(photos, caplog):
+def test_entries_that_are_not_images_are_skipped(photos, caplog):
     (photos / "ant" / "notes.txt").write_text("no image")
     (photos / "bee" / "deeper").mkdir()
     assert data.folder(photos).num_examples == 23
@@ -92,7 +92,7 @@ def test_tfrecords_are_read_by_index_across_files(tmp_path, images_of):
     assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
 
 
-def test_corrupt_record_is_one_bad_example(tmp_path, images_of):
+def test_corrupt_record_has_weight_zero(tmp_path, images_of):
     path = tmp_path / "records"
     write_records(path, map(images_of, range(5)), [0, 1, 0, 1, 0])
     content = bytearray(path.read_bytes())
@@ -160,7 +160,7 @@ def test_rejects_fields_without_effect_on_the_dataset(name, details, message):
         data.load(name, **details)
 
 
-def test_class_may_lack_test_but_not_training_examples(tmp_path, images_of, caplog):
+def test_only_training_split_must_contain_every_class(tmp_path, images_of, caplog):
     for folder in ("train/a", "train/b", "test/a"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "0.jpg").write_bytes(images_of(0))
@@ -174,8 +174,8 @@ def test_class_may_lack_test_but_not_training_examples(tmp_path, images_of, capl
         data.load("folder", path=str(tmp_path))
 
 
-def test_hashed_split_tests_one_of_two_images(tmp_path, images_of, caplog):
-    """A single image is used for training and one of two images for testing, for any `test_share`."""
+def test_hashed_split_of_small_classes(tmp_path, images_of, caplog):
+    """For any `test_share`, a class with one image has no test image. A class with two images has one test image."""
     for name, count in (("one", 1), ("two", 2), ("ten", 10)):
         (tmp_path / name).mkdir()
         for i in range(count):
@@ -205,8 +205,9 @@ def test_lists_share_the_classes_of_the_training_list(photos):
     train, test = "ant/00.jpg,1\nant/01.jpg,2\nant/02.jpg,3\n", "bee/00.jpg,1\nbee/01.jpg,2\n"
     (photos / "names").write_text("1\n2\n3\n")
     fields = lists_of(photos, train, test)
+    # The labels 1, 2 and 3 are class names, not indices.
     one, other = data.load("list", **fields, class_names=str(photos / "names"))
-    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [0, 1]  # the labels are class names
+    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [0, 1]
     fields = lists_of(photos, "ant/00.jpg,0\nant/01.jpg,1\nant/02.jpg,2\n", test)
     with pytest.raises(ValueError, match=r"among the 3 classes. Received: \['0'\]"):
         data.load("list", **fields, class_names=str(photos / "names"))
@@ -252,8 +253,8 @@ def test_rejects_duplicate_class_names(photos):
         data.load_split("folder", "train", path=str(photos), class_names=str(photos / "names"))
 
 
-def test_both_unicode_forms_of_an_accent_are_one_class(tmp_path, images_of):
-    """macOS writes an e and a combining accent, most other systems a single character."""
+def test_both_unicode_forms_of_a_name_are_one_class(tmp_path, images_of):
+    """An accented e in a file name can be one character, or a letter followed by a combining accent."""
     for split, name in (("train", "caf\u00e9"), ("test", "cafe\u0301")):
         (tmp_path / split / name).mkdir(parents=True)
         (tmp_path / split / name / "0.jpg").write_bytes(images_of(0))
@@ -263,7 +264,7 @@ def test_both_unicode_forms_of_an_accent_are_one_class(tmp_path, images_of):
 
 
 @pytest.mark.parametrize("name", ["list", "tfrecords"])
-def test_missing_split_names_error_names_the_flags(name, photos):
+def test_error_for_missing_splits_shows_the_flags(name, photos):
     fields = {"classes": 3} if name == "tfrecords" else {}
     with pytest.raises(ValueError, match="--config.data.train_split and --config.data.test_split.*train_split='train'"):
         data.load(name, path=str(photos), **fields)
@@ -283,11 +284,6 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
     assert data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=2).num_examples == 2
     with pytest.raises(ValueError, match="Received: num_examples=3, 2 records in .*r'"):
         data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=3)
-
-
-def test_warns_of_batch_larger_than_the_data(photos, caplog):
-    data.from_config({"name": "folder", "path": str(photos), "image_size": 8}, batch_size=32, seed=0)
-    assert "set a smaller value" in caplog.text and "batch_size=32" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -320,7 +316,7 @@ def test_digits_split_is_stable():
 
 @pytest.fixture
 def remote(images_of, monkeypatch, tmp_path):
-    """Returns the pattern of three remote files with 5 records each, and sets a separate cache folder."""
+    """Writes three remote files of 5 records each and returns a glob pattern for them. The cache folder is empty."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
     for number in range(3):
         write_records(f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5)
@@ -353,7 +349,7 @@ def test_rejects_damaged_remote_file(remote, images_of):
         data.tfrecords(remote, ["a", "b", "c"])
 
 
-def test_deleted_remote_file_does_not_stall(remote):
+def test_deleted_remote_file_does_not_stall_reading(remote):
     source = data.tfrecords(remote, ["a", "b", "c"])
     tf.io.gfile.remove(remote.replace("*", "1"))
     ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)

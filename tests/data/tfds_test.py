@@ -1,4 +1,4 @@
-"""Tests of TFDS datasets and of the table of the paper's datasets."""
+"""Tests of TFDS datasets and of the table `data.DATASETS`."""
 
 import numpy as np
 import pytest
@@ -8,13 +8,16 @@ from keras_vit import data
 from keras_vit.data import datasets, sources
 
 tfds = pytest.importorskip("tensorflow_datasets")
-# TFDS and its mocks emit unrelated warnings.
+# TFDS emits unrelated warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Writes a dataset with 20 training and 10 test images; image i has the constant value i and label i % 3."""
+    """Returns the folder of a dataset with 20 training and 10 test images.
+
+    All pixels of image i have the value i. The label of image i is i % 3.
+    """
     folder = tmp_path_factory.mktemp("tfds")
     features = tfds.features.FeaturesDict(
         {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
@@ -45,12 +48,12 @@ def test_prepared_tfds_splits_are_read_by_index(prepared, split, expected):
 
 
 def flat_numbers(source):
-    """Returns the image numbers of two training epochs."""
+    """Returns the numbers of the images in ten training batches of four images."""
     batches = data.train_batches(source, batch_size=4, seed=0, image_size=4, train_crop="resize").take(10)
     return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
 
 
-def test_remote_tfds_dataset_is_read_in_order(prepared, monkeypatch):
+def test_remote_tfds_epochs_are_complete_and_shuffled(prepared, monkeypatch):
     monkeypatch.setattr(sources.tfds, "_are_local", lambda files: False)
     source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
     assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
@@ -91,7 +94,7 @@ def test_tfds_classes_follow_the_order_of_class_names(prepared, tmp_path):
             data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
 
 
-def test_numeric_class_names_may_be_reordered():
+def test_numeric_class_names_may_be_reordered_or_replaced():
     assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [1, 2, 0]
     assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
 
@@ -150,7 +153,7 @@ def test_vtab_has_19_tasks_with_800_and_200_examples():
         assert row.splits["tune_train"] == "train[:800]"
 
 
-def test_vtab_exceptions_match_the_paper():
+def test_vtab_tasks_without_flips_or_random_crops():
     names_with = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
     assert names_with("flip", "off") == {
         "vtab/dsprites_orientation",
@@ -169,7 +172,7 @@ def depths(values):
 @pytest.mark.parametrize(
     ("nearest", "label"), [(7.9, 0), (8.0, 0), (8.1, 1), (8.6, 2), (9.2, 3), (9.8, 4), (10.0, 4), (11.0, 5)]
 )
-def test_clevr_labels_are_object_count_and_nearest_depth(nearest, label):
+def test_clevr_labels_encode_object_count_and_depth(nearest, label):
     objects = {"color": np.zeros(7), "pixel_coords": depths([12.0, nearest])}
     assert datasets._clevr_distance({"objects": objects}) == label
     assert datasets._clevr_count({"objects": objects}) == 4
@@ -179,7 +182,7 @@ def test_clevr_labels_are_object_count_and_nearest_depth(nearest, label):
     ("values", "kinds", "label"),
     [([7, 30], [0, 1], 0), ([7, 15], [4, 2], 1), ([25], [1], 2), ([5], [3], 3), ([], [], 3)],
 )
-def test_kitti_label_is_the_nearest_vehicle_depth(values, kinds, label):
+def test_kitti_label_bins_the_depth_of_the_nearest_vehicle(values, kinds, label):
     objects = {"location": depths(values), "type": np.array(kinds, np.int64)}
     assert datasets._kitti_distance({"objects": objects}) == label
 

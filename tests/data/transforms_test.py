@@ -1,4 +1,4 @@
-"""Tests of resizes, crops and value ranges against a second implementation in numpy."""
+"""Tests of resizes, crops and value ranges against numpy and Pillow."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
 
 
 def bilinear_1d(values, size):
-    """Resizes the first axis bilinearly with half-pixel centers, repeating the edge."""
+    """Resizes the first axis by linear interpolation with half-pixel centers. Edge values are repeated."""
     n = len(values)
     at = (np.arange(size) + 0.5) * n / size - 0.5
     low = np.floor(at).astype(int)
@@ -22,7 +22,7 @@ def bilinear_1d(values, size):
 
 
 def area_1d(values, size):
-    """Resizes the first axis by averaging each interval."""
+    """Resizes the first axis. Each new value is the mean of an interval of old values."""
     n = len(values)
     edges = np.arange(size + 1) * n / size
     overlap = np.minimum(edges[1:, None], np.arange(1, n + 1)) - np.maximum(edges[:-1, None], np.arange(n))
@@ -36,7 +36,7 @@ def resized(function, image, height, width):
 
 
 @pytest.mark.parametrize("size", [(7, 9), (30, 40)])
-def test_resize_is_bilinear_at_half_pixels(size):
+def test_resize_is_bilinear_with_half_pixel_centers(size):
     actual = transforms.resize(IMAGE, size)
     assert actual.dtype == tf.float32
     np.testing.assert_allclose(actual, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
@@ -54,7 +54,7 @@ def test_antialiased_resize_matches_pillow(kind, size):
 def test_evaluation_image_uses_the_given_interpolation():
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic")
     actual = transforms.evaluation_image(IMAGE, (7, 7), preprocessing)
-    side = (7, 11)  # torchvision truncates 7 * 22 / 13 = 11.8
+    side = (7, 11)  # the width 7 * 22 / 13 = 11.8 is truncated, as in torchvision
     expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7))
     np.testing.assert_allclose(actual, expected)
 
@@ -77,11 +77,11 @@ def test_resize_to_cover_keeps_the_aspect_ratio(shape, smaller, expected):
     np.testing.assert_allclose(actual, resized(area_1d, image, *expected), atol=2e-3)
 
 
-def test_central_crop_leaves_the_odd_pixel_bottom_right():
+def test_central_crop_rounds_its_offsets_down():
     np.testing.assert_array_equal(transforms.central_crop(IMAGE, (6, 7)), IMAGE[3:9, 7:14])
 
 
-def test_normalization_matches_the_reference():
+def test_normalization_matches_numpy():
     values = np.arange(256, dtype=np.uint8)
     expected = (values.astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
     np.testing.assert_array_equal(transforms.normalize(values, Preprocessing()), expected)

@@ -1,4 +1,4 @@
-"""Tests of evaluators on models with known outputs."""
+"""Tests of the evaluators."""
 
 import dataclasses
 import json
@@ -21,7 +21,10 @@ CLASSES = 3
 
 
 def inputs_of(train=60, test=11, classes=CLASSES, seed=0):
-    """Returns inputs with one color per class, which a random model can distinguish."""
+    """Returns an input pipeline with one color per class, for up to three classes.
+
+    The colors are so different that even a model with random weights separates them.
+    """
     random = np.random.default_rng(seed)
     colors = np.array([[200, 30, 30], [30, 200, 30], [30, 30, 200]])
     names = [f"class {i}" for i in range(classes)]
@@ -43,7 +46,7 @@ def model():
 
 
 def mean_color():
-    """Returns a model whose logits are the mean colors of an image."""
+    """Returns a model whose three logits are 10 times the channel means of an image."""
     images = keras.Input((8, 8, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
     return keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x))
@@ -74,7 +77,7 @@ def test_mean_average_precision_matches_its_definition():
 
 
 def _moved(shape, dtype=None):
-    """Returns a kernel that swaps classes 0 and 1."""
+    """Initializes a kernel that swaps classes 0 and 1."""
     return keras.ops.convert_to_tensor([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
 
 
@@ -84,7 +87,7 @@ def test_frozen_features_distinguish_colors(model, caplog):
         metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
     assert metrics["fewshot/25shot"] == metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
     assert 1 / 3 <= metrics["fewshot/1shot"] <= 1
-    # With 20 examples per class, 25 shots use all of them.
+    # Each class has 20 examples, so 25 shots use all of them.
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
@@ -107,9 +110,10 @@ def test_fewshot_computes_features_once(model, monkeypatch):
 def test_neighbor_votes_are_weighted_by_similarity():
     x, y = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1, 1])
     test = np.array([[2.0, 0.1]])
-    assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of five are of class 1, but are far away
+    # More neighbors have class 1, but their similarity is low.
+    assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]
     assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
-    # Ties are broken in favor of the first training examples.
+    # If more than 20 training examples are equally similar, the first 20 vote.
     x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):
@@ -117,7 +121,6 @@ def test_neighbor_votes_are_weighted_by_similarity():
 
 
 def test_probability_outputs_are_detected():
-    """The metrics do not depend on where the softmax is computed."""
     model, inputs = mean_color(), inputs_of()
     softmax, logits = keras.layers.Softmax(), model.output
     expected = evaluation.evaluate(model, ["calibration"], inputs)
@@ -135,7 +138,7 @@ def test_evaluators_share_compiled_functions(model, monkeypatch):
     monkeypatch.setattr(collecting._Outputs, "__init__", lambda self, *args: (made.append(args), build(self, *args))[1])
     names = ["top1", "calibration", "fewshot", "knn"]
     together = evaluation.evaluate(model, names, inputs)
-    assert len(made) == 3  # accuracy, outputs, features
+    assert len(made) == 3  # one for accuracy, one for outputs and one for features
     apart = [evaluation.evaluate(model, [name], inputs) for name in names]
     assert together == pytest.approx({name: value for metrics in apart for name, value in metrics.items()})
     with collecting.reuse_compiled():
@@ -151,14 +154,15 @@ def test_log_loss_of_logits_is_unbounded():
     far = keras.Model(model.input, -1000.0 * model.output)
     arrays = collect(far, outputs_of, inputs)
     logits, labels = arrays["outputs"].astype("float64"), arrays["labels"].argmax(1)
-    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()  # the softmax saturates at one class
+    # The log-sum-exp of such large logits is their maximum.
+    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()
     assert expected > 100
     metrics = evaluation.evaluate(far, ["calibration"], inputs)
     assert metrics["calibration/log_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_calibration_uses_the_sigmoid_activation():
-    """The metrics use the logits activation stored in the model."""
+    """The metrics use the activation that `set_logits_activation` stores in the model."""
     images = keras.Input((8, 8, 3))
     x = keras_vit.layers.InputPreprocessing()(images)
     x = keras.layers.Dense(3, kernel_initializer="identity")(keras.layers.GlobalAveragePooling2D()(x))
@@ -211,7 +215,7 @@ def test_selected_examples_keep_their_order(kind):
 def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
     inputs = inputs_of(test=4)
     answers = inputs.test.labels.tolist()
-    order = [3, 0, 2, 1]  # file numbers minus 1, which differ from the indices
+    order = [3, 0, 2, 1]  # the file number of each example, minus 1
     labels = [None] * 4
     for index, number in enumerate(order):
         labels[number] = [[answers[index], (answers[index] + 2) % 3], [], [(answers[index] + 1) % 3], [answers[index]]][
@@ -229,13 +233,11 @@ def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
         accuracy.real_from_file(mean_color(), inputs, path=path)
 
 
-def test_unreadable_files_are_skipped_and_counted(caplog):
+def test_unlabeled_examples_are_skipped_and_counted(caplog):
     inputs = inputs_of(test=5)
     read = inputs.test.read
     none = read(0)["label"][None][:0]
-    test = type(inputs.test)(
-        **{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None}  # unlabeled examples
-    )
+    test = type(inputs.test)(**{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None})
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     with caplog.at_level(logging.WARNING, "keras_vit"), pytest.raises(ValueError, match="Received: 5 examples"):
         evaluation.evaluate(mean_color(), ["top1"], inputs)
@@ -243,7 +245,11 @@ def test_unreadable_files_are_skipped_and_counted(caplog):
 
 
 def unreadable(inputs, split, broken, kind="known"):
-    """Returns the inputs as image files, with or without known labels; the `broken` files cannot be decoded."""
+    """Returns `inputs` with encoded images. The images of `split` at the indices `broken` cannot be decoded.
+
+    `kind` selects the source of `split`: "known" has an array of labels and access by index, "by index" has no array of
+    labels, and "in order" has neither.
+    """
     sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
     if kind != "known":
         sources[split] = dataclasses.replace(sources[split], labels=None)
@@ -263,7 +269,7 @@ def encoded(source, broken):
 
 
 def in_order(source, missing=0):
-    """Returns the source as two shards without access by index; the second has `missing` records too few."""
+    """Divides a source into two shards without access by index. The second shard lacks its last `missing` records."""
     first, n = source.num_examples // 3, source.num_examples
 
     def open_shard(shard, skip):
@@ -292,14 +298,14 @@ def test_unreadable_image_changes_no_other_draw(model, monkeypatch):
     first = frozen.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
     drawn.clear()
     frozen.fewshot(model, unreadable(inputs_of(train=90), "train", [int(first)]))
-    assert len(drawn[0]) == len(whole[0]) - 1  # the unreadable image is left out of the first draw
+    assert len(drawn[0]) == len(whole[0]) - 1  # the first draw lacks only the unreadable image
     np.testing.assert_array_equal(drawn[0], whole[0][1:])
     for before, after in zip(whole, drawn):
         assert {*map(bytes, after)} <= {*map(bytes, before)} and len(before) - len(after) in (0, 1)
 
 
 @pytest.mark.full
-def test_fewshot_replaces_unreadable_examples(model, caplog):
+def test_fewshot_skips_unreadable_and_missing_examples(model, caplog):
     inputs = unreadable(inputs_of(train=90), "train", [5], "by index")
     inputs = dataclasses.replace(inputs, train=in_order(inputs.train, missing=2))
     with caplog.at_level(logging.WARNING, "keras_vit"):
@@ -308,7 +314,7 @@ def test_fewshot_replaces_unreadable_examples(model, caplog):
 
 
 @pytest.mark.full
-def test_evaluators_log_unreadable_images_up_to_max_share(caplog):
+def test_bad_images_are_logged_and_bounded(caplog):
     broken = unreadable(inputs_of(test=20), "test", [3, 7])
     with caplog.at_level(logging.WARNING, "keras_vit"):
         assert evaluation.evaluate(mean_color(), ["top1"], broken)["top1/accuracy"] == 1
@@ -366,10 +372,10 @@ def test_load_inputs_uses_the_preprocessing_of_the_model():
     assert 0 <= evaluator.evaluate(model)["accuracy"] < 0.5
 
 
-def test_crop_fraction_applies_at_any_size():
+def test_crop_fraction_matches_a_crop_of_a_larger_image():
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
     cropped = keras_vit.Preprocessing(crop_fraction=0.5)
-    for side in (8, 12):  # the digits have 8 pixels
+    for side in (8, 12):  # digits are 8x8 pixels
         model = keras_vit.VisionTransformer(**sizes, input_shape=(side, side, 3), preprocessing=cropped)
         inputs = evaluation.load_inputs(model, "digits", splits=("test",))
         assert inputs.model_preprocessing().crop_fraction == 0.5
@@ -402,7 +408,7 @@ def test_accepts_sequential_models_and_rejects_subclasses():
 
 
 def test_representation_excludes_a_custom_head():
-    """If the pooling is unknown, the features are the inputs of the last dense layer."""
+    """If the pooling is unknown, the representation is the input of the last dense layer."""
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,
         classifier="unpooled",
@@ -424,7 +430,7 @@ def test_load_inputs_applies_mean_and_std():
     np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)  # (0 - 51) / 51 and (255 - 51) / 51
 
 
-def test_representation_precedes_the_last_layer():
+def test_representation_requires_a_vit_or_a_dense_head():
     model = mean_color()
     assert representation_model(model).output_shape == (None, 3)
     with pytest.raises(ValueError, match="no Vision Transformer"):

@@ -1,4 +1,4 @@
-"""Tests of the few-shot classifier against the reference."""
+"""Tests of few-shot ridge regression and of the examples that it draws."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ def test_accuracies_match_reference(case, golden):
 
 
 @pytest.mark.parametrize(("count", "expected"), [(10, [0.665, 0.760, 0.850]), (50, [0.920, 0.925, 0.955])])
-def test_accuracies_and_scores_match_the_specification(count, expected):
-    # Test with fewer and with more examples than features.
+def test_accuracies_and_scores_match_known_values(count, expected):
+    # The number of features, 16, is between the two numbers of examples, 10 and 50.
     random = np.random.RandomState(7)
     centers = random.standard_normal((5, 16))
 
@@ -53,6 +53,6 @@ def test_examples_are_drawn_uniformly():
         counts[draw_shots(labels, 2, 3, seed)] += 1
     # Each example is drawn 400 times on average, with a standard deviation of 18.
     assert abs(counts - 400).max() < 90
-    # Draws in different classes are independent.
+    # Draws in different classes are uncorrelated.
     picks = np.array([draw_shots(labels, 1, 3, seed) - [0, 10, 20] for seed in range(500)])
     assert abs(np.corrcoef(picks.T)[np.triu_indices(3, 1)]).max() < 0.15

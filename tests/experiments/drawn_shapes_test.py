@@ -1,4 +1,4 @@
-"""Drawn images match a second implementation in plain Python, pixel by pixel in float64."""
+"""Tests of the generated shapes. A second implementation, which computes pixel by pixel, provides expected images."""
 
 import math
 
@@ -20,7 +20,7 @@ def finalized(number):
 
 
 def draws_of(seed, split, index):
-    """Returns a function from a draw's number to its 64 random bits, for one image."""
+    """Returns the random draws of one image, as a function that maps the number of a draw to 64 bits."""
     step = 0x9E3779B97F4A7C15
     key = finalized(finalized(seed + step) + (split + 1) * step)
     state = finalized(key + (index + 1) * step)
@@ -28,9 +28,10 @@ def draws_of(seed, split, index):
 
 
 def inside(name, x, y):
-    """Returns the approximate signed distance of a point to the edge of a shape of radius 1. Inside, it is negative.
+    """Returns a number that is negative if a point is inside a shape of radius 1, and positive outside.
 
-    For circles, the function is (r^2 - R^2) / 2, which has softer edges for radii below 1.
+    Near a straight edge, the absolute value is the distance from the edge. For a circle of radius R, the value is
+    (r^2 - R^2) / 2 at distance r from the center.
     """
 
     def circle(radius, center=0.0):
@@ -54,7 +55,11 @@ def inside(name, x, y):
 
 
 def expected_image(seed, split, index, image_shape):
-    """Returns the image without noise `(H, W, C)`, a mask of pixels near edges `(H, W)`, and the draws of the image."""
+    """Returns `(image, near_edge, unit, bits)`.
+
+    `image` `(H, W, C)` has no noise. `near_edge` `(H, W)` is True for pixels near edges of shapes and textures.
+    `unit[field][layer]` is a draw in [0, 1). `bits(number)` returns the 64 bits of a draw.
+    """
     height, width, channels = image_shape
     bits = draws_of(seed, split, index)
     unit = {name: [(bits(5 * i + layer) >> 40) / 2**24 for layer in range(5)] for i, name in enumerate(FIELDS)}
@@ -84,7 +89,7 @@ def expected_image(seed, split, index, image_shape):
             if layer in (0, 4):
                 low, high = (0.4, 1.0) if layer else (0.2, 0.5)
                 period = low + (high - low) * unit["period"][layer]
-                # A phase of 1 is one texture period, or two cells.
+                # A phase of 1 shifts the texture by two cells.
                 cells = [part / period + 2 * unit["phase"][layer] for part in (x, y)]
                 odd_x, odd_y = (math.floor(cell) % 2 for cell in cells)
                 texture = int(4 * unit["texture"][layer])
@@ -102,7 +107,7 @@ def expected_image(seed, split, index, image_shape):
 
 @pytest.mark.parametrize("image_shape", [(32, 32, 3), (18, 27, 1)])
 def test_images_match_second_implementation(image_shape):
-    """Compares only pixels away from edges, because the second implementation has no antialiasing."""
+    """Compares individual pixels only away from edges, because the second implementation has no antialiasing."""
     source = data.load_split("shapes", "test", image_shape=image_shape, split_seed=7)
     far = 0
     for index in range(7):
@@ -113,13 +118,13 @@ def test_images_match_second_implementation(image_shape):
         expected = np.clip(image + noise, 0, 255)
         actual = source.read(index)["image"].numpy().astype(float)
         assert np.abs(actual - expected)[~near_edge].max() <= 1.01, index
-        # Antialiased pixels are between the colors of their layers, so the mean error is small including edges.
+        # Antialiasing blends colors only near edges, so the mean error over all pixels is small.
         assert np.mean(np.abs(actual - expected)) < 12
         far += np.mean(~near_edge) / 7
     assert far > 0.4
 
 
-def test_labels_match_images():
+def test_labels_match_draws():
     bits = [draws_of(0, 0, index) for index in range(12)]
     for label, (field, layer, classes) in {
         "shape": (7, 4, 8), "row": (1, 4, 4), "rotation": (5, 4, 8), "distractors": (9, 0, 4), "noise": (9, 4, 4),
@@ -144,7 +149,7 @@ def test_factors_are_uniform_and_independent():
         assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)  # chi squared
 
 
-def test_splits_and_seeds_differ_and_slices_are_nested():
+def test_splits_and_seeds_have_different_images():
     def first(split, seed=0, count=3):
         source = data.load_split("shapes", split, split_seed=seed)
         return np.stack([source.read(index)["image"] for index in range(count)])
@@ -159,7 +164,7 @@ def test_splits_and_seeds_differ_and_slices_are_nested():
     assert (huge.read(2**61 - 1)["image"].numpy() != huge.read(0)["image"].numpy()).any()
 
 
-def test_batches_of_shapes():
+def test_shapes_are_read_in_batches():
     config = {"name": "shapes:shape", "train_split": "train[:200]", "test_split": "test[:30]", "channels": 2}
     inputs = data.from_config({**config, "image_shape": (8, 12, 2)}, batch_size=16, seed=0)
     images, labels, weights = next(iter(inputs.train_batches(start_step=3)))
@@ -170,8 +175,8 @@ def test_batches_of_shapes():
 @pytest.mark.parametrize(
     ("name", "split", "arguments", "message"),
     [
-        ("shapes:hue", "train", {}, "must be a factor, or several.*Received: label='hue'"),
-        ("shapes:shape-shape", "train", {}, "several different ones.*Received: label='shape-shape'"),
+        ("shapes:hue", "train", {}, "must be one or more different factors.*Received: label='hue'"),
+        ("shapes:shape-shape", "train", {}, "different factors.*Received: label='shape-shape'"),
         ("shapes", "validation", {}, "splits of shapes are train, tune_train.*Received: split='validation'"),
         ("shapes", "test[:20000]", {}, "'test' has 10000 examples. Received: split='test"),
         ("shapes", "train[:0]", {}, "has 1000000 examples"),
@@ -179,6 +184,6 @@ def test_batches_of_shapes():
         ("shapes", "train", {"split_seed": -1}, "`split_seed` must be an int32, 0 or more. Received: split_seed=-1"),
     ],
 )
-def test_rejects_unknown_names_and_splits(name, split, arguments, message):
+def test_rejects_invalid_arguments(name, split, arguments, message):
     with pytest.raises(ValueError, match=message):
         data.load_split(name, split, **arguments)

@@ -1,4 +1,4 @@
-"""`experiments/benchmarks/formats.py` on a tiny model."""
+"""Tests of `experiments/benchmarks/formats.py` on a tiny model."""
 
 import csv
 from pathlib import Path
@@ -10,11 +10,11 @@ SCRIPT = "experiments/benchmarks/formats.py"
 
 
 def test_formats_are_measured(scripts, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_VIT_TORCH_PYTHON", "/bin/false")  # a library that fails is left out
+    monkeypatch.setenv("KERAS_VIT_TORCH_PYTHON", "/bin/false")  # makes the script skip timm
     flags = ["--models=test", "--formats=keras,litert_int8,timm", "--rounds=1", "--batch_sizes=1,2"]
     done = scripts.run(SCRIPT, *flags, f"--output={tmp_path / 'formats.csv'}", cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert "test, timm was not run: the process ended; its message is above" in done.stdout
+    assert "test, timm was not run: the process ended; see its output above" in done.stdout
     with open(tmp_path / "formats.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["format"], row["batch size"]) for row in rows] == [

@@ -1,4 +1,4 @@
-"""The paper's tables are consistent with their averages, with each other and with the cost formula."""
+"""Tests that the copied tables of the paper agree with their averages, each other and the cost formula."""
 
 import numpy as np
 import paper_results as results
@@ -9,14 +9,14 @@ import keras_vit
 from keras_vit import cost, families
 
 
-def test_averages_match_paper():
+def test_averages_match_rows():
     for row in results.TABLE_7.values():
         assert len(row) == len(results.TABLE_7_COLUMNS)
         assert np.mean(row[:-1]) == pytest.approx(row[-1], abs=0.0051)
     for name, row in results.TABLE_9.items():
         assert len(row) == len(TASKS) + 1
         assert np.mean(row[:-1]) == pytest.approx(row[-1], abs=0.051)
-        # Table 2 has the same mean with different rounding.
+        # Table 2 has the same mean, rounded differently.
         assert results.TABLE_2[name][6] == pytest.approx(row[-1], abs=0.051)
 
 
@@ -27,7 +27,7 @@ def test_tables_agree():
     for (pretraining, dataset), row in results.TABLE_5.items():
         assert len(row) == len(results.TABLE_5_COLUMNS)
         if pretraining == "JFT":
-            # Skip ViT-H/14: its values differ between the two tables of the paper.
+            # The last value, ViT-H/14, is skipped because Tables 5 and 6 disagree on it.
             for model, epochs, value in zip(("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32"), (7, 7, 14, 7), row):
                 assert value == getattr(table_6[model, epochs], fields[dataset]), (model, dataset)
     for model in ("R50x1", "R152x2"):
@@ -46,6 +46,6 @@ def test_exaflops_match_formula():
         else:
             model = cost.build_abstract(families.find_family(name).constructor, **families.sizes()[name])
         forward = cost.multiply_accumulates(model, table_6=True)
-        # 859 is an error in the paper: the row with 14 epochs has 1668, which is twice 834.
+        # 859 is an error in the paper. For the same model and twice the epochs, the table has 1668, which is twice 834.
         expected = 834 if row.exaflops == 859 else row.exaflops
         assert cost.exaflops(forward, row.epochs * 303e6) == pytest.approx(expected, rel=0.021), row

@@ -1,4 +1,4 @@
-"""The command that runs the paper's studies."""
+"""Tests of the command that runs the paper's studies."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the co
 
 @pytest.fixture
 def paper(scripts):
-    """Runs experiments/paper with the given arguments."""
+    """Returns a function that runs experiments/paper with its arguments."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     return lambda *arguments, cwd: scripts.run(
         EXPERIMENTS / "paper" / "__main__.py", *arguments, cwd=cwd, env=environment
@@ -30,16 +30,16 @@ def test_study_runs_in_two_processes(paper, tmp_path):
     assert done.stdout.count("step 2/2") == 2
 
 
-def test_bad_input_is_a_one_line_error(paper, tmp_path):
+def test_paper_scale_without_data_is_an_error(paper, tmp_path):
     done = paper("--study=table8", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 2
     assert "error: `--scale=paper` needs the paper's data" in done.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
-def test_list_has_every_study(paper, tmp_path):
+def test_list_shows_number_of_runs_and_images(paper, tmp_path):
     done = paper("--list", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
     assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
-    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # eight runs of seven epochs of JFT-300M
+    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # 8 runs, each with 7 epochs of 303 million images

@@ -1,4 +1,4 @@
-"""The scripts of experiments/real. Two tests need packages with real data and weights."""
+"""Tests of the scripts in experiments/real. One test needs Fashion-MNIST, and one needs DINOv2 weights."""
 
 import hashlib
 import importlib.util
@@ -39,13 +39,13 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"])
-def test_missing_input_is_a_one_line_error(script, scripts, tmp_path):
+def test_missing_input_error_names_the_flag(script, scripts, tmp_path):
     flag = "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
     assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
 
 
-def test_images_are_enlarged_four_times():
+def test_images_are_enlarged_and_normalized():
     images = draw(1)[0]
     enlarged = fashion_data.enlarged(images)
     assert enlarged.shape == (10, 112, 112, 3) and abs(enlarged.mean() - images.mean()) < 1
@@ -116,7 +116,7 @@ def test_patch_size_study_resumes(scripts, tmp_path):
     assert (tmp_path / "out" / "picture.png").stat().st_size > 1000
 
 
-def test_table_round_trips_and_prints(tmp_path, capsys):
+def test_table_round_trips_and_is_printed(tmp_path, capsys):
     rows = {("vit", 10, 0): 0.25, ("vit", 10, 1): 0.5, ("20 neighbors", 1000, 0): 0.75}
     fashion_study.write_table(tmp_path / "table.csv", rows)
     assert fashion_study.read_table(tmp_path / "table.csv") == rows
@@ -130,7 +130,7 @@ def test_table_round_trips_and_prints(tmp_path, capsys):
 
 
 @pytest.mark.skipif(NO_DATA, reason="dataset-fashion-mnist is not installed")
-def test_fashion_mnist_files_are_original():
+def test_fashion_mnist_files_are_complete():
     for split, count in (("train", 6000), ("t10k", 1000)):
         images, labels = fashion_data.read(fashion_data.FOLDER, split)
         assert images.shape == (10 * count, 28, 28) and (np.bincount(labels) == count).all()

@@ -1,4 +1,4 @@
-"""Every study builds its runs, a killed study resumes, and results become tables."""
+"""Tests of the paper's studies: runs, resumption and tables."""
 
 import csv
 import dataclasses
@@ -21,7 +21,7 @@ SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
 @pytest.mark.parametrize("name", {id(study): name for name, study in studies.STUDIES.items()}.values())
-def test_every_study_builds_all_its_runs(name, scale, tmp_path):
+def test_study_builds_its_runs(name, scale, tmp_path):
     study = studies.get(name)
     runs = study.runs(scale)
     assert any(run.is_row for run in runs)
@@ -45,7 +45,7 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
             for metric in evaluator.METRICS
         }
         assert config.schedule.warmup_steps < (config.total_steps or 10**9)
-        for start in (other for other in runs if other.name in run.start):  # the weights must fit
+        for start in (other for other in runs if other.name in run.start):  # weights load only if sizes match
             for field in ("hidden_size", "num_layers", "patch_size", "depth"):
                 assert run.config["model"].get(field) == start.config["model"].get(field)
     x, y, group = study.picture[1:]
@@ -65,7 +65,7 @@ def test_each_seed_is_a_separate_run():
     assert run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax tests runs on JAX")
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax covers runs on JAX")
 def test_killed_study_resumes_without_repeating_runs(tmp_path):
     study, scale = studies.get("self_supervision"), SCALES["tiny"]
     names = [run.name for run in study.runs(scale)]
@@ -90,18 +90,18 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
     rows = studies.make(study, scale, tmp_path, lines.append)
     assert [path.stat().st_mtime_ns for path in results[:2]] == before
     assert sum("step 2/2" in line for line in lines) == 1
-    # The second run loaded all weights of the first run except the mask embedding.
+    # The second run did not use the mask embedding of the first run.
     assert any("unused in the file: mask_patches" in line for line in first_lines)
     assert [row["run"] for row in rows] == names[1:]
-    # The reported cost is the pre-training cost.
+    # The row's exaFLOPs are the cost of pre-training.
     pretraining = json.loads(results[0].read_text())
     assert rows[0]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
     with open(tmp_path / "table.csv") as file:
         assert [row["pre-training"] for row in csv.DictReader(file)] == ["mean_color", "from scratch"]
     page = (tmp_path / "index.html").read_text()
-    assert "Self-supervision" in page and "Two steps of every run" in page and "picture.png" in page
+    assert "Self-supervision" in page and "Each run trains for a few steps" in page and "picture.png" in page
     assert (tmp_path / "picture.png").stat().st_size > 5000
-    # Another scale cannot use the same folder.
+    # A study at another scale cannot use the same folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
         studies.make(study, SCALES["small"], tmp_path, lines.append)
 
@@ -110,7 +110,7 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
 @pytest.mark.parametrize(
     "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "fig12", "fig13", "table9"]
 )
-def test_every_study_finishes_at_tiny_scale(name, tmp_path):
+def test_study_finishes_at_tiny_scale(name, tmp_path):
     rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
     assert rows and all(0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows)
     assert (tmp_path / "index.html").exists() and (tmp_path / "picture.png").exists()
@@ -148,7 +148,7 @@ def test_run_starts_from_best_searched_run():
         Run("b", {}, {"decay": 0.3}, is_row=False),
         Run("c", {}, {"family": "ViT"}, start=("a", "b")),
     ]
-    # Searched runs are compared by their own test metric.
+    # The best run is the run with the highest test accuracy.
     results = {"a": {"test/accuracy": 0.5, "test/loss": 0.1}, "b": {"test/accuracy": 0.75}, "c": {"test/accuracy": 0.6}}
     assert start_of(runs[2], runs, results) is runs[1]
     assert start_of(runs[0], runs, results) is None
@@ -190,7 +190,7 @@ def test_families_cost_about_the_same_at_small_scale():
     assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
 
 
-def test_speed_is_measured_and_compared_with_tpus(tmp_path):
+def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])
     results = study.measure(runner.config_of(run))
@@ -223,18 +223,18 @@ def test_plotted_lines_have_best_value_of_each_seed():
     ("arguments", "message"),
     [
         ({"name": "huge"}, "`scale` must be one of tiny, small, paper. Received: scale='huge'"),
-        ({"name": "small", "seeds": (1, 1)}, "`seeds` must be different numbers"),
+        ({"name": "small", "seeds": (1, 1)}, "`seeds` must be one or more different integers"),
         ({"name": "small", "steps": 3}, "`steps` must be 20 or more. Received: steps=3"),
     ],
 )
-def test_rejects_unknown_names(arguments, message):
+def test_rejects_bad_scales_and_studies(arguments, message):
     with pytest.raises(ValueError, match=message):
         studies.Scale(**arguments)
     with pytest.raises(ValueError, match="`study` must be one of table8, .*Received: study='table0'"):
         studies.get("table0")
 
 
-def test_run_needs_finished_start_run(tmp_path):
+def test_run_cannot_precede_its_pretraining(tmp_path):
     study = studies.get("self_supervision")
     runs = study.runs(SCALES["tiny"])
     with pytest.raises(ValueError, match="starts from 'mean_color', which is not finished"):

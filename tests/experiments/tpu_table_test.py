@@ -1,4 +1,4 @@
-"""The table of largest batches resumes cell by cell and round-trips."""
+"""Tests of the table of maximum batch sizes on TPUs."""
 
 import dataclasses
 import importlib.util
@@ -36,7 +36,7 @@ def test_table_has_every_cell_once_and_valid_image_sizes():
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
-def test_rejects_unknown_names_before_first_cell(arguments, message):
+def test_rejects_invalid_cells(arguments, message):
     with pytest.raises(ValueError, match=message):
         table.cells(*arguments)
 
@@ -65,7 +65,7 @@ def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
     assert table.read(path) == rows and [row.cell for row in rows] == [row.cell for row in CELLS]
 
 
-def test_rejects_other_files(tmp_path):
+def test_rejects_file_with_other_columns(tmp_path):
     path = tmp_path / "tpu.csv"
     path.write_text("step,loss\n1,2\n")
     with pytest.raises(ValueError, match=r"The columns of the table must be model, topology.*step"):
@@ -73,7 +73,7 @@ def test_rejects_other_files(tmp_path):
 
 
 class _Programs:
-    """Fake programs that need 1 GiB plus `per_image` bytes per image."""
+    """Fake compiler for programs that need 1 GiB plus `per_image` bytes for each image."""
 
     per_image, error = GIB // 10, ""
     state_bytes = gradient_bytes = GIB
@@ -94,7 +94,7 @@ class _Programs:
 
 
 @pytest.mark.parametrize("mode", table.MODES)
-def test_cell_has_estimate_at_largest_batch(monkeypatch, mode):
+def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
     assert 130 <= row.batch_per_device <= 144 and not row.error
@@ -102,7 +102,7 @@ def test_cell_has_estimate_at_largest_batch(monkeypatch, mode):
     assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
 
 
-def test_reports_steps_too_large_or_not_compiling(monkeypatch):
+def test_cell_has_error_if_nothing_fits_or_compiles(monkeypatch):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     for changes, expected in (({"per_image": 20 * GIB}, table.NOTHING_FITS), ({"error": "no"}, "no")):
         for name, value in changes.items():
@@ -112,7 +112,7 @@ def test_reports_steps_too_large_or_not_compiling(monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
-def test_row_is_computed_in_child_process(tmp_path):
+def test_fill_computes_a_row_with_libtpu(tmp_path):
     (row,) = table.fill(tmp_path / "t.csv", [Row("ViT-Ti/16", "v3:2x2", 16, "inference")], lambda line: None)
     assert row.batch_per_device > 1000 and row.images_per_second > 1000 and not row.error
 

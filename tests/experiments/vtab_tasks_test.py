@@ -1,4 +1,4 @@
-"""VTAB-1k fine-tunes task by task and resumes. Digits replace the datasets."""
+"""Tests of fine-tuning on the tasks of VTAB-1k. The digits dataset replaces the datasets of the tasks."""
 
 import types
 
@@ -8,7 +8,7 @@ import pytest
 import vtab_tasks as vtab
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("fine-tuning is tested on TensorFlow", allow_module_level=True)
+    pytest.skip("fine-tuning is tested on TensorFlow only", allow_module_level=True)
 
 import keras_vit
 from keras_vit import data
@@ -26,7 +26,7 @@ def _to_digits(config):
     config.data = data.defaults(name="digits")
 
 
-def test_all_19_tasks_use_paper_recipe():
+def test_tasks_and_recipe_match_the_paper():
     assert len(vtab.TASKS) == 19
     assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")
@@ -38,7 +38,7 @@ def test_all_19_tasks_use_paper_recipe():
 
 
 @pytest.mark.slow
-def test_study_resumes_and_rejects_other_weights(tmp_path):
+def test_run_skips_finished_tasks_and_rejects_other_weights(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
@@ -54,7 +54,7 @@ def test_study_resumes_and_rejects_other_weights(tmp_path):
         vtab.run_tasks(model, tmp_path, tasks=tasks, **options)
 
 
-def test_means_are_over_tasks_and_whole_groups():
+def test_means_omit_incomplete_groups():
     metrics = {task: float(number) for number, task in enumerate(vtab.TASKS)}
     means = vtab._means(metrics)
     assert means == {"natural": 3.0, "specialized": 8.5, "structured": 14.5, "mean": 9.0}
@@ -62,7 +62,7 @@ def test_means_are_over_tasks_and_whole_groups():
     assert set(vtab._means(metrics)) == {"natural", "specialized", "mean"}
 
 
-def test_rejects_bad_requests(tmp_path):
+def test_rejects_unknown_task_and_wrapped_model(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
@@ -104,4 +104,4 @@ def test_moved_folder_keeps_normalization_of_model(monkeypatch, tmp_path):
     assert keras.config.dtype_policy().name == "mixed_bfloat16"
     (tmp_path / "old").rename(tmp_path / "new")
     metrics = vtab.run_tasks(model, tmp_path / "new", tasks=("svhn", "eurosat"), **options)
-    assert metrics["mean"] == 0.5 and trained == [(9, 9, 9)] * 2  # svhn was finished
+    assert metrics["mean"] == 0.5 and trained == [(9, 9, 9)] * 2  # svhn is not trained again

@@ -1,4 +1,4 @@
-"""Files next to the graph of a version: labels, warm-up requests and README."""
+"""Tests of the files next to an exported graph: labels, warm-up requests and README."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_warm_up_requests_run_every_signature(exported):
     assert names == list(export.SIGNATURES)
 
 
-def test_tensorflow_serving_reads_warm_up_requests(exported):
+def test_tensorflow_serving_api_parses_warm_up_requests(exported):
     pytest.importorskip("tensorflow_serving.apis", reason=STUBS)
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -41,7 +41,7 @@ def test_tensorflow_serving_reads_warm_up_requests(exported):
     assert [log.WhichOneof("log_type") for log in logs] == ["predict_log"] * len(export.SIGNATURES)
 
 
-def test_readme_python_blocks_run(exported, monkeypatch, capsys):
+def test_readme_python_blocks_run_except_grpc(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
     blocks = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code]
     assert len(blocks) == 2

@@ -1,4 +1,4 @@
-"""Exports of models with axial attention, other position embeddings and masked-patch pre-training."""
+"""Tests of exported models with axial attention, relative or learned 2D positions, or masked-patch pre-training."""
 
 import importlib.util
 import json
@@ -27,7 +27,7 @@ def randomize(model):
 
 
 def masked_then_finetuned(tmp_path):
-    """Returns a classifier with weights from masked patch prediction."""
+    """Returns a classifier with a random head and the weights of a masked-patch model."""
     config = ConfigDict(recipes.defaults(task="masked_patches", model=VIT))
     pretrained = randomize(tasks.get(config).build_model(InputShapes(SHAPE, 5)))
     checkpoints.save(pretrained, tmp_path / "pretrained.npz")
@@ -65,7 +65,7 @@ def test_saved_model_round_trips(name, tmp_path):
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(IMAGES))
     expected = keras.ops.softmax(model(IMAGES))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
-    assert np.ptp(expected, axis=0).max() > 1e-3  # outputs differ between images
+    assert np.ptp(expected, axis=0).max() > 1e-3  # the outputs differ between images
     np.testing.assert_array_equal(export.load(path)(IMAGES), model(IMAGES))
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()

@@ -1,4 +1,4 @@
-"""Exports of BiT ResNets."""
+"""Tests of exported BiT ResNets."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
 
 @pytest.fixture(scope="module")
 def resnet():
-    """Returns the smallest BiT ResNet with a random head."""
+    """Returns a small BiT ResNet with a random head."""
     keras.config.set_dtype_policy("float32")
     model = keras_vit.BiTResNet(depth=26, input_shape=SHAPE, classes=5)
     head = model.get_layer("head")
@@ -91,6 +91,6 @@ def test_onnx_keeps_pool_padding(pool_padding, tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     images = keras.Input((8, 10, 3))
-    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # root and norm without units
+    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # a stem without residual units
     model = keras.Model(images, keras.layers.Flatten()(features))
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4

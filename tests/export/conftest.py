@@ -1,4 +1,4 @@
-"""A small export with all signatures."""
+"""Fixtures and helpers of the export tests."""
 
 import io
 
@@ -15,7 +15,7 @@ NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 
 
 def tiny_model(**changes):
-    """Returns a model with random weights, large enough that outputs differ between images."""
+    """Returns a tiny model. Its random weights are large enough for the outputs to differ between images."""
     arguments = {
         "input_shape": SHAPE, "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2,
         "classes": len(NAMES),

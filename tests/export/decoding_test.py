@@ -1,4 +1,4 @@
-"""Served graphs decode image files as in evaluation, with size limits."""
+"""Tests that `Decoder` decodes images as in evaluation and rejects oversized images."""
 
 import numpy as np
 import pytest
@@ -44,16 +44,17 @@ def test_files_decode_as_in_evaluation(crop, rounding, folder):
     assert weights.numpy().tolist() == [1] * len(SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
-    # Allow one rounding error: graphs multiply by the reciprocal of a constant instead of dividing.
+    # Allow one rounding error, because graphs replace division by a constant with multiplication.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
 
 
-def test_shorter_side_with_non_square_model():
+def test_shorter_side_resizing_covers_a_non_square_input():
     preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side", 0.5)
     file = image_file(16, 64)
     decoded = Decoder((4, 6, 3), preprocessing)(tf.constant([file]))
     image = tf.cast(tf.io.decode_png(file), tf.float32)
-    means = tf.reshape(image, (8, 2, 32, 2, 3)).numpy().mean((1, 3))  # resized to (8, 32), which covers (8, 12)
+    # The crop fraction 0.5 requires at least (8, 12) pixels, so the image is resized to (8, 32).
+    means = tf.reshape(image, (8, 2, 32, 2, 3)).numpy().mean((1, 3))
     np.testing.assert_allclose(decoded[0], means[2:6, 13:19], rtol=1e-5)
 
 
@@ -94,15 +95,15 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
     [("uint8", 16, np.uint8), ("uint8", 1, np.uint8), ("uint16", 10_000, np.uint16), ("float32", 1.0, np.uint16)],
 )
 @pytest.mark.parametrize("size", [0, 5])
-def test_saved_arrays_decode_as_arrays_for_any_max_value(dtype, white, file_dtype, size):
-    """Files have 8 bits for arrays of up to 8 bits, and 16 bits for other arrays."""
+def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
+    """The files of uint8 arrays have 8 bits per channel. The files of other arrays have 16 bits."""
     values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(white, 16)
     arrays = data.arrays((values * white).astype(dtype), [0, 0, 0], ["a"], max_value=white)
     options = data.Options(image_size=size).resolve(arrays)
     ((images, *_),) = data.eval_batches(arrays, batch_size=3, image_size=size)
     files = [tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype)) for image in values]
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
-    # Allow half a gray level of the file.
+    # Allow a rounding error of half a gray level in the files.
     np.testing.assert_allclose(decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max)
 
 

@@ -1,4 +1,4 @@
-"""`export.load` returns the exported model."""
+"""Tests of `export.load`."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Our definitions of TensorFlow Serving's messages are compatible with `tensorflow-serving-api`."""
+"""Tests that our definitions of TensorFlow Serving's messages are compatible with `tensorflow-serving-api`."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def api_message(name):
 
 
 def example_log():
-    """Returns a record with a value in every field of the request."""
+    """Returns a `PredictionLog` with a value in every field of the request."""
     log = messages.PredictionLog()
     request = log.predict_log.request
     request.model_spec.name, request.model_spec.version.value = "digits", 3
@@ -30,7 +30,7 @@ def example_log():
     return log
 
 
-def test_every_message_is_tested():
+def test_api_modules_list_all_messages():
     assert API_MODULES.keys() == messages.MESSAGES.keys()
 
 

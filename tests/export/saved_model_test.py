@@ -1,4 +1,4 @@
-"""Outputs, errors and versions of SavedModel exports."""
+"""Tests of the outputs, errors and versions of SavedModel exports."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from keras_vit import data, export, inspection, recipes, tasks
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
-module = sys.modules["keras_vit.export.saved_model"]  # `export.saved_model` is the function
+module = sys.modules["keras_vit.export.saved_model"]  # `export.saved_model` is a function
 FILES = [image_file(9, 14, seed=1), image_file(40, 21, "JPEG", seed=2), image_file(8, 12, seed=3)]
 
 
@@ -30,7 +30,7 @@ def signatures(exported):
 
 @pytest.fixture
 def skip_verification(monkeypatch):
-    """Skips the verification in a child process."""
+    """Skips the verification of the export, which would run in a child process."""
     monkeypatch.setattr(module, "verify", lambda *_: {})
 
 
@@ -43,7 +43,7 @@ def resized(file):
     return (tf.image.resize(image, SHAPE[:2]) - 127.5) / 127.5
 
 
-def test_signature_names_shapes_and_dtypes(signatures):
+def test_signatures_have_expected_shapes_and_dtypes(signatures):
     def dtypes_and_shapes(specs):
         return {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in specs.items()}
 
@@ -110,7 +110,7 @@ def test_features_and_attention_match_model(exported, signatures):
     np.testing.assert_allclose(maps, inspection.attention_maps(model, images), atol=1e-6)
 
 
-# Wrong ranks are missing: every export verifies in a child process that they raise an error and do not abort.
+# Inputs of the wrong rank are not tested here, because they could abort this process.
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -132,7 +132,7 @@ def test_features_and_attention_match_model(exported, signatures):
         ("attention", [], "1 to 7 images"),
     ],
 )
-def test_bad_input_is_an_error_and_next_output_is_right(signatures, name, values, message):
+def test_signatures_reject_bad_input_and_keep_working(signatures, name, values, message):
     (spec,) = signatures[name].structured_input_signature[1].values()
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signatures[name](**{spec.name: tf.constant(values, spec.dtype)})
@@ -140,7 +140,7 @@ def test_bad_input_is_an_error_and_next_output_is_right(signatures, name, values
     assert np.sum(probabilities) == pytest.approx(1, abs=1e-5)
 
 
-def test_rejects_image_by_size_in_header(signatures):
+def test_rejects_huge_image_from_its_header(signatures):
     huge = bytearray(FILES[0])
     huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")  # width and height in the PNG's IHDR
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"larger than 50 megapixels.*\n?.*15000 20000"):
@@ -189,7 +189,7 @@ def test_failed_rename_leaves_no_files(tmp_path, monkeypatch, skip_verification)
     [
         ({"version": 0}, "`version` must be an integer of 1 or more. Received: version=0"),
         ({"version": True}, "Received: version=True"),
-        ({"name": "my model"}, "for a URL. Received: name='my model'"),
+        ({"name": "my model"}, "fit in a URL. Received: name='my model'"),
         ({"top": 0}, "`top` must be an integer of 1 or more. Received: top=0"),
         ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
         ({"class_names": ["a", "b"]}, "must be 5 names without line breaks. Received: 2 names"),
@@ -222,7 +222,7 @@ def test_rejects_unsupported_models(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
-def test_files_with_other_channels(channels, tmp_path, skip_verification):
+def test_image_files_may_have_1_or_4_channels(channels, tmp_path, skip_verification):
     model = tiny_model(input_shape=(8, 12, channels))
     signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, channels), dtype=np.uint8)
@@ -247,7 +247,7 @@ def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verifi
 
 
 def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
-    """Also tests a model loaded from a .keras file inside another model."""
+    """The model is loaded from a .keras file and nested in another model."""
     config = ConfigDict(recipes.defaults(loss="sigmoid", model={"patch_size": 4, "num_layers": 1, "hidden_size": 8,
                         "mlp_dim": 8, "num_heads": 2}, data=data.defaults(name="digits")))  # fmt: skip
     inputs = data.from_config(config.data, batch_size=8, seed=0)
@@ -278,7 +278,7 @@ def test_export_precision_is_independent_of_policy(policy, precision, tolerance,
     signature = tf.saved_model.load(path).signatures["tensor"]
     outputs = signature(images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, expected(model, images), atol=tolerance)
-    if precision == "float32":  # matches a float32 model with the same weights
+    if precision == "float32":  # a float32 model with the same weights has the same outputs
         keras.config.set_dtype_policy("float32")
         np.testing.assert_allclose(outputs, expected(tiny_model(), images), atol=1e-6)
 
@@ -306,7 +306,7 @@ print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
 
 @pytest.mark.full
 @pytest.mark.parametrize(("kind", "backend"), [("mirrored", "tensorflow"), ("plain", "jax")])
-def test_exports_from_strategy_scope_and_jax_match(kind, backend, exported, tmp_path):
+def test_exports_from_mirrored_strategy_and_jax_match_model(kind, backend, exported, tmp_path):
     if backend == "jax":
         pytest.importorskip("jax", reason="jax is not installed")
     command = [sys.executable, "-c", EXPORT_SCRIPT, os.path.join(exported[0], "assets.extra/model.keras"), kind]

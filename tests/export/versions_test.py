@@ -1,4 +1,4 @@
-"""Version numbers of exports on local and remote file systems."""
+"""Tests of the version numbers of exports on local and remote file systems."""
 
 import os
 
@@ -33,7 +33,7 @@ def test_version_is_published_when_complete(tmp_path):
 
 
 def test_concurrent_exports_get_different_versions(tmp_path, monkeypatch):
-    numbers = iter([1, 1, 2])  # both exports see version 1 as free
+    numbers = iter([1, 1, 2])  # the second export chooses 1 again, and then 2
     monkeypatch.setattr(versions, "next_version", lambda _: next(numbers))
     paths = []
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_rejects_unwritable_folder(tmp_path):
         versions.staging_dir(str(tmp_path / "file" / "model"))
 
 
-def test_saved_model_pb_is_written_last_without_rename(monkeypatch):
+def test_remote_export_writes_saved_model_pb_last(monkeypatch):
     copied, real = [], tf.io.gfile.copy
     monkeypatch.setattr(tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target)))
     for number in (1, 2):

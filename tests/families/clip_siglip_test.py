@@ -1,4 +1,4 @@
-"""Tests of SigLIP, CLIP, DeiT and EVA-02 against the outputs of timm, transformers and big_vision."""
+"""Tests of SigLIP, CLIP, DeiT and EVA-02: outputs, weights and preprocessing."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from keras_vit.checkpoints import names, position_embeddings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 TOLERANCE = 2e-5
-# For each golden file: extra arguments, and the reference outputs with their names in the model.
 _TIMM = {"tokens": "encoded", "output": "output"}
+# Maps each golden file to (arguments of `from_pretrained`, {reference output: model output}).
 CASES = {
     "clip": ({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
     "clip_gelu": (
@@ -38,7 +38,10 @@ CONFIGS = {"timm_eva02": {"model_args": {"ref_feat_shape": [4, 4]}}}
 
 
 def folder_of(case, path, arrays=None, config=None):
-    """Writes a folder with the arrays and config of a golden file; returns its path, or that of a golden .npz file."""
+    """Returns the path of a golden file for `from_pretrained`.
+
+    An .npz file is used in place. Otherwise, the arrays and the config are written to the folder `path`.
+    """
     if (GOLDEN / f"{case}.npz").exists():
         return GOLDEN / f"{case}.npz"
     arrays = load_file(GOLDEN / f"{case}.safetensors") if arrays is None else arrays
@@ -101,7 +104,7 @@ def renamed(case, *renames, leave_out="$^"):
 
 
 def joined(arrays, old, new):
-    """Concatenates the `old` parts of each module into one `new` part; names are `(prefix)(part)(ending)`."""
+    """Concatenates arrays of each module, such as query, key and value, under a new name."""
     pattern = re.compile(rf"(.*){re.escape(old[0])}(weight|bias)")
     for match in [match for name in arrays if (match := pattern.fullmatch(name))]:
         parts = [arrays.pop(f"{match[1]}{part}{match[2]}") for part in old]
@@ -174,7 +177,7 @@ def eva02_original():
     ) | {"rope.freqs_cos": np.ones(3, "float32")}
 
 
-# The golden file, the renamed arrays, and the config.json next to them.
+# Maps each naming scheme to (golden file, function that returns its renamed arrays, config.json).
 DIALECTS = {
     "clip original": ("clip", clip_original, {}),
     "clip timm": ("clip", lambda: tower_as_timm("clip"), {"architecture": "vit_base_patch32_clip_quickgelu_224"}),
@@ -188,7 +191,7 @@ DIALECTS = {
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_other_names_load_the_same_model(dialect, tmp_path):
+def test_files_with_other_names_load_the_same_model(dialect, tmp_path):
     case, arrays, config = DIALECTS[dialect]
     (tmp_path / "other").mkdir()
     folder = folder_of(case, tmp_path / "other", arrays(), config)
@@ -204,7 +207,7 @@ def test_other_names_load_the_same_model(dialect, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_folded_deit3_of_big_vision_matches_logits(tmp_path):
+def test_deit3_with_folded_layer_scale_matches_logits(tmp_path):
     arrays = load_file(GOLDEN / "timm_deit3.safetensors")
     for i in range(3):
         for number, module in ((1, "attn.proj"), (2, "mlp.fc2")):
@@ -228,7 +231,7 @@ def test_text_arrays_are_reported_as_unused(case, tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"])
-def test_fine_tuning_at_another_size(case, tmp_path):
+def test_head_can_be_replaced_at_another_image_size(case, tmp_path):
     arguments = {"num_heads": 3, "input_shape": (48, 24, 3)}
     folder = folder_of(case, tmp_path)
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=7, **arguments)
@@ -295,7 +298,7 @@ def test_unsupported_preprocessor_configs_are_reported(tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip", "siglip"])
-def test_position_resampling_matches_transformers(case, tmp_path):
+def test_positions_are_resampled_with_the_bicubic_rule(case, tmp_path):
     small = keras_vit.from_pretrained(folder_of(case, tmp_path))
     rows, columns = (side + 2 for side in small.grid)
     patch = small.arguments["patch_size"]
@@ -306,7 +309,7 @@ def test_position_resampling_matches_transformers(case, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_clip_without_known_gelu_requires_mlp(tmp_path):
+def test_clip_weights_of_unknown_source_require_mlp(tmp_path):
     with pytest.raises(ValueError, match='`mlp` is required, .*: "quick_gelu" for OpenAI and DFN'):
         keras_vit.from_pretrained(folder_of("timm_clip", tmp_path), num_heads=3)
     (tmp_path / "config.json").write_text('{"architecture": "vit_base_patch32_clip_224.laion2b"}')

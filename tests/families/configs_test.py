@@ -1,4 +1,4 @@
-"""Tests of the config.json next to the weights, which determines the pooling, heads and activations."""
+"""Tests of reading the config.json next to the weights."""
 
 import json
 import re
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Writes a folder from a golden file with changes to its arrays and its config.json."""
+    """Returns a function that writes the arrays and config.json of a golden file to a folder, with changes."""
 
     def make(case, change=lambda arrays: arrays, **fields):
         save_file(change(load_file(GOLDEN / f"{case}.safetensors")), tmp_path / "model.safetensors")
@@ -43,7 +43,7 @@ def fc_norm(arrays):
 
 
 def logits_of(model, pool):
-    """Returns images and the logits of a head on the class token or on the mean of the patches."""
+    """Returns random images and their logits. `pool` selects the class token or the mean of the patches."""
     images = np.random.default_rng(1).normal(size=(2, *model.image_shape)).astype("float32")
     names = {"token": "class", "avg": "patch"}
     tokens = np.asarray(keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens=names[pool])))
@@ -74,7 +74,7 @@ def test_norm_after_pooling_is_read(folder):
     assert (model.classifier, model.pool_norm is not None) == ("token_gap", True)
 
 
-def test_rejects_head_of_other_pooling(folder):
+def test_rejects_head_trained_with_other_pooling(folder):
     path = folder("timm_deit3", with_head, global_pool="avg")
     with pytest.raises(ValueError, match="classifier='token_gap'.*Received: classifier='token' in"):
         keras_vit.from_pretrained(path, num_heads=3, classifier="token")
@@ -91,7 +91,7 @@ def test_timm_num_heads_is_read(folder):
 @pytest.mark.parametrize(
     "case, fields, message",
     [
-        ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*not 'max'"),
+        ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*`global_pool` is 'max'"),
         ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "vit_base_patch16_rpn_224 is not supported"),
         ("timm_deit3", {"architecture": "vit_small_patch16_rope_ape_224"}, "rope_ape_224 is not supported"),
         ("timm_deit3", {"model_args": {"act_layer": "relu"}}, "`act_layer` must be gelu or .*, not 'relu'"),
@@ -102,7 +102,7 @@ def test_timm_num_heads_is_read(folder):
         ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'"),
     ],
 )
-def test_rejects_config_of_another_model(case, fields, message, folder):
+def test_rejects_unsupported_config_values(case, fields, message, folder):
     with pytest.raises(ValueError, match=message) as raised:
         keras_vit.from_pretrained(folder(case, **fields))
     assert "\n" not in str(raised.value) and "Received: " in str(raised.value)
@@ -135,7 +135,7 @@ def test_rope_temperature_is_read(case, folder):
     assert checkpoints.infer_architecture(path, num_heads=3)[1]["rotary"]["theta"] == 30.0
 
 
-# Nine positions fit a class token with 2x4 patches, or 3x3 patches without a class token.
+# Nine positions fit a class token and a 2x4 grid, or a 3x3 grid without a class token.
 @pytest.mark.parametrize(
     "fields", [{"model_args": {"img_size": [2, 4]}}, {"pretrained_cfg": {"input_size": [3, 2, 4]}}]
 )
@@ -150,7 +150,7 @@ def test_image_size_determines_the_grid(fields, folder):
 
 
 def with_registers(arrays):
-    """Adds two registers; as in timm, their positions follow the class token's position."""
+    """Adds two registers. As in timm, their positions follow the position of the class token."""
     positions = arrays["pos_embed"]
     row = np.arange(positions.shape[2], dtype="float32")
     rows = [np.stack([row, 2 * row, 3 * row])[None], positions[:, -16:]]
@@ -220,7 +220,7 @@ def test_qk_norms_have_timm_names(tmp_path):
     ],
 )
 def test_rejects_config_value_of_wrong_type(case, fields, message, folder):
-    test_rejects_config_of_another_model(case, fields, message, folder)
+    test_rejects_unsupported_config_values(case, fields, message, folder)
 
 
 def test_rejects_embedding_of_non_square_patches(folder):
@@ -228,7 +228,7 @@ def test_rejects_embedding_of_non_square_patches(folder):
         name = next(name for name in arrays if name.endswith("vision_model.embeddings.patch_embedding.weight"))
         return {**arrays, name: arrays[name].reshape(len(arrays[name]), -1)[:, 1:]}
 
-    with pytest.raises(ValueError, match="NaFlex, a matrix of square patches.*Received: shape="):
+    with pytest.raises(ValueError, match="NaFlex, a matrix with one row for each value.*Received: shape="):
         keras_vit.from_pretrained(folder("siglip", change))
 
 
@@ -260,7 +260,7 @@ def test_unsupported_head_can_be_dropped(case, features, message, folder):
     keras_vit.from_pretrained(path, include_top=False)
 
 
-def test_siglip_classifier_reads_the_mean(folder):
+def test_siglip_classifier_reads_the_mean_of_patches(folder):
     def change(arrays):
         kernel = np.random.default_rng(0).normal(size=(5, 24)).astype("float32")
         return {**arrays, "classifier.weight": kernel, "classifier.bias": np.ones(5, "float32")}

@@ -20,7 +20,7 @@ TOLERANCE = 2e-5
 
 @pytest.fixture
 def folder(tmp_path):
-    """Writes a Hugging Face folder from a golden file."""
+    """Returns a function that copies a golden file, and its config.json if there is one, to a folder."""
 
     def make(case):
         shutil.copy(GOLDEN / f"{case}.safetensors", tmp_path / "model.safetensors")
@@ -62,7 +62,7 @@ def test_other_image_size_matches_the_reference(case, folder):
     assert_close(keras_vit.features(model, images, tokens="all"), expected[name])
 
 
-# Maps Hugging Face's names to the names in the authors' files.
+# `(pattern, replacement)` pairs that convert Hugging Face's names to the authors' names.
 NAMES = (
     (r"embeddings\.(cls_token|mask_token|register_tokens)", r"\1"),
     (r"embeddings\.position_embeddings", "pos_embed"),
@@ -82,7 +82,7 @@ NAMES = (
 
 
 def original(case, packed=True):
-    """Returns a golden file's arrays with the authors' names, and with joint query-key-value matrices if `packed`."""
+    """Returns a golden file's arrays under the authors' names. If `packed`, joins the query, key and value arrays."""
     arrays = {}
     for name, array in load_file(GOLDEN / f"{case}.safetensors").items():
         for pattern, replacement in NAMES:
@@ -92,7 +92,8 @@ def original(case, packed=True):
         block = name.partition("attn.")[0]
         for ending in ("weight", "bias"):
             parts = [arrays.pop(f"{block}attn.{n}.{ending}", None) for n in _parts(name)]
-            parts = [np.full_like(parts[0], 9) if part is None else part for part in parts]  # a masked bias
+            # DINOv3 has no key bias. Use arbitrary values, which the callers mask or drop.
+            parts = [np.full_like(parts[0], 9) if part is None else part for part in parts]
             arrays[f"{block}attn.qkv.{ending}"] = np.concatenate(parts)
     return arrays
 
@@ -164,7 +165,7 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_other_names_load_the_same_model(dialect, tmp_path):
+def test_files_with_other_names_load_the_same_model(dialect, tmp_path):
     case, arrays, rule = DIALECTS[dialect]
     save_file({name: np.ascontiguousarray(array) for name, array in arrays().items()}, tmp_path / "model.safetensors")
     expected = outputs(case)
@@ -187,7 +188,7 @@ def test_features_match_the_reference_tokens(folder):
 
 
 @pytest.mark.one_backend
-def test_classes_require_a_head(folder):
+def test_classes_require_a_new_head(folder):
     model = keras_vit.from_pretrained(folder("dinov2"), classes=5, head="new")
     assert model.output_shape == (None, 5)
     assert keras_vit.from_pretrained(folder("dinov2"), include_top=False, classes=5).output_shape == (None, 24)
@@ -196,7 +197,7 @@ def test_classes_require_a_head(folder):
             keras_vit.from_pretrained(folder("dinov2"), **options)
 
 
-def test_new_head_is_zero(folder):
+def test_new_head_returns_zero_logits(folder):
     model = keras_vit.from_pretrained(folder("dinov2_registers"), include_top=True, classes=5, head="new")
     images = outputs("dinov2_registers")["images"]
     np.testing.assert_array_equal(model(images), np.zeros((2, 5)))
@@ -220,7 +221,7 @@ SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "nu
     ],
 )
 @pytest.mark.parametrize("head", ["keep", "new"])
-def test_rejects_model_with_other_parts(case, arguments, message, head, folder):
+def test_rejects_model_with_other_architecture(case, arguments, message, head, folder):
     size = {**SMALL, "layer_scale": 1e-5, "exact_gelu": True, "include_top": False, **arguments}
     model = keras_vit.VisionTransformer(**size)
     with pytest.raises(ValueError, match=message) as raised:
@@ -229,7 +230,7 @@ def test_rejects_model_with_other_parts(case, arguments, message, head, folder):
 
 
 @pytest.mark.one_backend
-def test_mismatches_are_one_line_errors(folder, tmp_path):
+def test_mismatches_are_reported(folder, tmp_path):
     path = folder("dinov2_registers")
     with pytest.raises(ValueError, match="nearest valid heights are 35 and 42. Received: height=40"):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
@@ -253,7 +254,7 @@ def test_preprocessing_comes_from_the_file(folder):
 
 
 @pytest.mark.one_backend
-def test_saved_model_keeps_its_parts(folder, tmp_path):
+def test_npz_and_keras_files_keep_outputs(folder, tmp_path):
     images = outputs("dinov3_gated")["images"]
     model = keras_vit.from_pretrained(folder("dinov3_gated"))
     checkpoints.save(model, tmp_path / "model.npz")
@@ -265,7 +266,7 @@ def test_saved_model_keeps_its_parts(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_head_of_other_features_can_be_dropped(tmp_path):
+def test_head_with_unsupported_inputs_can_be_dropped(tmp_path):
     arrays = {f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()}
     arrays |= {"classifier.weight": np.ones((5, 48), "float32"), "classifier.bias": np.ones(5, "float32")}
     save_file(arrays, tmp_path / "model.safetensors")

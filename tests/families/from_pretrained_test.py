@@ -1,4 +1,4 @@
-"""Tests of `from_pretrained`, which builds the model from the file and reproduces its logits."""
+"""Tests of `from_pretrained`: logits, arguments and errors."""
 
 import json
 import shutil
@@ -95,7 +95,7 @@ def test_saved_models_are_restored(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_collection_name_alone_is_ambiguous(tmp_path, monkeypatch):
+def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
     row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
@@ -116,11 +116,11 @@ def test_collection_name_alone_is_ambiguous(tmp_path, monkeypatch):
     "file, message",
     [
         ("timm_token.safetensors", "`num_heads` is required"),
-        ("timm_gap.safetensors", "`input_shape` is required, .*; so is `source_grid`"),
+        ("timm_gap.safetensors", "`input_shape` is required, .* `source_grid` is required too"),
         ("bigvision_tok_sincos.ckpt.npz", "`input_shape` is required"),
     ],
 )
-def test_undetermined_arguments_are_required(file, message):
+def test_arguments_missing_from_the_file_are_required(file, message):
     heads = {} if "token.s" in file else {"num_heads": 4}
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(GOLDEN / file, **heads)
@@ -131,11 +131,11 @@ def test_unknown_family_error_names_the_model_type(tmp_path):
     arrays = load_file(GOLDEN / "hf_token.safetensors")
     config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    # An unused array, and positions of no valid grid.
+    # The first name adds an unused array. The second name replaces the positions with an array that fits no grid.
     for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):
         save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
         for head in ("keep", "new"):
-            with pytest.raises(ValueError, match=r"known family \(its config.json names 'yolos'\); .*DINOv2"):
+            with pytest.raises(ValueError, match=r"\(the model type in its config.json is 'yolos'\); .*DINOv2"):
                 keras_vit.from_pretrained(tmp_path, head=head)
 
 

@@ -1,4 +1,4 @@
-"""Tests of all features of the library on tiny models of every family, loaded from golden files."""
+"""Tests of the library's features on tiny models of most families, loaded from golden files."""
 
 import importlib.util
 import shutil
@@ -22,7 +22,7 @@ tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", re
 
 @pytest.fixture(params=CASES)
 def folder(request, tmp_path):
-    """Returns a folder with a golden file and its config."""
+    """Returns a folder with the weights of a golden case and its config.json, if it has one."""
     (tmp_path / "from").mkdir()
     shutil.copy(GOLDEN / f"{request.param}.safetensors", tmp_path / "from" / "model.safetensors")
     if (GOLDEN / f"{request.param}.config.json").exists():
@@ -45,7 +45,7 @@ def images(model):
     return np.random.default_rng(1).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
 
 
-def test_features_attention_and_flops(model, images):
+def test_model_supports_features_attention_and_flops(model, images):
     tokens = keras_vit.features(model, images, tokens="all")
     assert tokens.shape == (2, model.num_tokens, 24)
     grids = keras_vit.features(model, images, layers=[1, 3], tokens="patch", grid=True)
@@ -64,11 +64,11 @@ def test_features_attention_and_flops(model, images):
         assert rollout.shape == attention.shape == (2, *model.grid)
     patches, prefix = np.prod(model.grid), model.num_prefix_tokens
     assert scores.shape == (2, 3, patches + prefix, patches + prefix)
-    block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the projections' operations
+    block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the multiply-accumulates of all attention projections
     assert keras_vit.flops(model) > 2 * block
 
 
-def test_backbone_freezing_and_layerwise_rates(model, images):
+def test_model_supports_backbone_freezing_and_layer_decay(model, images):
     stride = model.patch_stride
     maps = keras_vit.backbone(model, layers=(1, 3), strides=(stride, 2 * stride))(images)
     assert maps[0].shape == (2, *model.grid, 24)
@@ -81,7 +81,7 @@ def test_backbone_freezing_and_layerwise_rates(model, images):
 
 
 @pytest.mark.full
-def test_lora_and_remat_training(folder, model, images):
+def test_model_trains_with_remat_and_lora(folder, model, images):
     labels = np.eye(10)[[1, 2]]
     again = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=10, num_heads=3, remat=True)
     again.set_weights(model.get_weights())

@@ -1,4 +1,4 @@
-"""Tests of SigLIP 2 NaFlex: batches and outputs match transformers, and all features of the library work."""
+"""Tests of SigLIP 2 NaFlex. Batches and outputs are compared with transformers."""
 
 import importlib.util
 import itertools
@@ -30,7 +30,7 @@ def picture(number, height, width):
 
 @pytest.fixture(scope="module")
 def images():
-    """Returns the outputs of `Siglip2ImageProcessor` for pictures of 20 sizes."""
+    """Returns image sizes, and the patch grids and pixels that `Siglip2ImageProcessor` returned for them."""
     with np.load(GOLDEN / "naflex_images.npz") as file:
         return dict(file)
 
@@ -111,7 +111,7 @@ def test_pack_rejects_invalid_arrays(reference):
     with pytest.raises(ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8, 1\)"):
         naflex.preprocess([np.zeros((8, 8, 1))], MEAN, MEAN, 4, 9)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
-        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])  # 33 pixels are no square
+        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])  # 99 values are 33 RGB pixels, which cannot form a square
     for images in ([], [np.zeros((8, 8))]):
         with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
             naflex.preprocess(images, MEAN, MEAN, 4, 9)
@@ -123,7 +123,7 @@ def test_pack_rejects_invalid_arrays(reference):
 def test_outputs_match_reference(model, batch, reference):
     mask = reference["mask"][..., None]
     expected = reference["last_hidden_state"] * mask
-    assert_close(model.intermediates(batch)["encoded"], expected)  # zeros for padding
+    assert_close(model.intermediates(batch)["encoded"], expected)  # padding is zero
     assert_close(keras_vit.features(model, batch, tokens="patch"), expected)
     assert_close(model(batch), reference["pooler_output"])
     assert_close(keras_vit.features(model, batch, tokens="pooled"), reference["pooler_output"])
@@ -137,7 +137,7 @@ def test_larger_max_patches_gives_the_same_outputs(folder, reference):
 
 @pytest.mark.parametrize("long", [1024, 4])
 def test_padding_is_masked_and_stays_zero(long, monkeypatch):
-    monkeypatch.setattr(attention, "LONG_SEQUENCE", long)  # above it, JAX computes in chunks
+    monkeypatch.setattr(attention, "LONG_SEQUENCE", long)  # JAX splits longer sequences into chunks
     tokens = np.random.default_rng(0).normal(size=(2, 7, 8)).astype("float32")
     padded = np.pad(tokens, ((0, 0), (0, 3), (0, 0)))
     block = keras_vit.TransformerBlock(2, 12, masked=True)
@@ -158,7 +158,7 @@ def test_naflex_model_is_restored_from_files(model, batch, tmp_path):
     ):
         assert again.preprocessing.resize == "naflex"
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(batch)), expected)
-    with pytest.raises(ValueError, match="it does not support max_patches=16. Received: "):
+    with pytest.raises(ValueError, match="the closest format does not support max_patches=16. Received: "):
         checkpoints.save(model, tmp_path / "folder", format="huggingface")
 
 
@@ -212,7 +212,7 @@ def test_rejects_mismatched_input(model, folder, batch):
     for images in (["a.jpg"], np.zeros((8, 9, 3), "uint8"), []):
         with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
             keras_vit.preprocess_input(images, model)
-    with pytest.raises(ValueError, match="At least one image of the batch has no patches: its mask is all zeros"):
+    with pytest.raises(ValueError, match="At least one image of the batch has no patches: its patch sizes are 0"):
         model(0 * batch)
     with pytest.raises(ValueError, match="`max_patches` requires classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
@@ -221,7 +221,7 @@ def test_rejects_mismatched_input(model, folder, batch):
 
 
 @pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
-def test_attention_maps_of_any_shape(method, model, folder):
+def test_attention_maps_support_any_aspect_ratio(method, model, folder):
     pictures = [picture(i, *size) for i, size in enumerate([(32, 32), (16, 64), (96, 8)])]
     batch = keras_vit.preprocess_input(pictures, model)
     grids = [(4, 4), (2, 8), (12, 1)]
@@ -291,7 +291,7 @@ def test_data_pipeline_makes_naflex_batches(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_unreadable_image_becomes_one_patch(folder, tmp_path):
+def test_unreadable_image_becomes_one_blank_patch(folder, tmp_path):
     photos(tmp_path)
     (tmp_path / "a" / "0.png").write_bytes(b"no image")
     source = data.load_split("folder", "", path=str(tmp_path))
@@ -303,7 +303,7 @@ def test_unreadable_image_becomes_one_patch(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_naflex_data_options(tmp_path):
+def test_naflex_data_options_are_validated(tmp_path):
     photos(tmp_path)
     inputs = data.from_config(config_of(tmp_path).data, batch_size=6, seed=0)
     assert inputs.image_shape == (16, 66, 3) and inputs.model_preprocessing().resize == "naflex"
@@ -314,7 +314,7 @@ def test_naflex_data_options(tmp_path):
     assert (small.data.max_patches, small.data.patch_size, small.data.image_size) == (256, 16, 0)
     config = config_of(tmp_path, max_patches=0, image_size=32)
     config.model.update(classifier="map", max_patches=16)
-    with pytest.raises(ValueError, match="--config.data.max_patches=256 --config.data.patch_size=8. Received: images"):
+    with pytest.raises(ValueError, match="max_patches=256 --config.data.patch_size=8. Received: images"):
         tasks.get(config).build_model(data.from_config(config.data, batch_size=6, seed=0))
 
 
@@ -352,12 +352,14 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
         with pytest.raises(ValueError, match="A NaFlex model can only be exported as a SavedModel. Received: model="):
             export(model, tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"))
+    with pytest.raises(ValueError, match="Each image of a NaFlex batch has its own patch grid"):
+        keras_vit.export.check(model, signatures=("attention",))
 
 
 @tensorflow_only
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
-def test_exports_of_other_channels(channels, tmp_path):
+def test_exports_support_other_channels(channels, tmp_path):
     sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 2}
     shape = (32, 32, channels)
     model = keras_vit.VisionTransformer(**sizes, input_shape=shape, classifier="map", max_patches=16)

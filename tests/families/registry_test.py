@@ -1,4 +1,4 @@
-"""Tests of the registry: constructors, published weights, configs and recipes use the same sizes."""
+"""Tests of the registry of families and model sizes."""
 
 import inspect
 
@@ -35,7 +35,7 @@ def test_constructors_and_sizes_match():
         ("frobnicate", "its arguments are patch_size"),
     ],
 )
-def test_unknown_argument_error_suggests_the_nearest(argument, hint):
+def test_unknown_argument_error_suggests_names(argument, hint):
     with pytest.raises(TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"):
         keras_vit.ViT_Ti16(**{argument: 3})
     with pytest.raises(TypeError, match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3"):
@@ -57,10 +57,10 @@ def test_constructor_rejects_other_collections(weights):
         keras_vit.SigLIP_B16(weights=weights)
 
 
-def test_published_files_have_sizes():
+def test_published_models_are_in_the_registry():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
-    ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # loaded with `from_pretrained` from their repositories
+    ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # `from_pretrained` loads them from other repositories
     assert set(NAMES) - models - ijepa == {
         "DINOv3-L+/16",
         "R50+ViT-B/32",
@@ -71,7 +71,7 @@ def test_published_files_have_sizes():
     }
 
 
-def test_table_3_models_are_sizes():
+def test_table_3_models_are_in_the_registry():
     for row in recipes.TABLE_3:
         for name in row.models:
             assert name in NAMES or "*" in name

@@ -1,4 +1,4 @@
-"""Tests of a family defined only in this file, with rotary positions, SwiGLU and two registers."""
+"""Tests of a model family that is defined in this file. It has rotary positions, SwiGLU and two registers."""
 
 import json
 import re
@@ -116,14 +116,14 @@ def test_toy_family_trains_and_is_evaluated(tmp_path):
     assert metrics["top1/accuracy"] == pytest.approx(result.metrics["test/accuracy"], abs=1e-6)
 
 
-def test_features_attention_and_flops():
+def test_model_supports_features_attention_and_flops():
     model = randomize(Toy_S2())
     assert keras_vit.features(model, IMAGES).shape == (3, 16)
     assert keras_vit.features(model, IMAGES, tokens="patch").shape[1:] == (16, 16)
     (scores,) = inspection.attention_scores(model, IMAGES, layers=[2])
     assert scores.shape == (3, 2, 19, 19)
-    # Patch embedding and head, then four projections, attention and three MLP matrices per block. The last block
-    # has one query.
+    # Count the multiply-accumulates of the patch embedding and the head. Then add the four projections, the attention
+    # and the three MLP matrices of each block. The last block has only one query, the class token's.
     tokens, hidden, mlp = 19, 16, 24
     products = 16 * 4 * hidden + 10 * hidden
     for queries in (tokens, 1):
@@ -131,7 +131,7 @@ def test_features_attention_and_flops():
     assert keras_vit.flops(model) == pytest.approx(2 * products)
 
 
-def test_foreign_file_matches_outputs(tmp_path):
+def test_loads_file_in_toy_format(tmp_path):
     model = randomize(Toy_S2())
     arrays = {name: np.asarray(value) for name, value in checkpoints.names.canonical_variables(model).items()}
     attention, mlp = "MultiHeadDotProductAttention_0", "MlpBlock_0/Dense_"

@@ -1,4 +1,4 @@
-"""Tests of saved timm and Hugging Face folders, which timm and transformers load with the same outputs."""
+"""Tests that models saved in the formats of timm and transformers return the same outputs."""
 
 import dataclasses
 import json
@@ -41,14 +41,14 @@ CASES = {
     "timm_dinov3": ("huggingface", "timm"),
     "mae": ("huggingface",),
     "ijepa": ("huggingface", "timm"),
-    "dino": ("huggingface",),  # timm does not use its epsilon
+    "dino": ("huggingface",),  # timm uses another epsilon
 }
 PAIRS = [(case, form) for case, forms in CASES.items() for form in forms]
 TOLERANCE = 2e-5
 
 
 def model_of(case, folder, fine_tuned=False, form="timm"):
-    """Returns the model of a golden file; if `fine_tuned`, with other weights and, for timm, a new head."""
+    """Loads a golden file. If `fine_tuned`, adds noise to weights and, for timm, replaces the head."""
     shutil.copy(GOLDEN / f"{case}.safetensors", folder / "model.safetensors")
     arguments = {"num_heads": 3, **({"mlp": "quick_gelu"} if case == "timm_clip" else {})}
     if case == "timm_dinov3":
@@ -98,8 +98,8 @@ def test_written_folder_restores_the_model(case, form, tmp_path):
     assert_close(keras_vit.features(again, images, tokens="all"), keras_vit.features(model, images, tokens="all"))
 
 
-# Loads each folder with timm or transformers and writes `outputs.npz` into it. Runs in a separate process, because
-# PyTorch and TensorFlow may not be loaded together.
+# Loads each folder with timm or transformers and writes `outputs.npz` into it. The script runs in a separate process,
+# because importing both PyTorch and TensorFlow can fail.
 READER = """
 import json, sys
 from pathlib import Path
@@ -135,7 +135,7 @@ for folder in map(Path, sys.argv[1:]):
 
 
 def vit(folder, fine_tuned):
-    """Returns a Vision Transformer of the paper for rectangular images."""
+    """Returns a plain Vision Transformer for images that are not square."""
     sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3}
     sizes |= {"attention_bias": "qkvo" if fine_tuned else "o", "input_shape": (12, 20, 3), "classes": 4}
     model = keras_vit.VisionTransformer(**sizes, class_token_position=fine_tuned)
@@ -154,7 +154,7 @@ WRITTEN = [
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Returns `{(case, format, fine_tuned): (model, images, folder)}` after running the other libraries once."""
+    """Returns `{(case, format, fine_tuned): (model, images, folder)}`. Folders contain `outputs.npz` or `error.txt`."""
     python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import timm, torch, transformers"], capture_output=True, check=False)
     if found.returncode:
@@ -202,14 +202,14 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
     [
         ("timm", {"representation_size": 5}, ": no class of the library has all of the model's parts. Received: "),
         ("timm", {"attention_bias": "kvo"}, ": no class of the library has all of the model's parts. Received: "),
-        ("huggingface", {"mlp_bias": False}, ": its MLPs always have biases. Received: "),
+        ("huggingface", {"mlp_bias": False}, ": MLPs of the format always have biases. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* in transformers has attention biases that the model lacks"),
         (
             "huggingface",
             {"classifier": "gap", "representation_size": 5},
             ".*IJepaForImageClassification .* has no pooler",
         ),
-        ("huggingface", {**CLIP, "head_bias": 1.0}, ": it does not support the head's bias"),
+        ("huggingface", {**CLIP, "head_bias": 1.0}, ": the closest format does not support the head's bias"),
         ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection in .* supports only square images"),
         ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel in .* square images"),
         (
@@ -259,7 +259,7 @@ def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_config_may_disable_biases(tmp_path):
+def test_written_config_lists_which_biases_exist(tmp_path):
     arguments = {**DINOV3, "mlp_norm": False, "attention_bias": "o", "mlp_bias": False, "exact_gelu": True}
     checkpoints.save(keras_vit.VisionTransformer(**SIZES, **arguments), tmp_path, format="huggingface")
     config = json.loads((tmp_path / "config.json").read_text())

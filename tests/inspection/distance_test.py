@@ -16,7 +16,7 @@ def test_uniform_attention_has_the_mean_grid_distance(side, patch, out, kept):
     np.testing.assert_allclose(inspection.mean_distance(scores, *arguments, class_token="in"), kept, atol=0.005)
 
 
-def test_distances_of_identity_and_neighbor_attention():
+def test_distances_match_known_attention_patterns():
     identity = np.eye(6, dtype="float32")[None]
     assert inspection.mean_distance(identity, (3, 2), (8, 5)).tolist() == [0]
     right, below = np.zeros((2, 6, 6), "float32")

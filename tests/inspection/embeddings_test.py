@@ -46,7 +46,7 @@ def test_filter_components_match_an_svd():
     assert len(inspection.filter_components(model)) == 12  # limited by the number of filters
 
 
-def test_patch_components_are_colors_across_images():
+def test_patch_components_are_scaled_over_all_images():
     model = keras_vit.VisionTransformer(**SIZES)
     images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
     colors = inspection.patch_components(model, images, layer=1)

@@ -1,4 +1,4 @@
-"""Tests of the report's figures and HTML page, for models of rectangular images."""
+"""Tests of the figures and the HTML page of the report, for models with rectangular images."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ def test_report_contains_all_figures(tmp_path):
     assert all(f'src="{name}"' in text for name in pictures)
     assert "a &lt;model&gt;" in text and "<model>" not in text
     assert len(list((tmp_path / "out").iterdir())) == 7
-    assert any("head of zeros" in line for line in lines)  # new models have one
+    assert any("untrained head" in line for line in lines)  # the head of a new model is zero
 
 
 def test_report_omits_unavailable_figures(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_attention_plot_overlays_the_map(tmp_path):
     plots.attention(tmp_path / "picture.png", images, {"map": maps})
     picture = imread(tmp_path / "picture.png")
     height, width = picture.shape[:2]
-    # The white image is blended with the first map color in its left half and the last in its right half.
+    # The overlay blends white with the first viridis color in the left half, and with the last one in the right half.
     row = picture[height // 2, width // 2 : width, :3]
     for color in ([68, 1, 84], [253, 231, 37]):
         blend = 0.5 + 0.5 * np.array(color) / 255

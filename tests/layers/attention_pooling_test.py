@@ -8,7 +8,7 @@ import keras_vit
 
 
 def numpy_pooling(layer, tokens):
-    """Computes the layer in numpy with float64."""
+    """Computes attention pooling with NumPy in float64."""
     w = {v.path.rpartition("pooling/")[2]: np.asarray(v, "float64") for v in layer.weights}
     a = "attention/"
 

@@ -1,4 +1,4 @@
-"""Tests of the Keras contract of each public layer: serialization, shapes, dtypes, training, mixed precision."""
+"""Runs Keras' standard layer test on every public layer and on some internal layers."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.tokens import DistilledHead
 
-# layer, arguments, input shape, output shape, number of weights
+# Columns: layer, arguments, input shape, output shape, number of trainable weights.
 CASES = [
     (layers.Patches, {"patch_size": 2}, (3, 4, 6, 5), (3, 6, 20), 0),
     (layers.PatchEncoder, {"hidden_size": 7}, (3, 6, 20), (3, 6, 7), 2),
@@ -89,7 +89,7 @@ ONE_BACKEND = [
 ]
 
 
-# Keras' layer test trains on a generator and leaves `shuffle` at its default.
+# Keras' layer test trains on a generator with the default `shuffle=True`, which causes a warning.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND)
 def test_layer_passes_the_keras_layer_test(layer, arguments, input_shape, output_shape, weights):
@@ -116,7 +116,7 @@ def test_public_layer_is_registered_and_exported(name):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
-def test_layer_accepts_any_batch_size(layer, arguments, input_shape, output_shape, weights):
+def test_layer_accepts_several_batch_sizes(layer, arguments, input_shape, output_shape, weights):
     inputs = keras.Input(shape=input_shape[1:])
     model = keras.Model(inputs, layer(**arguments)(inputs))
     assert model.output_shape == (None, *output_shape[1:])

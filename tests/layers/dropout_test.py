@@ -29,7 +29,7 @@ def test_mask_depends_only_on_key_and_call_order():
         assert 0.35 < (mask == 0).mean() < 0.65
 
 
-def test_without_seed_scope_or_training_matches_keras():
+def test_dropout_without_seed_scope_matches_keras():
     ours, theirs = Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=3)
     for _ in range(2):
         np.testing.assert_array_equal(

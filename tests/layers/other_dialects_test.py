@@ -1,4 +1,4 @@
-"""Tests of layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions, padding."""
+"""Tests of layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions and padding."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def test_sincos_encodes_columns_then_rows():
         (6, (1, 6, 8), r"`grid` must be \(rows, columns\)"),
     ],
 )
-def test_rejects_mismatched_grid(grid, shape, message):
+def test_sincos_rejects_invalid_grids_and_tokens(grid, shape, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.SinCosPositionEmbedding(grid)(np.zeros(shape, "float32"))
 
@@ -49,7 +49,7 @@ def filled_block(**arguments):
 def test_exact_gelu_selects_the_mlp_activation(exact):
     block = filled_block(exact_gelu=exact)
     x = np.random.default_rng(1).standard_normal((1, 3, 8)).astype("float32")
-    hidden = numpy_of(block.mlp_1(x)).astype("float64")
+    hidden = (x @ numpy_of(block.mlp_1.kernel) + numpy_of(block.mlp_1.bias)).astype("float64")
     if exact:
         erf = np.vectorize(__import__("math").erf)
         active = 0.5 * hidden * (1 + erf(hidden / np.sqrt(2)))
@@ -60,7 +60,7 @@ def test_exact_gelu_selects_the_mlp_activation(exact):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-12])
-def test_block_epsilon_matters_for_small_tokens(epsilon):
+def test_block_norms_use_the_given_epsilon(epsilon):
     block = filled_block(epsilon=epsilon)
     x = 1e-3 * np.random.default_rng(1).standard_normal((1, 3, 8))
     for norm in (block.norm_1, block.norm_2):
@@ -82,7 +82,7 @@ def test_model_epsilon_reaches_every_norm(epsilon):
 
 
 @pytest.mark.parametrize("variance_epsilon, scale", [(None, 1e-5), (1e-10, 1e-5)])
-def test_standardization_variants_differ_on_small_kernels(variance_epsilon, scale):
+def test_standardization_variants_match_numpy(variance_epsilon, scale):
     layer = StdConv2D(4, 3, variance_epsilon=variance_epsilon)
     layer.build((None, 1, 1, 2))
     kernel = scale * np.random.default_rng(0).standard_normal((3, 3, 2, 4))
@@ -110,7 +110,7 @@ def test_symmetric_padding_adds_one_pixel_per_side():
     np.testing.assert_allclose(numpy_of(layer(image.reshape(1, 4, 4, 1)))[0, ..., 0], expected, rtol=1e-4)
 
 
-def test_bit_group_norm_epsilon_matters_for_small_features():
+def test_first_bit_group_norm_uses_epsilon_1e_5():
     unit = PreActivationUnit(32)
     x = 1e-3 * np.random.default_rng(0).standard_normal((1, 2, 2, 64)).astype("float32")
     unit.build(x.shape)

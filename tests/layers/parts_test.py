@@ -1,4 +1,4 @@
-"""Tests of the block options of later families against a second implementation in numpy."""
+"""Tests the options of blocks and models, mostly against an implementation in NumPy."""
 
 import math
 
@@ -66,7 +66,7 @@ def turn(x, kind):
 
 
 def block_in_numpy(tokens, w, heads, mlp="gelu_tanh", rotary=None, prefix=1, epsilon=1e-6):
-    """Computes a block in numpy; the names in `w` determine its norms, biases and scales."""
+    """Computes a Transformer block with NumPy. Norms, biases and scales that `w` does not contain are skipped."""
     x = norm(tokens, w, "norm_1", epsilon)
     q, k, v = (
         np.einsum("bnd,dhk->bhnk", x, w[f"attention/{part}/kernel"])
@@ -133,8 +133,7 @@ def test_block_matches_numpy(arguments):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("name", [*ROTARY, "plain"])
-def test_chunked_attention_and_scores_support_all_parts(name, monkeypatch):
-    """Tests chunked attention, and the scores read by `inspection`."""
+def test_attention_and_chunked_attention_match_scores(name, monkeypatch):
     monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)
     monkeypatch.setattr("keras_vit.layers.attention.CHUNK", 3)
     rotary = {**ROTARY[name], "grid": (2, 3), "prefix": 1} if name in ROTARY else None
@@ -152,7 +151,7 @@ def test_chunked_attention_and_scores_support_all_parts(name, monkeypatch):
     np.testing.assert_allclose(np.asarray(chunks), np.asarray(expected), atol=2e-5)
 
 
-def test_defaults_are_bit_equal_to_the_paper_block():
+def test_omitted_options_match_explicit_defaults_exactly():
     tokens = np.random.default_rng(1).standard_normal((2, 7, 16)).astype("float32")
     config = layers.TransformerBlock(**BASE).get_config()
     new = ("mlp", "mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "rotary", "layer_scale")
@@ -184,7 +183,7 @@ def build(kind, **changes):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_model_with_all_parts_matches_numpy(kind):
+def test_model_matches_numpy(kind):
     model, options = build(kind), MODELS[kind]
     w = {f"{layer.name}/{name}": value for layer in model.layers for name, value in weights_of_layer(layer).items()}
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3))
@@ -219,7 +218,7 @@ def weights_of_layer(layer):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", MODELS)
-def test_model_with_all_parts_saves_and_is_inspected(kind, tmp_path):
+def test_model_can_be_saved_and_inspected(kind, tmp_path):
     model = build(kind)
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
     model.save(tmp_path / "model.keras")
@@ -263,7 +262,7 @@ def test_lora_trains_only_adapters_and_head():
     ],
     ids=str,
 )
-def test_rejects_invalid_parts(arguments, message):
+def test_rejects_invalid_block_options(arguments, message):
     with pytest.raises(ValueError, match=message):
         layers.TransformerBlock(**BASE, **arguments).build((None, 7, 16))
     with pytest.raises(ValueError, match="a multiple of 4"):

@@ -33,8 +33,8 @@ def test_image_size_may_be_dynamic():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 9, 8, 3), "divide the height.*nearest valid sizes are 8 and 12.*Received: height=9, patch_size=4"),
-        ((1, 8, 3, 3), "divide the width.*nearest valid sizes are 4. Received: width=3, patch_size=4"),
+        ((1, 9, 8, 3), "divide the height.*nearest valid heights are 8 and 12.*Received: height=9, patch_size=4"),
+        ((1, 8, 3, 3), "divide the width.*nearest valid widths are 4. Received: width=3, patch_size=4"),
     ],
 )
 def test_rejects_sides_not_divisible_by_patch_size(shape, message):
@@ -43,7 +43,7 @@ def test_rejects_sides_not_divisible_by_patch_size(shape, message):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
-def test_rejects_non_positive_sizes(value):
+def test_rejects_sizes_that_are_not_positive_integers(value):
     with pytest.raises(ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="):
         Patches(value)
     with pytest.raises(ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="):

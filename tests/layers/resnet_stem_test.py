@@ -13,7 +13,7 @@ def _numpy(tensor):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])
 def test_standardization_adds_epsilon_to_the_deviation(scale):
-    # A kernel with standard deviation 1e-5 is scaled by a half, because the epsilon is 1e-5 and is added to it.
+    # The epsilon 1e-5 is added to the standard deviation. Without the epsilon, the result at scale 1e-5 would differ.
     random = np.random.default_rng(0)
     kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
     images = random.normal(size=(1, 3, 3, 4)).astype("float32")
@@ -27,7 +27,7 @@ def test_standardization_adds_epsilon_to_the_deviation(scale):
 
 
 def test_standardization_is_float32_under_mixed_precision():
-    # The mean is far above the standard deviation, so in half precision the kernel would be constant.
+    # The mean is far above the standard deviation, so bfloat16 would round all kernel values to the same number.
     kernel = (1000 + np.random.default_rng(0).normal(size=(1, 1, 64, 2)) * 0.1).astype("float32")
     layer = StdConv2D(2, 1, dtype="mixed_bfloat16")
     layer.build((1, 1, 1, 64))
@@ -79,7 +79,7 @@ def test_compute_output_shape_matches_the_output(side, blocks):
     assert keras.Model(images, stem(images)).output_shape == shape
 
 
-def test_new_unit_is_its_shortcut():
+def test_new_unit_returns_nonnegative_input():
     unit = BottleneckUnit(32)
     x = np.random.default_rng(0).uniform(size=(1, 4, 4, 128)).astype("float32")
     np.testing.assert_allclose(_numpy(unit(x)), x, atol=1e-6)

@@ -17,14 +17,14 @@ def test_class_token_comes_first():
     np.testing.assert_array_equal(result[:, 1:], tokens)
 
 
-def test_positions_are_added():
+def test_positions_are_added_to_tokens():
     tokens = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
     layer = PositionEmbedding()
     result = keras.ops.convert_to_numpy(layer(tokens))
     np.testing.assert_array_equal(result, tokens + keras.ops.convert_to_numpy(layer.pos_embedding))
 
 
-def test_initial_positions_and_class_token():
+def test_initial_positions_are_normal_and_class_token_is_zero():
     positions = PositionEmbedding()
     positions.build((None, 400, 250))
     values = keras.ops.convert_to_numpy(positions.pos_embedding)

@@ -21,7 +21,7 @@ def _random_weights(layer, seed=1):
 
 
 def _by_hand(block, tokens):
-    """Computes the block with the paper's equations in float64 numpy."""
+    """Computes a Transformer block with NumPy in float64, by the equations of the paper."""
     w = {weight.path.split("/", 1)[1]: _numpy(weight).astype("float64") for weight in block.weights}
 
     def norm(x, name):
@@ -44,7 +44,7 @@ def _by_hand(block, tokens):
     return tokens + x @ w["mlp_2/kernel"] + w["mlp_2/bias"]
 
 
-# At scale 1e-3 the variance is close to the epsilon, 1e-6, so the result depends on the epsilon.
+# At scale 1e-3, the variance is close to the epsilon 1e-6. Therefore, the result depends on the epsilon.
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_block_matches_the_equations_of_the_paper(scale):
     block = TransformerBlock(num_heads=3, mlp_dim=20)
@@ -63,18 +63,18 @@ def test_first_token_only_matches_the_first_token():
     np.testing.assert_allclose(_numpy(first(tokens)), _numpy(whole(tokens))[:, :1], atol=1e-6)
 
 
-def test_attention_is_initialized_as_flat_glorot():
+def test_attention_kernels_start_glorot_uniform():
     layer = MultiHeadAttention(num_heads=12)
     layer.build((None, 4, 192))
     limit = np.sqrt(6 / (192 + 192))
     for projection in (layer.query, layer.key, layer.value, layer.out):
         kernel = _numpy(projection.kernel)
         assert 0.99 * limit < np.abs(kernel).max() <= limit
-        assert abs(kernel.std() - limit / np.sqrt(3)) < 0.02 * limit  # uniform
+        assert abs(kernel.std() - limit / np.sqrt(3)) < 0.02 * limit  # as in a uniform distribution
         assert not _numpy(projection.bias).any()
 
 
-def test_mlp_biases_start_tiny_but_not_zero():
+def test_first_mlp_bias_starts_tiny_but_not_zero():
     block = TransformerBlock(2, 4000)
     block.build((None, 4, 8))
     bias = _numpy(block.mlp_1.bias)
@@ -94,7 +94,7 @@ def test_scores_sum_to_one():
 def test_softmax_is_computed_in_float32(policy):
     layer = MultiHeadAttention(num_heads=1, dtype=policy)
     layer.build((1, 2000, 4))
-    # Each of 2,000 equal scores is 1/2000. In half precision, a sum of 2,000 exponentials would stall early.
+    # Each of the 2,000 equal scores is 1/2000. A bfloat16 sum of 2,000 ones can stop growing at 256.
     compute = layer.compute_dtype
     query = keras.ops.zeros((1, 2000, 1, 4), dtype=compute)
     seen = []
@@ -133,7 +133,7 @@ def test_stochastic_depth_drops_branches_per_example():
     block = TransformerBlock(2, 16, stochastic_depth=0.25)
     block.build(tokens.shape)
     _random_weights(block)
-    # A zero MLP leaves only the attention branch, which is kept or dropped as a whole.
+    # The MLP returns zero, so each example either keeps or drops the attention branch.
     block.mlp_2.kernel.assign(np.zeros((16, 8)))
     block.mlp_2.bias.assign(np.zeros(8))
     branch = _numpy(block(tokens)) - tokens
@@ -149,7 +149,7 @@ def test_branches_are_dropped_independently():
     block.build(tokens.shape)
     _random_weights(block)
     outcomes = np.unique(np.round(_numpy(block(tokens, training=True)), 3), axis=0)
-    assert len(outcomes) == 4  # neither, either or both branches
+    assert len(outcomes) == 4  # each of the two branches is kept or dropped
 
 
 def test_num_heads_must_divide_the_hidden_size():

@@ -1,4 +1,4 @@
-"""Tests of Axial-ViT, whose blocks match full attention masked to rows, then to columns."""
+"""Tests of Axial-ViT. Axial attention is compared with full attention that is masked to rows or columns."""
 
 import types
 
@@ -28,7 +28,7 @@ def images():
 
 @pytest.fixture
 def masked_attention(monkeypatch):
-    """Replaces the scores of full attention with scores masked by `allowed(query, key)`."""
+    """Returns a function that limits attention to the token pairs for which `allowed(query, key)` is true."""
 
     def use(allowed):
         tokens = np.arange(ROWS * COLUMNS)
@@ -58,20 +58,18 @@ def test_axial_block_matches_two_masked_attention_blocks(masked_attention):
 
 
 @pytest.mark.one_backend
-def test_axial_block_reaches_every_patch():
+def test_axial_block_mixes_all_patches():
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
     other = tokens.copy()
     other[:, 5, 0] += 1  # the lower right patch
     changed = np.abs(np.array(axial(tokens)) - np.array(axial(other))).max(-1)[0] > 1e-6
     assert changed.all()
-    row = np.abs(np.array(axial.row(tokens[:, :3])) - np.array(axial.row(other[:, :3]))).max()
-    assert row == 0
 
 
 @pytest.mark.one_backend
 def test_parameters_and_macs_match_hand_calculation():
-    # Each of the 12 layers has two ViT-B blocks of 7,087,872 parameters, which attend to 14 of 14 x 14 tokens.
+    # Each layer has two ViT-B blocks of 7,087,872 parameters. On a 14x14 grid, each token attends to 14 tokens.
     build = keras_vit.models.AxialVisionTransformer
     sizes = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12, "classes": 10}
     one, two = (cost.build_abstract(build, num_layers=n, **sizes) for n in (1, 2))
@@ -95,7 +93,7 @@ def test_axial_model_saves_loads_and_resamples(tmp_path):
     assert [name.rpartition("/")[2] for name, *_ in report.resampled] == ["x_embedding", "y_embedding"]
 
 
-def test_axial_model_works_in_a_task():
+def test_classification_task_accepts_axial_model():
     inputs = types.SimpleNamespace(
         image_shape=(8, 12, 3),
         train=types.SimpleNamespace(class_names=tuple("abc")),

@@ -8,13 +8,13 @@ SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "nu
 
 
 @pytest.mark.one_backend
-def test_backbone_has_its_strides_and_saves(tmp_path):
+def test_backbone_has_requested_strides_and_saves(tmp_path):
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 48, 3))
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
     maps = backbone(images)
     assert [tuple(x.shape) for x in maps] == [(2, 16, 24, 16), (2, 8, 12, 16), (2, 4, 6, 16), (2, 2, 3, 16)]
-    # At the patch stride, the map contains the tokens; at twice the stride, the maximum of four tokens.
+    # At the patch stride, the map contains the tokens. At twice this stride, each value is a maximum over four tokens.
     np.testing.assert_allclose(maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5)
     last = keras_vit.features(vit, images, 4, "patch", grid=True)
     np.testing.assert_allclose(maps[3], last.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)

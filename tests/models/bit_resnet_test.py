@@ -1,4 +1,4 @@
-"""Tests of both versions of the BiT ResNets against big_vision's outputs and parameter counts."""
+"""Tests of both versions of the BiT ResNets. Reference outputs and parameter counts come from big_vision."""
 
 import zlib
 
@@ -12,7 +12,7 @@ from keras_vit.layers.resnet_stem import BIT_UNITS
 
 
 def deterministic(model, wide_norms=False):
-    """Fills a model with the reference weights; each array is seeded with a hash of its name."""
+    """Fills a model with the reference weights. A hash of each array's name seeds its values."""
     shapes = canonical_shapes(model)
     for name, variable in canonical_variables(model).items():
         shape = shapes[name]
@@ -71,7 +71,7 @@ def test_version_2_matches_bit_paper_py():
 
 @pytest.mark.slow
 @pytest.mark.one_backend
-def test_both_versions_agree_at_224_pixels():
+def test_both_versions_match_the_reference_at_224_pixels():
     model = keras_vit.BiT_R50x1(version=1)
     deterministic(model)
     assert_agrees(model, images(1, 224), [[-1.002493, 2.128745, 1.234478, 1.395775, -0.396690, 0.137210]], [28.45653])
@@ -129,7 +129,8 @@ def _norm_relu(x):
     return np.maximum((grouped - mean) / np.sqrt(variance + 1e-5), 0).reshape(x.shape)
 
 
-# Parameter counts without a head, with 1,000 and with 21,843 classes, first of version 1, then of version 2.
+# Maps (depth, width factor) to parameter counts. The first three counts are for version 1: without a head, with 1,000
+# classes and with 21,843 classes. The last three counts are for version 2.
 COUNTS = {
     (26, 1): (13_946_176, 15_995_176, 58_702_483, 13_938_496, 15_987_496, 58_694_803),
     (50, 1): (23_508_032, 25_557_032, 68_264_339, 23_500_352, 25_549_352, 68_256_659),
@@ -163,7 +164,7 @@ def test_parameter_counts_match_reference(size, monkeypatch):
     assert tuple(counts) == COUNTS[size]
 
 
-def test_bit_constructors_have_known_counts():
+def test_bit_constructors_are_in_the_count_table():
     names = [name for name in keras_vit.families.CONSTRUCTORS if name.startswith("BiT_R")]
     assert len(names) == 9
     for name in names:

@@ -1,4 +1,4 @@
-"""Tests of models with any number of input channels."""
+"""Tests of models with 1, 4 or 12 input channels."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ MODELS = {
         ),
     ],
 )
-def test_model_trains_with_any_number_of_channels(name, channels):
+def test_model_trains_with_other_channel_counts(name, channels):
     model = MODELS[name](input_shape=(32, 48, channels), classes=3)
     assert model.input_shape == (None, 32, 48, channels)
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, channels)).astype("float32")

@@ -1,4 +1,4 @@
-"""Tests of features, which match sub-models of the same layers, also in nested models."""
+"""Tests of `features`, `FeatureModel` and `intermediates`."""
 
 import concurrent.futures
 
@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # only JAX runs faster compiled, as it compiles single operations otherwise
+JIT = keras.backend.backend() == "jax"  # with jit_compile=False, JAX compiles each operation separately
 SIZES = {
     "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
     "classes": 4,
@@ -35,7 +35,7 @@ def images_of(model, count=2, seed=0):
 
 
 def reference(model, number, images):
-    """Returns the normalized tokens of a layer, computed by a sub-model that ends with this layer."""
+    """Returns the normalized tokens of a layer, computed without `features`."""
     name = "dropout" if number == 0 else f"encoderblock_{number - 1}"
     block = model.get_layer(name)
     if getattr(block, "first_token_only", False):
@@ -75,7 +75,7 @@ def wrap(vit, wrapper):
 @pytest.mark.parametrize(
     "kind", ["token", *(pytest.param(kind, marks=pytest.mark.one_backend) for kind in list(KINDS)[1:])]
 )
-def test_features_of_each_layer_match_a_submodel(kind):
+def test_features_of_layers_match_submodels(kind):
     model = build(**KINDS[kind])
     images, prefix = images_of(model), int(kind != "gap")
     layers = [3, 0, 1, -1]
@@ -99,14 +99,14 @@ def test_pooled_features_are_the_input_of_the_head(options):
     pooled = keras_vit.features(model, images, tokens="pooled")
     np.testing.assert_allclose(model.get_layer("head")(pooled), model(images), atol=2e-5)
     middle = keras_vit.features(model, images, 1, tokens="pooled")
-    assert middle.shape == (2, 12)  # without pre_logits, which applies only to the last layer
+    assert middle.shape == (2, 12)  # `pre_logits` applies only to the last layer
 
 
 @pytest.mark.parametrize(
     "wrapper",
     ["twice", *(pytest.param(wrapper, marks=pytest.mark.one_backend) for wrapper in ("sequential", "subclass"))],
 )
-def test_features_of_a_wrapped_model_include_earlier_layers(wrapper):
+def test_features_apply_layers_before_the_transformer(wrapper):
     vit = build()
     images = images_of(vit)
     wrapped = wrap(vit, wrapper)
@@ -115,11 +115,11 @@ def test_features_of_a_wrapped_model_include_earlier_layers(wrapper):
         outer = keras_vit.features(wrapped, images, **options)
         np.testing.assert_allclose(outer, inner, atol=1e-6)
     before = ops.convert_to_numpy(vit(images))
-    np.testing.assert_array_equal(before, vit(images))  # the models are unchanged
+    np.testing.assert_array_equal(before, vit(images))  # `features` does not change the model
 
 
 @pytest.mark.one_backend
-def test_mixed_precision_features_are_close_float32():
+def test_mixed_precision_features_are_close_to_float32():
     exact = build()
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build()

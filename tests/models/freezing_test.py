@@ -4,7 +4,7 @@ import pytest
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # only JAX runs faster compiled, as it compiles single operations otherwise
+JIT = keras.backend.backend() == "jax"  # with jit_compile=False, JAX compiles each operation separately
 SIZES = {
     "input_shape": (16, 24, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
     "classes": 4,
@@ -28,7 +28,7 @@ def _trainable_layers(model):
         pytest.param(-1, {"encoder_norm", "head"}, marks=pytest.mark.one_backend),
     ],
 )
-def test_freeze_keeps_weights_and_counts_trainable_ones(up_to, trained):
+def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
@@ -67,9 +67,9 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
     untouched = np.array(model(images))
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
-    query = 12 * 3 * 2 + 2 * 4  # Keras' adapter for a kernel of shape (D, heads, D/heads)
+    query = 12 * 3 * 2 + 2 * 4  # parameters of Keras' adapter for a kernel of shape (D, heads, D/heads)
     assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
-    np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # the adapters start at zero
+    np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # new adapters add zero
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)
     frozen = {v.path: np.array(v) for v in model.non_trainable_variables}
     model.fit(images, np.ones((4, 4)), epochs=2, verbose=0)

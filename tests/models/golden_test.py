@@ -1,4 +1,4 @@
-"""Tests that models with the weights of the JAX reference (`vit_jax`) reproduce its outputs."""
+"""Tests that models reproduce the outputs of the JAX reference (`vit_jax`) with the same weights."""
 
 import zlib
 
@@ -18,7 +18,7 @@ SMALL = {
     "classes": 10,
     "input_shape": (32, 32, 3),
 }
-# The arguments of the reference model for each golden file.
+# Model arguments for each golden file.
 CASES = {
     "vit_token": {},
     "vit_token_prelogits": {"representation_size": 48},
@@ -40,7 +40,7 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def _run(model, images):
-    return model.predict(images, verbose=0)  # compiles the whole model; eager JAX would compile each operation
+    return model.predict(images, verbose=0)  # compiles the model once; eager JAX compiles each operation
 
 
 def _tolerance(case):
@@ -71,8 +71,8 @@ def test_tokens_and_embedding_match_reference(case, golden, tmp_path):
     np.testing.assert_allclose(_run(embedding, expected["inputs"]), tokens, atol=_tolerance(case))
 
 
-# Arguments, parameter counts and reference outputs for the weights and images of `_deterministic`: the first six
-# values of each row, the sum of each row, and the tolerance for float32.
+# Reference outputs for the weights and images of `_deterministic`. Each entry has the model's arguments, the parameter
+# count, the first six output values of each image, the sum of the outputs of each image, and the float32 tolerance.
 TINY = {"patch_size": 16, "hidden_size": 32, "mlp_dim": 64, "num_heads": 4, "num_layers": 2, "classes": 10}
 TINY_64 = {**TINY, "input_shape": (64, 64, 3)}
 VECTORS = {
@@ -141,6 +141,7 @@ VECTORS = {
         1e-5,
     ),
 }
+# The same values for one image. Each entry starts with the constructor.
 LARGE_VECTORS = {
     "H": (
         keras_vit.ViT_B16,
@@ -186,7 +187,7 @@ LARGE_VECTORS = {
 
 
 def _deterministic(model, batch):
-    """Fills a model with the weights of the reference vectors and returns their images."""
+    """Fills a model with the reference weights and returns the reference images."""
     for name, variable in names.canonical_variables(model).items():
         values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(variable.shape).astype("float32")
         if name.endswith("scale"):

@@ -1,4 +1,4 @@
-"""Tests of options of newer families: a distillation token with its own head, and extra norms."""
+"""Tests of model options: the distillation token, the attention norm and the norm after pooling."""
 
 import keras
 import numpy as np

@@ -30,7 +30,7 @@ def _logits(model):
         {"classifier": "map", "class_token_position": False, "position_embedding": "none"},
     ],
 )
-def test_other_patch_size_matches_loading_at_the_size(changes, tmp_path):
+def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
     model = _model(**changes)
     checkpoints.save(model, tmp_path / "model.npz")
     for size in (2, 8):
@@ -41,14 +41,14 @@ def test_other_patch_size_matches_loading_at_the_size(changes, tmp_path):
         assert np.abs(ours - _logits(model)).max() > 1e-3
 
 
-def test_other_patch_size_in_bfloat16():
+def test_at_patch_size_works_in_bfloat16():
     whole, half = _model(), _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
     with whole.at_patch_size(2), half.at_patch_size(2):
         np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
 
 
-def test_own_patch_size_and_other_models_are_unchanged():
+def test_at_patch_size_leaves_other_models_unchanged():
     model, other = _model(), _model()
     expected = _logits(model), _logits(other)
     with model.at_patch_size(2):
@@ -79,7 +79,7 @@ def test_rejects_models_with_fixed_patch_size(changes, message):
 
 
 @pytest.mark.one_backend
-def test_patches_must_cover_the_image():
+def test_rejects_invalid_patch_sizes():
     for size in (3, 16):
         with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), _model().at_patch_size(size):
             pass

@@ -1,4 +1,4 @@
-"""Tests of the position embeddings of the paper's appendix D.4 against a second implementation in numpy."""
+"""Compares the position embeddings in appendix D.4 of the paper with a NumPy implementation."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def norm(x, weights, name):
 
 
 def positions_of(weights, name, tokens):
-    """Returns the position embeddings of a sequence, `(tokens, D)`."""
+    """Returns position embeddings of shape `(tokens, D)`, or 0 if the model adds none."""
     if f"{name}/pos_embedding" in weights:
         return weights[f"{name}/pos_embedding"][0]
     if f"{name}/x_embedding" not in weights:
@@ -50,7 +50,11 @@ def positions_of(weights, name, tokens):
 
 
 def logits_in_numpy(model, batch, every_layer):
-    """Computes the logits; `every_layer` is "" for positions only in the stem, "own" or "shared"."""
+    """Computes the logits.
+
+    With `every_layer=""`, position embeddings are added once, after the stem. With "own", every layer has its own
+    position embeddings. With "shared", all layers use the same position embeddings.
+    """
     weights = {name: np.asarray(value, "float64") for name, value in canonical_variables(model).items()}
     patches = batch.reshape(-1, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), 6, 48)
     x = patches @ weights["embedding/kernel"] + weights["embedding/bias"]
@@ -114,9 +118,8 @@ def test_zero_relative_positions_match_plain_attention():
 
 @pytest.mark.one_backend
 def test_without_positions_patch_order_does_not_matter():
-    """The output depends on the order of patches only with position embeddings."""
     batch = images()
-    mirrored = np.concatenate([batch[:, 4:], batch[:, :4]], 1)  # the two rows of patches, swapped
+    mirrored = np.concatenate([batch[:, 4:], batch[:, :4]], 1)  # swap the two rows of patches
     for variant, same in (("none", True), ("relative", False), ("learned2d", False)):
         model = build(position_embedding=variant)
         difference = np.abs(np.asarray(model(batch)) - np.asarray(model(mirrored))).max()
@@ -163,6 +166,6 @@ def test_features_and_attention_match_the_model(arguments):
         ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "must be even"),
     ],
 )
-def test_rejects_undefined_position_embeddings(arguments, message):
+def test_rejects_invalid_position_embeddings(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

@@ -1,4 +1,4 @@
-"""Tests of the arguments of `VisionTransformer` for other libraries' models."""
+"""Tests of the `VisionTransformer` arguments that checkpoints of other libraries need."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ def small(**arguments):
     return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 24, 3), **arguments})
 
 
-def test_class_token_without_position_follows_positions():
+def test_class_token_without_position_is_added_after_positions():
     model = small(class_token_position=False)
     assert model.get_layer("position_embedding").pos_embedding.shape == (1, 6, 8)
     names = [layer.name for layer in model.layers]
@@ -37,7 +37,7 @@ def test_fixed_positions_have_no_weights():
         ({"classifier": "attention"}, "`classifier` must be one of token, gap, token_gap, map"),
     ],
 )
-def test_rejects_out_of_range_arguments(arguments, message):
+def test_rejects_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         small(**arguments)
 

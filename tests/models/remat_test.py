@@ -32,10 +32,10 @@ def test_remat_preserves_outputs_and_dropout_draws():
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_remat_is_in_the_config_but_not_in_the_weights():
+def test_remat_changes_the_config_but_not_weight_paths():
     plain, model = _model(remat=False), _model(remat=True)
     assert [w.path for w in model.weights] == [w.path for w in plain.weights]
     assert keras.models.clone_model(model).get_layer("encoderblock_1").remat
     config = plain.get_layer("encoderblock_1").get_config()
-    del config["remat"]  # like files saved before the argument existed
+    del config["remat"]  # earlier versions wrote configs without `remat`
     assert keras_vit.layers.TransformerBlock.from_config(config).remat is False

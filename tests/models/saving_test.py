@@ -1,4 +1,4 @@
-"""Tests of saved models, which are bit-exact when loaded in another process."""
+"""Saved models load unchanged, in the same process and in another process."""
 
 import inspect
 import itertools
@@ -29,10 +29,11 @@ TINY = {
 STEMS = {"vit": {"patch_size": 16}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
 POLICIES = ("float32", "mixed_bfloat16")
 MODELS = list(itertools.product(STEMS, POLICIES, CLASSIFIERS))
-if keras.backend.backend() == "jax":  # two models are enough
+if keras.backend.backend() == "jax":  # test only two models, to save time
     MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
 
-# Loads each folder's .keras file, and its weights into a model built from its config, and compares the outputs.
+# For each folder, loads the .keras file, rebuilds the model from the config and the weights file, and compares the
+# outputs of both models with the saved outputs.
 FRESH_PROCESS = """
 import json, sys
 import keras, numpy as np, keras_vit
@@ -131,7 +132,7 @@ MODELS_TO_REBUILD = {
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", MODELS_TO_REBUILD)
-def test_config_rebuilds_the_model_with_its_policy(kind):
+def test_config_round_trip_restores_model_and_policy(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = MODELS_TO_REBUILD[kind]()
     model.preprocessing = {"mean": [1, 2, 3], "std": [4, 5, 6], "resize": "stretch", "crop_fraction": 0.5}
@@ -152,8 +153,8 @@ def test_config_rebuilds_the_model_with_its_policy(kind):
 
 
 @pytest.mark.one_backend
-def test_version_0_1_file_is_converted_by_its_weights(tmp_path):
-    """Version 0.1.0 saved a plain `keras.Model` of the layers."""
+def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
+    """Version 0.1.0 saved models as plain `keras.Model` objects."""
     model = keras_vit.VisionTransformer(**TINY, patch_size=16)
     random = np.random.default_rng(0)
     for weight in model.weights:

@@ -1,4 +1,4 @@
-"""Tests of the parameter counts of all named sizes against the JAX reference, transformers and timm."""
+"""Tests that the parameter counts of named sizes match the JAX reference, transformers or timm."""
 
 import functools
 import math
@@ -11,8 +11,13 @@ from keras_vit import families
 
 pytestmark = pytest.mark.one_backend
 
-# Columns: no head, 1000 classes, 21843 classes, 1000 classes with pre_logits, and 21843 classes with pre_logits, all at
-# 224 pixels; then 1000 classes at 384 pixels.
+# The columns contain the parameter counts for:
+# 1. 224 pixels without a head
+# 2. 224 pixels and 1000 classes
+# 3. 224 pixels and 21843 classes
+# 4. 224 pixels, 1000 classes and `pre_logits`
+# 5. 224 pixels, 21843 classes and `pre_logits`
+# 6. 384 pixels (378 for patches of 14) and 1000 classes
 COUNTS = {
     "ViT_Ti16": (5_524_416, 5_717_416, 9_740_115, 5_754_472, 9_777_171, 5_790_376),
     "ViT_S16": (21_665_664, 22_050_664, 30_075_219, 22_198_504, 30_223_059, 22_196_584),
@@ -38,7 +43,7 @@ GAP_COUNTS = {
     "ViT_B16": (85_797_120, 86_566_120, 102_594_387, 87_156_712, 103_184_979, 86_857_960),
     "ViT_B32": (87_453_696, 88_222_696, 104_250_963, 88_813_288, 104_841_555, 88_295_656),
 }
-# Sizes without a constructor: patch size, hidden size, layers, MLP dimension, heads, then the counts.
+# Sizes without a constructor. Each entry is (patch size, hidden size, layers, MLP dimension, heads, counts).
 OTHER = {
     "M/16": (16, 512, 12, 2048, 8, (38_324_736, 38_837_736, 49_530_195, None, 49_792_851)),
     "So400m/14": (14, 1152, 27, 4304, 16, (412_444_656, 413_597_656, 437_629_635, None, 438_957_891)),
@@ -47,7 +52,8 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
-# Other families at their default image size without a head or mask token, counted in transformers and timm.
+# Parameter counts of other families in transformers or timm, at the default image size. They do not include the head
+# or the mask token.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,
@@ -108,7 +114,7 @@ FAMILIES = {
 
 @pytest.fixture
 def count(monkeypatch):
-    """Counts the parameters of a model without allocating them."""
+    """Returns a function that counts the parameters of a model without allocating them."""
     sizes = []
     monkeypatch.setattr(keras.layers.Layer, "add_weight", lambda layer, shape=(), **_: sizes.append(math.prod(shape)))
 
@@ -121,7 +127,7 @@ def count(monkeypatch):
 
 
 def _columns(count, build, hidden_size, size_384):
-    """Yields the six columns of the tables."""
+    """Yields the parameter counts in the column order of `COUNTS`."""
     yield count(build, include_top=False)
     for representation_size in (0, hidden_size):
         for classes in (1000, 21843):
@@ -137,7 +143,7 @@ def _check(counted, expected):
 @pytest.mark.parametrize("name", COUNTS)
 def test_named_size_matches_reference_parameter_counts(name, count):
     hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[name.split("ViT_")[1].rstrip("0123456789")]
-    # 14 does not divide 384; the reference drops the remainder, so 378 pixels have the same 27x27 grid.
+    # 384 is not a multiple of 14. The reference drops the last 6 pixels, so 378 pixels give the same 27x27 grid.
     side = 378 if name.endswith("14") else 384
     _check(_columns(count, getattr(keras_vit, name), hidden_size, side), COUNTS[name])
 
@@ -163,18 +169,18 @@ def test_other_sizes_match_reference_parameter_counts(name, count):
     _check(_columns(count, build, hidden, 378 if patch == 14 else 384), expected)
 
 
-def test_abstract_count_matches_count_params(count, monkeypatch):
+def test_counting_fixture_matches_count_params(count, monkeypatch):
     counted = count(keras_vit.R_ViT_Ti16, classes=7)
     monkeypatch.undo()
     assert keras_vit.R_ViT_Ti16(classes=7).count_params() == counted
 
 
-def test_named_sizes_have_known_counts():
+def test_constructors_except_bit_have_reference_counts():
     assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys() | FAMILIES.keys()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_family_size_matches_transformers_parameter_count(name, count):
+def test_family_size_matches_reference_parameter_count(name, count):
     assert count(getattr(keras_vit, name), include_top=False) == FAMILIES[name]
     assert f"{FAMILIES[name] / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__
 

@@ -88,10 +88,13 @@ def test_default_rates_are_zero():
     for weight in model.weights:
         weight.assign(np.random.default_rng(1).normal(size=weight.shape))
     images = _images()
-    np.testing.assert_array_equal(_numpy(model(images, training=True)), _numpy(model(images, training=False)))
+    outputs = (_numpy(model(images, training=training)) for training in (True, False))
+    np.testing.assert_allclose(
+        *outputs, rtol=1e-5, atol=1e-5
+    )  # on TensorFlow, training uses another GELU implementation
 
 
-def test_rates_reach_their_layers():
+def test_rates_are_passed_to_layers():
     model = _tiny(dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3)
     block = model.get_layer("encoderblock_1")
     assert model.get_layer("dropout").rate == block.drop.rate == 0.1
@@ -113,7 +116,7 @@ def test_last_block_computes_only_one_token():
     [{}, pytest.param({"resnet_blocks": (1,), "patch_size": 2}, marks=pytest.mark.one_backend)],
     ids=["vit", "hybrid"],
 )
-def test_mixed_precision_logits_are_close_float32(policy, arguments):
+def test_mixed_precision_logits_are_close_to_float32(policy, arguments):
     images, labels = _images(4), np.arange(4)
     weights = [w.shape for w in _tiny(**arguments).weights]
     random = np.random.default_rng(1)
@@ -194,7 +197,7 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
             "image's width .*; the nearest valid widths are 64 and 80. Received: width=70",
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
-        ({"stem": "conv"}, '`stem` must be "" or "resnet". Received: stem=\'conv\''),
+        ({"stem": "conv"}, '`stem` must be None, "" or "resnet". Received: stem=\'conv\''),
         ({"stem": "", "resnet_blocks": (1,)}, r'requires stem="resnet". Received: resnet_blocks=\(1,\)'),
     ],
 )

@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 
 @pytest.fixture
 def tower(tmp_path):
-    """Builds the image tower of a golden file."""
+    """Returns a function that builds the image tower of a golden file."""
 
     def build(case, **arguments):
         folder = tmp_path / case
@@ -106,7 +106,7 @@ def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_export_has_the_class_names(tower):
+def test_export_check_returns_class_names(tower):
     model = keras_vit.zero_shot(tower("siglip"), GOLDEN / "siglip_zeroshot.npz")
     labels, _ = keras_vit.export.check(model)
     assert labels == ("cat", "dog", "a tree", "Ünï")

@@ -34,7 +34,7 @@ def _gradients(step):
 
 
 def _guarded(optimizer, variables, compiled):
-    """Returns a function that takes gradients and a condition and applies a guarded update."""
+    """Returns `update(gradients, condition)`, which applies a guarded update."""
 
     def updated(gradients, weights, state, condition):
         return optimizer.guarded_update(state, gradients, weights, condition)
@@ -71,7 +71,7 @@ def test_update_is_exact_or_skipped(name, compiled):
         update = _guarded(optimizer, variables, compiled)
         seen, good = [], 0
         for condition in conditions:
-            # Nonfinite gradients must not leak through a false condition.
+            # A skipped update must ignore NaN gradients.
             gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
             update(gradients, condition)
             good += condition

@@ -37,7 +37,8 @@ def test_decay_is_scaled_by_learning_rate(name):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(variable.value), [0.95, 1.9], rtol=1e-6)
 
 
-# The tests below compare with the updates of vit_jax and big_vision for these gradients, clipped to norm 1.
+# Weights and gradients for the next two tests, which compare updates with vit_jax and big_vision. The gradients are
+# clipped to norm 1.
 START = {"kernel": [1.0, -2.0, 3.0], "bias": [0.5]}
 GRADIENTS = [
     optimizers.clip_by_global_norm([np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0)[0]
@@ -84,7 +85,7 @@ def test_sgd_momentum_does_not_include_learning_rate():
 
 def test_adamw_adds_epsilon_to_corrected_moment():
     optimizer = optimizers.AdamW(0.1, epsilon=1.0)
-    # After one update, both corrected moments equal the gradient's: 3 / (3 + 1).
+    # After one update, the bias-corrected moments are 3 and 3**2, so the step is 0.1 * 3 / (3 + epsilon).
     np.testing.assert_allclose(_train(optimizer, {"kernel": [0.0]}, [[[3.0]]]), [[-0.1 * 0.75]], rtol=1e-4)
 
 
@@ -172,7 +173,7 @@ def test_clips_by_global_norm():
 
 
 @pytest.mark.parametrize("norm", [0.0, 5.0, 6.0])
-def test_gradients_within_norm_are_unchanged(norm):
+def test_zero_or_large_norm_does_not_clip(norm):
     gradients = [np.array([3.0], "float32"), np.array([4.0], "float32")]
     clipped, before = optimizers.clip_by_global_norm(gradients, norm)
     assert float(before) == 5
@@ -185,7 +186,7 @@ def test_nonfinite_norm_is_returned():
         assert not np.isfinite(float(norm))
 
 
-def test_ema_update():
+def test_ema_update_is_a_weighted_mean():
     old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
     np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
     # The average of a constant weight has no rounding error.
@@ -211,7 +212,7 @@ def test_rejects_bad_arguments(arguments, message):
         optimizers.get(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
 
 
-def test_rejects_layer_decay_without_layers():
+def test_rejects_layer_decay_without_blocks_and_negative_norm():
     with pytest.raises(ValueError, match="must be 1 for a model without Transformer blocks. Received: layer_decay=0.5"):
         optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
     with pytest.raises(ValueError, match="`norm` must be 0 or more. Received: norm=-1"):

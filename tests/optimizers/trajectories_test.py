@@ -1,4 +1,4 @@
-"""Twenty training steps match the JAX reference (`vit_jax`) on each backend."""
+"""Tests that twenty training steps match the JAX reference (`vit_jax`)."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras_vit import checkpoints, losses, optimizers
 
 
 def _gradients(model):
-    """Returns a compiled function from a batch to the mean loss and the gradients."""
+    """Returns a compiled function that computes the mean loss and the gradients of a batch."""
 
     def mean_loss(labels, logits):
         return keras.ops.mean(losses.softmax(labels, logits))
@@ -37,7 +37,7 @@ def _gradients(model):
 
 
 def _update(model, optimizer):
-    """Returns a compiled function that applies gradients. On JAX, it uses the stateless form."""
+    """Returns a compiled function that applies gradients."""
     variables = model.trainable_variables
     if keras.backend.backend() != "jax":
         import tensorflow as tf
@@ -68,7 +68,7 @@ def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp
     model = keras_vit.VisionTransformer(
         patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10, input_shape=(32, 32, 3)
     )
-    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # the head in the file is zero, too
+    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # the head in the file is zero, like a new head
     optimizer = optimizers.get(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
     optimizer.build(model.trainable_variables)
     step, update, metrics = _gradients(model), _update(model, optimizer), []
@@ -84,6 +84,6 @@ def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # The true gradient of the key biases is zero, and Adam normalizes its rounding errors to full steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
         tolerance = 1e-3 if name == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

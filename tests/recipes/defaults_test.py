@@ -3,7 +3,7 @@ import pytest
 from keras_vit import families, recipes
 
 
-def test_changes_keep_other_fields_and_defaults():
+def test_defaults_apply_only_the_given_changes():
     changed = recipes.defaults(seed=3, optimizer={"weight_decay": 0.5}, model={"patch_size": 4})
     assert changed["seed"] == 3 and changed["model"]["patch_size"] == 4 and recipes.defaults()["model"] == {}
     assert changed["optimizer"] == {**recipes.defaults()["optimizer"], "weight_decay": 0.5}
@@ -29,9 +29,9 @@ def test_model_fields_match_constructor():
 
     import keras_vit
 
-    # Arguments that come from the data or other fields, or do not apply to training.
+    # Training sets these arguments from the data or from other fields, or does not use them.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate", "dtype", "kwargs"}  # for another task, or from Keras
+    others |= {"masking_rate", "dtype", "kwargs"}  # `masking_rate` is a field of the task `masked_patches`
     for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.model_fields("classification", model)
@@ -40,7 +40,7 @@ def test_model_fields_match_constructor():
             default = parameters[name].default
             if isinstance(value, type):
                 assert default is inspect.Parameter.empty
-            elif name != "input_shape":  # may come from the data
+            elif name != "input_shape":  # by default, the data determines the shape
                 assert value == default or (default is None and not value)
                 if name not in ("stem", "resnet_blocks"):
                     assert families.constructor_arguments(families.find_family(model), fields)[name] == default

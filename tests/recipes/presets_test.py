@@ -1,10 +1,12 @@
-"""The recipes match the tables of the papers."""
+"""Tests that the recipes match the tables of the papers."""
 
 import pytest
 
 from keras_vit import families, recipes
 
-# Independent copies of Tables 3 and 4.
+# Independent copies of Tables 3 and 4 of the paper. The columns of Table 3 are models, dataset, epochs, learning rate,
+# decay, weight decay and dropout; its last row names three examples for ViT-*. Table 4 has the number of steps and the
+# learning rates for each dataset, with vtab/dtd as an example for VTAB.
 TABLE_3 = """
 ViT-B/16,ViT-B/32          jft300m       7      8e-4  linear  0.1   0.0
 ViT-L/32                   jft300m       7      6e-4  linear  0.1   0.0
@@ -94,7 +96,7 @@ def test_larger_images_are_fine_tuned_with_ema(model, pixels):
 
 
 @pytest.mark.parametrize("name", {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes})
-def test_finetuning_resolution_fits_every_size(name):
+def test_finetuning_resolution_fits_vit_and_hybrid_sizes(name):
     from keras_vit.models.validation import patch_grid
 
     config = recipes.finetuning(name, "cifar10")
@@ -110,7 +112,7 @@ def test_bit_resnet_has_two_names_and_no_dropout():
     assert recipes.finetuning("R50x1", "cifar10")["model"] == {}
 
 
-def test_augreg_needs_every_choice():
+def test_augreg_choices_set_config_fields():
     config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
     assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
     assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
@@ -151,7 +153,7 @@ def test_augreg_needs_every_choice():
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes only resolution=384, or 512 .*Received: rate=0.1"),
     ],
 )
-def test_rejects_unknown_rows_and_lists_known_ones(preset, model, dataset, choices, message):
+def test_rejects_choices_that_are_not_in_the_tables(preset, model, dataset, choices, message):
     with pytest.raises(ValueError, match=message):
         getattr(recipes, preset)(model, dataset, **choices)
 

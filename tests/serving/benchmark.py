@@ -2,9 +2,10 @@
 
     python tests/serving/benchmark.py --model=ViT_B16 --batch_sizes=1,8
 
-Each round sends one request with image files and one with a tensor over REST, and runs decoding and the model once in
-this process. One client uses one connection and 500x375 JPEGs, and the weights are random. `first / median` is the
-duration of a server's first request after the warm-up, divided by the median of the next requests.
+Each round times a REST request with image files, a REST request with a tensor, and the bare model in this process. The
+time of the bare model includes decoding the images. The images are 500x375 JPEGs, and the weights are random.
+`first / median` divides the duration of a new server's first request by the median duration of its next seven requests.
+The result is the median over `--starts` servers. A server finishes its warm-up before the first request.
 """
 
 import base64
@@ -26,7 +27,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_B16", "Constructor in keras_vit.")
 flags.DEFINE_list("batch_sizes", ["1", "8"], "Images per request.")
 flags.DEFINE_integer("rounds", 20, "Measurements per batch size, after one warm-up round.", lower_bound=1)
-flags.DEFINE_integer("starts", 3, "Number of servers started to measure the first request.", lower_bound=1)
+flags.DEFINE_integer("starts", 3, "Number of servers to start; the first request to each is timed.", lower_bound=1)
 flags.DEFINE_string("output", "", "JSON file for the results.")
 
 RestServer = runpy.run_path(str(Path(__file__).parent / "rest_server.py"))["RestServer"]
@@ -34,7 +35,7 @@ BARE, BYTES, TENSOR = "decoding and bare model", "image files over REST", "tenso
 
 
 def photo():
-    """Returns a 500x375 JPEG of smooth colors and noise, about as large as a photo."""
+    """Returns a 500x375 JPEG of smooth colors and noise. Its file size is typical of a photo."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
     image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
@@ -48,7 +49,7 @@ def seconds(work):
 
 
 class Client:
-    """A client with one connection, and its request bodies."""
+    """A client with one connection. It also builds the request bodies."""
 
     def __init__(self, server, file, image):
         self.connection = http.client.HTTPConnection("localhost", server.port, timeout=600)
@@ -67,7 +68,7 @@ class Client:
 
 
 def first_over_median(folder, file, image):
-    """Returns the duration of the first request over the median of the next ones, as the median of several servers."""
+    """Measures `first / median`, which the module docstring defines."""
     ratios = []
     for _ in range(FLAGS.starts):
         with RestServer(folder) as server:

@@ -1,8 +1,8 @@
-"""Calls the signatures of an export with every malformed tensor in a process without keras_vit.
+"""Calls the signatures of an export with unusual and malformed tensors, without importing keras_vit.
 
     python call_signatures.py EXPORT RESULTS.json
 
-Writes `{kind: {name: probabilities, or null if the signature raised an error}}`. An aborted process writes no file.
+Writes `{kind: {name: probabilities, or null if the call raised an error}}`. An aborted process writes no file.
 """
 
 import json
@@ -15,7 +15,7 @@ import tensorflow as tf
 def call(signature, name, values):
     try:
         return signature(**{name: tf.constant(values)})["probabilities"].numpy().tolist()
-    except (tf.errors.OpError, ValueError, TypeError):  # tf.constant raises the last two
+    except (tf.errors.OpError, ValueError, TypeError):
         return None
 
 

@@ -1,4 +1,4 @@
-"""An export with known outputs, and servers for it."""
+"""Fixtures: an export with known outputs, and the REST and gRPC servers that serve it."""
 
 import contextlib
 import fcntl
@@ -30,9 +30,12 @@ def malformed():
 
 @pytest.fixture(scope="session")
 def served():
-    """Returns the served model and the predictions of the JAX reference (`vit_jax`) for some images.
+    """Returns the served model, images with the predictions of the JAX reference (`vit_jax`), and the class names.
 
-    A hybrid starts with a convolution, which aborts the process for inputs of wrong rank.
+    The functions `probabilities` and `of_files` compute the model's predictions for other images and for image files.
+
+    The model is a hybrid, so its first layer is a convolution. If an input of the wrong rank reaches a convolution,
+    TensorFlow aborts the process. The export must reject such inputs.
     """
     model = keras_vit.VisionTransformer(
         resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
@@ -43,11 +46,11 @@ def served():
 
     def probabilities(images):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some tests use values outside the model's range
+            warnings.simplefilter("ignore")  # some tests pass values outside the expected range
             return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
 
     def of_files(files):
-        """Returns the probabilities of image files, preprocessed as in evaluation."""
+        """Preprocesses image files as in evaluation and returns their probabilities."""
         images = [data.transforms.resize(data.images.decode(file), (64, 64)) for file in files]
         prepared = [data.transforms.normalize(image, keras_vit.Preprocessing()) for image in images]
         return probabilities(np.stack(prepared))
@@ -64,7 +67,7 @@ def served():
 
 @pytest.fixture(scope="session")
 def locked_folder(tmp_path_factory):
-    """Locks a folder that all pytest workers share: `with locked_folder() as folder`."""
+    """Returns a context manager that locks a folder shared by all pytest workers and yields its path."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -80,7 +83,7 @@ def locked_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(served, locked_folder):
-    """Returns the folder of the export's versions. The first worker that needs it writes the export."""
+    """Returns the folder with the export's versions. The first worker that uses this fixture writes the export."""
     with locked_folder() as folder:
         if not (folder / "golden" / "1").exists():
             signatures = ("serving_default", "tensor", "classify")
@@ -92,7 +95,7 @@ def exported(served, locked_folder):
 def rest_server(locked_folder):
     """Builds the server and returns the module `rest_server.py`."""
     if shutil.which("g++") is None:
-        pytest.skip("building the server needs g++")
+        pytest.skip("no g++, which builds the server")
     module = types.SimpleNamespace(**runpy.run_path(str(HERE / "rest_server.py")))
     with locked_folder():
         module.build()
@@ -125,7 +128,6 @@ def server(rest_server, exported):
 
 @pytest.fixture(scope="session")
 def rest_client():
-    """Returns the client class."""
     return Client
 
 

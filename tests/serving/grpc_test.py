@@ -1,4 +1,4 @@
-"""Predict over gRPC, with the messages of `export.messages`."""
+"""Tests of Predict requests over gRPC with the messages in `export.messages`."""
 
 import numpy as np
 import pytest

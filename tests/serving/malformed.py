@@ -1,4 +1,4 @@
-"""Unusual and malformed requests. Each must get an error or the right output, and none may crash the server."""
+"""Unusual and malformed requests, which must not crash the server."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def _png_of_16_bits():
 
 
 def _jpeg_of_size(width, height):
-    """Returns a JPEG with a wrong size in its header."""
+    """Returns a JPEG whose header contains the given size instead of its true size."""
     file = JPEG
     start = file.index(b"\xff\xc0") + 5
     return file[:start] + struct.pack(">HH", height, width) + file[start + 4 :]
@@ -50,7 +50,7 @@ DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
 ODD_IMAGES = {
     "an animated GIF": [MOVING],
     "CMYK": [_file(_photo("CMYK"), "JPEG")],
-    "16 bits a channel": [_png_of_16_bits()],
+    "16 bits per channel": [_png_of_16_bits()],
     "gray": [_file(_photo("L"), "PNG")],
     "gray, JPEG": [_file(_photo("L"), "JPEG")],
     "transparent": [_file(_photo("RGBA"), "PNG")],
@@ -85,13 +85,13 @@ BAD_IMAGES = {
     "the first bytes of a BMP": [BMP[:2]],
     "a PNG with a flipped bit": [PNG[:200] + bytes([PNG[200] ^ 1]) + PNG[201:]],
     "a PNG of 300 megapixels": [_png_of_size(20_000, 15_000)],
-    "a PNG of the largest size": [_png_of_size(2**31 - 1, 2**31 - 1)],
-    "a PNG of a negative size": [_png_of_size(2**32 - 1, 5)],
+    "a PNG with the largest size": [_png_of_size(2**31 - 1, 2**31 - 1)],
+    "a PNG with a negative size": [_png_of_size(2**32 - 1, 5)],
     "a PNG without pixels": [_png_of_size(0, 0)],
     "a JPEG of 300 megapixels": [_jpeg_of_size(20_000, 15_000)],
     "a JPEG without pixels": [_jpeg_of_size(0, 0)],
     "a BMP of 300 megapixels": [BMP[:18] + struct.pack("<ii", 20_000, 15_000) + BMP[26:]],
-    "a BMP of the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
+    "a BMP with the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
     "a WebP without an image": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
     "a good image and a bad image": [JPEG, b"no image"],
     "no images": [],
@@ -109,32 +109,32 @@ def _with(value):
     return images
 
 
-# Arrays for the signature `tensor`. Each must get an error or the model's output.
+# Inputs of the signature `tensor`. The response to each must be an error or the model's output.
 ARRAYS = {
     "a scalar": np.float32(0.5),
     "of rank 1": _images(3),
     "of rank 2": _images(1, 2),
-    "without its batch": _images(*SIZE, 3),
+    "without a batch axis": _images(*SIZE, 3),
     "of rank 5": _images(1, 1, *SIZE, 3),
-    "of rank 5 with an axis at the end": _images(1, *SIZE, 3, 1),
+    "of rank 5 with a last axis of size 1": _images(1, *SIZE, 3, 1),
     "of rank 8": _images(1, 1, 1, 1, 1, 1, 1, 1),
     "too high": _images(1, 65, 64, 3),
     "too narrow": _images(1, 64, 63, 3),
     "twice as large": _images(1, 128, 128, 3),
-    "larger by a patch": _images(1, 64, 80, 3),
+    "wider by one patch": _images(1, 64, 80, 3),
     "smaller": _images(1, 32, 48, 3),
     "of one channel": _images(1, *SIZE, 1),
     "of four channels": _images(1, *SIZE, 4),
     "with channels first": _images(1, 3, *SIZE),
     "of one pixel": _images(1, 1, 1, 3),
-    "of batch 0": _images(0, *SIZE, 3),
+    "of zero images": _images(0, *SIZE, 3),
     "without rows": _images(2, 0, 64, 3),
     "without channels": _images(2, *SIZE, 0),
     "with a NaN": _with(np.nan),
     "with an infinite pixel": _with(np.inf),
     "with a negative infinite pixel": _with(-np.inf),
     "with a huge pixel": _with(1e38),
-    "of 0 to 255": np.round(127.5 + 127.5 * _images(1, *SIZE, 3)),
+    "with values from 0 to 255": np.round(127.5 + 127.5 * _images(1, *SIZE, 3)),
     "of float64": _images(1, *SIZE, 3).astype("float64"),
     "of float16": _images(1, *SIZE, 3).astype("float16"),
     "of int32": np.ones((1, *SIZE, 3), "int32"),
@@ -147,7 +147,7 @@ ARRAYS = {
 TENSOR, BYTES = '"signature_name": "tensor", ', '"signature_name": "serving_default", '
 _ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
 
-# REST request bodies. All must get an error.
+# Bodies of REST requests. The response to each must be an error.
 BODIES = {
     "an empty body": "",
     "not JSON": "image",
@@ -163,12 +163,12 @@ BODIES = {
     "rows that are null": f'{{{TENSOR}"instances": null}}',
     "no rows": f'{{{TENSOR}"instances": []}}',
     "empty rows": f'{{{TENSOR}"instances": [[], []]}}',
-    "null within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "null", 1)}]}}',
-    "a string within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", chr(34) * 2, 1)}]}}',
-    "an object within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "{}", 1)}]}}',
-    "NaN": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
-    "a number beyond double": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e999", 1)}]}}',
-    "a number beyond float": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e99", 1)}]}}',
+    "a row with null": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "null", 1)}]}}',
+    "a row with a string": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", chr(34) * 2, 1)}]}}',
+    "a row with an object": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "{}", 1)}]}}',
+    "a row with NaN": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
+    "a number too large for double": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e999", 1)}]}}',
+    "a number too large for float": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e99", 1)}]}}',
     "lists of several lengths": f'{{{TENSOR}"instances": [[1, 2], [3]]}}',
     "lists of several depths": f'{{{TENSOR}"instances": [[1, 2], [3, [4]]]}}',
     "images of several sizes": f'{{{TENSOR}"instances": [{_ROW}, [[[0, 0, 0]]]]}}',
@@ -180,11 +180,11 @@ BODIES = {
     "a signature without a name": f'{{"signature_name": "", "instances": [{_ROW}]}}',
     "a signature that is a number": f'{{"signature_name": 3, "instances": [{_ROW}]}}',
     "an input that does not exist": f'{{{TENSOR}"inputs": {{"pictures": [{_ROW}]}}}}',
-    "an input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
+    "one input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
     "no input": f'{{{TENSOR}"inputs": {{}}}}',
     "an input that is not a list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
     "a row without inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
-    "rows of several inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
+    "rows with different inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
     "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
     "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
     "base64 without padding": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
@@ -193,8 +193,8 @@ BODIES = {
     "base64 that is null": f'{{{BYTES}"instances": [{{"b64": null}}]}}',
     "base64 under another key": f'{{{BYTES}"instances": [{{"base64": "aGVsbG8="}}]}}',
     "base64 and more": f'{{{BYTES}"instances": [{{"b64": "aGVsbG8=", "more": 1}}]}}',
-    "base64 for numbers": f'{{{TENSOR}"instances": [{{"b64": "aGVsbG8="}}]}}',
-    "numbers for bytes": f'{{{BYTES}"instances": [1, 2, 3]}}',
+    "base64 instead of numbers": f'{{{TENSOR}"instances": [{{"b64": "aGVsbG8="}}]}}',
+    "numbers instead of bytes": f'{{{BYTES}"instances": [1, 2, 3]}}',
     "bytes in lists": f'{{{BYTES}"instances": [[{{"b64": "aGVsbG8="}}]]}}',
     "half a surrogate pair": f'{{{BYTES}"instances": ["\\ud800"]}}',
     "a file name": f'{{{BYTES}"instances": ["/etc/passwd"]}}',
@@ -205,18 +205,18 @@ BODIES = {
 
 _HEAD = "POST /v1/models/golden:predict HTTP/1.1\r\nHost: localhost\r\n"
 
-# Raw bytes for the server's port. All must get an error or be disconnected.
+# Raw bytes for the server's port. The server must answer each with an error or disconnect.
 RAW_REQUESTS = {
     "no bytes": "",
     "noise": np.random.default_rng(4).bytes(5000),
-    "a request of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+    "a TLS request": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
     "one word": "GET\r\n\r\n",
     "another protocol": "GET / SPDY/3\r\n\r\n",
     "no path": "GET HTTP/1.1\r\n\r\n",
     "endless headers": _HEAD + "X: y\r\n" * 10_000,
     "an endless header": _HEAD + "X: " + "y" * 100_000,
     "a header without a colon": _HEAD + "Content-Length\r\n\r\n",
-    "a blank before a colon": _HEAD + "Content-Length : 2\r\n\r\n{}",
+    "a space before a colon": _HEAD + "Content-Length : 2\r\n\r\n{}",
     "a folded header": _HEAD + "X: y\r\n Content-Length: 2\r\n\r\n",
     "a header without a name": _HEAD + ": 2\r\n\r\n{}",
     "a body on GET": "GET /v1/models/golden HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",

@@ -1,4 +1,4 @@
-"""The command `keras-vit query` over REST and gRPC."""
+"""Tests of `keras-vit query` over REST and gRPC."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def test_query_over_grpc_prints_top_classes(grpc_port, files):
     assert done.stdout.splitlines() == files[2]
 
 
-def test_arrays_use_tensor_signature(server, files, served):
+def test_query_sends_arrays_to_tensor_signature(server, files, served):
     done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1")
     assert done.returncode == 0, done.stderr
     expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
@@ -63,7 +63,7 @@ def test_errors_are_one_line(server, files, tmp_path):
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
     for arguments, message in (
-        ([*golden], "IMAGES... must be given"),
+        ([*golden], "IMAGES... are expected"),
         ([*golden, "nowhere.jpg"], "An image file cannot be read"),
         ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "An image file cannot be read"),
         ([*golden, "--signature=tensor", *files[0]], "IMAGES must be"),
@@ -72,7 +72,7 @@ def test_errors_are_one_line(server, files, tmp_path):
             [f"--port={server.port}", "--model=silver", *files[0]],
             "Received: HTTP 404 from http://localhost",
         ),
-        (["--port=1", *files[0]], "The model server did not answer"),
+        (["--port=1", *files[0]], "The model server did not return predictions"),
         (["--protocol=soap"], "soap"),
     ):
         assert message in _error(_query(*arguments)), arguments
@@ -98,4 +98,4 @@ def test_rejects_response_of_other_http_server(files):
         thread.start()
         error = _error(_query(f"--port={other.server_port}", *files[0]))
         thread.join()
-    assert "The model server did not answer" in error
+    assert "The model server did not return predictions" in error

@@ -1,9 +1,10 @@
-"""Builds and starts the C++ server in `rest_server/`, which implements TensorFlow Serving's REST protocol.
+"""Builds and starts the C++ server in `rest_server/`, which serves part of TensorFlow Serving's REST API.
 
     python tests/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
 
-The server serves the highest version in the folder. Building it needs only g++ and the installed TensorFlow. The
-program is built once per TensorFlow version and cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`).
+The server serves the highest version in the folder. The build needs only g++ and the installed TensorFlow. The program
+is cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`), and built again if TensorFlow, g++ or the sources
+change.
 """
 
 import argparse
@@ -24,7 +25,7 @@ SOURCES = Path(__file__).parent / "rest_server"
 
 
 def build():
-    """Builds the server if the cache does not have it, and returns the path of the program.
+    """Builds the server unless it is cached, and returns the path of the program.
 
     Raises:
         ValueError: if g++ or TensorFlow is not installed, or if the build fails.
@@ -46,7 +47,7 @@ def build():
     program = folder / f"rest_server-{name}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"building {program}, once for this TensorFlow", file=sys.stderr)
+        print(f"building {program}", file=sys.stderr)
         with files.atomic_path(program) as part:
             done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
             if done.returncode:
@@ -65,7 +66,7 @@ class RestServer:
     """Context manager that runs a server.
 
     Args:
-        model_base_path: folder of the model's versions.
+        model_base_path: folder that contains one subfolder per version of the model.
         model_name: name of the model in URLs.
         **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`,
             `request_seconds`. The default port is any free port of localhost.
@@ -77,7 +78,7 @@ class RestServer:
         pid: process id of the server.
 
     Raises:
-        ValueError: if the server cannot be built or does not start. The message has the last line of its output.
+        ValueError: if the server cannot be built or does not start.
     """
 
     def __init__(self, model_base_path, model_name="model", **flags):
@@ -89,7 +90,7 @@ class RestServer:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
-        # The first line is like: version 1, 3 warm-up requests, port 8501
+        # The first line looks like this: version 1, 3 warm-up requests, port 8501
         words = self._process.stdout.readline().split()
         if not words:
             self._process.wait()
@@ -120,17 +121,17 @@ class RestServer:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_base_path", required=True, help="folder of the model's versions")
+    parser.add_argument("--model_base_path", required=True, help="folder with a subfolder for each model version")
     parser.add_argument("--model_name", default="model", help="name of the model in URLs")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of concurrent requests")
+    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="maximum number of concurrent requests")
     parser.add_argument(
         "--max_request_megabytes",
         type=int,
         default=64,
-        help="maximum size of a body; the limit for all concurrent bodies is four times as large",
+        help="maximum size of a body in MiB; all concurrent bodies together may be four times this size",
     )
-    parser.add_argument("--request_seconds", type=int, default=60, help="time limit for receiving a request")
+    parser.add_argument("--request_seconds", type=int, default=60, help="time limit in seconds for receiving a request")
     arguments = parser.parse_args()
     try:
         program = build()

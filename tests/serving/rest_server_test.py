@@ -1,4 +1,4 @@
-"""The C++ server returns the model's probabilities, and no request crashes it."""
+"""Tests of the C++ server: responses, startup errors, limits, and malformed requests."""
 
 import base64
 import contextlib
@@ -35,7 +35,7 @@ def _assert_golden(client, served, malformed):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_tensors_match_reference_in_rows_and_columns(path, client, served):
+def test_tensors_match_reference_in_row_and_column_format(path, client, served):
     images = served.images.tolist()
     for body, key in (
         ({"instances": images}, "predictions"),
@@ -49,7 +49,7 @@ def test_tensors_match_reference_in_rows_and_columns(path, client, served):
         np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
 
 
-def test_files_match_model_in_rows_and_columns(client, served, malformed):
+def test_files_match_model_in_row_and_column_format(client, served, malformed):
     files = [malformed.PNG, malformed.JPEG, malformed.GIF]
     expected = served.of_files(files)
     best = np.argsort(-expected, -1)
@@ -78,7 +78,7 @@ def test_classify_returns_names_and_scores(client, served, malformed):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_readme_commands_of_export_run(exported, server, served):
+def test_curl_commands_in_export_readme_run(exported, server, served):
     blocks = re.findall(r"```sh\n(.*?)```", (exported / "1" / "README.md").read_text(), re.DOTALL)
     status, response = (
         subprocess.run(
@@ -106,7 +106,7 @@ def test_status_and_metadata_describe_model(client):
     assert signatures["serving_default"]["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
 
 
-def test_every_signature_is_warmed_up_before_serving(server):
+def test_server_runs_at_least_3_warm_up_requests(server):
     assert server.warm_up_requests >= 3
 
 
@@ -118,7 +118,7 @@ def test_serves_highest_version(rest_server, exported, tmp_path):
         assert status["model_version_status"][0]["version"] == "10"
 
 
-def test_server_needs_valid_export(rest_server, exported, tmp_path):
+def test_rejects_invalid_export(rest_server, exported, tmp_path):
     with pytest.raises(ValueError, match="--model_base_path must contain a version"), rest_server.RestServer(tmp_path):
         pass
     (tmp_path / "1").mkdir()
@@ -165,7 +165,7 @@ def _read_all(connection):
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def test_keep_alive(client):
+def test_connection_stays_open_between_requests(client):
     client.request("GET", "")
     first = client.connection.sock.getsockname()
     for _ in range(3):
@@ -173,8 +173,8 @@ def test_keep_alive(client):
     assert client.connection.sock.getsockname() == first
 
 
-def test_expect_100_continue(server):
-    # curl expects this for bodies above 1 MB.
+def test_server_answers_expect_100_continue(server):
+    # curl sends this header for bodies above 1 MB.
     body = b'{"instances": []}'
     with socket.create_connection(("localhost", server.port), timeout=60) as connection:
         head = f"POST /v1/models/golden:predict HTTP/1.1\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
@@ -193,7 +193,8 @@ def test_concurrent_clients_get_their_own_responses(server, served, rest_client)
         responses[number] = client.predict(signature_name="tensor", instances=[image.tolist()])
         client.connection.close()
 
-    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]  # more threads than the server
+    # Start more clients than the server has threads.
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -224,7 +225,7 @@ def test_malformed_tensor_gets_error_or_right_output(kind, server, client, serve
 
 
 def _assert_right(probabilities, kind, values, served, name):
-    """Checks that probabilities match the model and that the input was an unusual image or a valid array."""
+    """Checks that the input is an unusual image or a valid array, and that its probabilities match the model."""
     assert kind != "BAD_IMAGES", name
     if kind == "ARRAYS":
         assert values.shape[1:] == (64, 64, 3) and len(values), name
@@ -301,7 +302,7 @@ def test_rejects_oversized_body(client, served, malformed):
     _assert_golden(client, served, malformed)
 
 
-def test_signatures_never_abort_the_process(exported, served, malformed, tmp_path):
+def test_malformed_tensors_do_not_abort_the_process(exported, served, malformed, tmp_path):
     command = [sys.executable, str(HERE / "call_signatures.py"), str(exported / "1"), str(tmp_path / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stderr[-3000:]

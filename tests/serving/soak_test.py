@@ -1,4 +1,4 @@
-"""Sends good and bad requests from many clients for minutes (`pytest -m slow`)."""
+"""Sends good and bad requests from many clients for several minutes (`pytest -m slow`)."""
 
 import base64
 import http.client
@@ -13,7 +13,7 @@ CLIENTS = 16
 
 
 def _bad_bodies(malformed):
-    """Yields small bad requests, because large ones would take most of the time."""
+    """Yields bad request bodies. Omits large ones, which would take most of the time, and arrays of the right shape."""
     for files in malformed.BAD_IMAGES.values():
         if len(files) < 100:
             yield {"instances": [{"b64": base64.b64encode(file).decode()} for file in files]}
@@ -67,6 +67,7 @@ def test_correct_responses_and_stable_memory_under_load(server, rest_client, ser
     assert not wrong, str(wrong[0])[:2000]
     assert server.is_running
     assert counts.min() > 0
-    fifths = [np.median(part) for part in np.array_split(memory, 5)]  # one minute each with the default length
+    fifths = [np.median(part) for part in np.array_split(memory, 5)]  # each fifth is one minute by default
     print(f"{counts.sum(0)} good and bad requests; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))
-    assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16  # a leak of 1 kB per request would exceed this
+    # A leak of 1 KiB per request reaches 16 MiB after 16,384 requests.
+    assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16

@@ -1,4 +1,4 @@
-"""Losses and metrics of classification match NumPy."""
+"""Tests of the classification task."""
 
 import types
 from pathlib import Path
@@ -33,7 +33,7 @@ def _batch(labels):
     return images, np.array(labels, "float32"), np.ones(len(labels), "float32")
 
 
-# One label, a mixture of two, several labels, no label.
+# In order, the rows have one label, a mixture of two labels, two labels, and no label.
 LABELS = [[0, 1, 0, 0, 0], [0, 0, 0.25, 0.75, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
 
 
@@ -60,9 +60,9 @@ def test_losses_and_accuracy_match_numpy(loss, training):
     np.testing.assert_array_equal(right, (label_of_prediction > 0) & (label_of_prediction >= least))
 
 
-def test_accuracy_with_several_labels():
-    """Evaluation accepts any label above 0, as ReaL does. Training accepts only the largest label of a mixture."""
-    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # images are logits
+def test_accuracy_accepts_several_labels():
+    """Evaluation accepts any label above 0, as ReaL does. Training accepts only labels with the largest value."""
+    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # the model returns its inputs as logits
     logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
     labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):

@@ -1,4 +1,4 @@
-"""Masked patch prediction resumes on two replicas and reports a nonfinite loss."""
+"""Tests of training runs with masked patch prediction."""
 
 import importlib.util
 from pathlib import Path
@@ -33,8 +33,9 @@ def test_resume_on_two_replicas_is_bit_exact(tmp_path):
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert (np.array(whole.model.get_layer("mask_patches").mask_embedding) != 0).all()
-    # The loss is over 512 color classes. Evaluation masks the same patches every time.
+    # A uniform prediction over the 512 color classes has a loss of log(512).
     assert 0 < whole.metrics["test/loss"] < 1.01 * np.log(512)
+    # Every evaluation masks the same patches.
     assert resumed.metrics["test/loss"] == whole.metrics["test/loss"]
 
 

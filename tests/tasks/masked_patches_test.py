@@ -1,4 +1,4 @@
-"""Masked patch prediction: mask counts, positions, targets and losses match NumPy."""
+"""Tests of masked patch prediction: masks, targets and losses."""
 
 import types
 
@@ -74,7 +74,7 @@ def test_masks_are_uniform_and_depend_on_seed():
     np.testing.assert_array_equal(first[0], again[0])
     assert (first[1] != other[1]).any()
     assert (first[1][0] != first[1][1:]).any(1).all()  # every image has its own mask
-    counts = first[1].sum(0)  # per position over 200 images: mean 100, standard deviation 7
+    counts = first[1].sum(0)  # each patch is corrupted in about 100 of 200 images; the standard deviation is 7
     assert np.abs(counts - 100).max() < 5 * 7.1
     replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]
     steps = (first[0] - tokens)[replaced][:, 0] % 20
@@ -88,12 +88,12 @@ def test_masks_of_neighboring_seeds_are_independent():
     layer.build(tokens.shape)
     corrupted = np.zeros((21, 3, 16, 20))  # seeds, steps, images, patches
     for seed, step in np.ndindex(21, 3):
-        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")  # each step draws twice
+        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")  # each step draws two random arrays
         with seed_scope(StepSeeds(key)):
             corrupted[seed, step] = keras.ops.convert_to_numpy(layer(tokens, training=True)[1])
     images = corrupted.reshape(-1, 20)
     assert np.abs(images.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(len(images))
-    # Two independent masks of 10 of 20 patches share 5 on average, with variance 10^2 10^2 / (20^2 19).
+    # Two independent masks of 10 out of 20 patches share 5 patches on average, with variance 10^4 / (20^2 * 19).
     deviation = np.sqrt(10**4 / (20**2 * 19))
     for one, other in (
         (corrupted[1:], corrupted[:-1]),
@@ -113,7 +113,7 @@ def test_evaluation_masks_do_not_depend_on_batch():
     assert (whole[1] == whole[1][0]).all() and whole[1].sum() == 5 * 10
 
 
-def test_inference_masks_nothing_without_seeds():
+def test_layer_without_seeds_masks_only_in_training():
     tokens = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
     layer = PatchMasking()
     same, corrupted = layer(tokens)
@@ -123,7 +123,7 @@ def test_inference_masks_nothing_without_seeds():
 
 
 def colors(values):
-    """Returns the class of a color with values from 0 to 255, red first."""
+    """Returns the class of an RGB color with values in [0, 255]. Red is the most significant octal digit."""
     digits = [min(int(value // 32), 7) for value in values]
     return sum(digit * 8 ** (len(digits) - 1 - i) for i, digit in enumerate(digits))
 
@@ -169,11 +169,13 @@ def test_losses_match_numpy(target, training):
         np.testing.assert_allclose(keras.ops.convert_to_numpy(metrics["accuracy"]), right, atol=1e-6)
 
 
-def test_color_classes_invert_normalization():
+def test_color_classes_undo_normalization():
     task = task_of()
-    task.build_model(inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102))))
-    patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")  # 127.5, 63.75 and 153
-    (classes,) = keras.ops.convert_to_numpy(task._color_classes(keras.ops.convert_to_tensor(patches)))
+    model = task.build_model(inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102))))
+    patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")  # pixel values 127.5, 63.75 and 153
+    (classes,) = keras.ops.convert_to_numpy(
+        task._color_classes(keras.ops.convert_to_tensor(patches), model.preprocessing)
+    )
     assert classes.tolist() == [[3 * 64 + 1 * 8 + 4]]
 
 
@@ -181,22 +183,22 @@ def test_color_classes_invert_normalization():
 @pytest.mark.parametrize("side", [1, 4, 16])
 def test_colors_at_multiples_of_32_are_exact(preprocessing, side):
     task = task_of()
-    task.build_model(inputs(preprocessing=preprocessing))
+    model = task.build_model(inputs(preprocessing=preprocessing))
     values = np.arange(256)
     mean, std = (p.mean, p.std) if (p := preprocessing) else (127.5, 127.5)
     pixels = (values[:, None] * np.ones(3) - mean) / std
     patches = np.broadcast_to(pixels[None, :, None, None], (1, 256, side, side, 3)).astype("float32")
-    classes = keras.ops.convert_to_numpy(task._color_classes(keras.ops.convert_to_tensor(patches)))
-    np.testing.assert_array_equal(classes[0, :, 0], values // 32 * 73)  # 64 + 8 + 1
+    classes = keras.ops.convert_to_numpy(task._color_classes(keras.ops.convert_to_tensor(patches), model.preprocessing))
+    np.testing.assert_array_equal(classes[0, :, 0], values // 32 * 73)  # 73 is 64 + 8 + 1, for three equal digits
 
 
-def test_mean_color_just_below_bin_edge():
+def test_mean_color_below_bin_edge_is_in_lower_bin():
     task = task_of()
-    task.build_model(inputs())
+    model = task.build_model(inputs())
     patch = np.full((1, 1, 16, 16, 3), 64.0)
     patch[0, 0, 0, 0] = 63
     patch = keras.ops.convert_to_tensor((patch / 127.5 - 1).astype("float32"))
-    (classes,) = keras.ops.convert_to_numpy(task._color_classes(patch))
+    (classes,) = keras.ops.convert_to_numpy(task._color_classes(patch, model.preprocessing))
     assert classes.tolist() == [[73]]
 
 

@@ -1,4 +1,4 @@
-"""A custom task trains, evaluates and resumes with EMA on one and two replicas."""
+"""Tests of a custom task on one and two replicas."""
 
 import importlib.util
 from pathlib import Path
@@ -17,7 +17,7 @@ SPEC.loader.exec_module(small_run)
 
 
 class Brightness(tasks.Task):
-    """Predicts the mean of an image from the image with noise."""
+    """Predicts the mean pixel value of an image. Training adds noise to the image."""
 
     metrics = ("error",)
 
@@ -50,7 +50,8 @@ def test_custom_task_trains_evaluates_and_resumes(kind, tmp_path):
     assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error,examples,bad_examples\n5,")
     lines = []
     resumed = _run(kind, tmp_path / "stopped", lines.append)
-    assert any(line.startswith("resuming from step 5,") for line in lines)  # saved before the evaluation
+    # The checkpoint of step 5 was written before the evaluation.
+    assert any(line.startswith("resuming from step 5,") for line in lines)
     assert resumed.metrics["test/error"] == whole.metrics["test/error"]
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)

@@ -1,4 +1,4 @@
-"""Every config compiles for a TPU; its model is reduced to two blocks, or to the smallest BiT."""
+"""Each config file compiles for a TPU with a small model: two Transformer blocks, or a BiT ResNet of depth 26."""
 
 import importlib.util
 from pathlib import Path
@@ -32,11 +32,11 @@ def _config(file, request):
     spec.loader.exec_module(module)
     config = module.get_config(request) if request else module.get_config()
     if "jft300m" in request:
-        config.data.classes = 100  # the number of classes is not published
+        config.data.classes = 100  # not set by the config; the number does not matter here
     constructor = families.find_family(config.architecture).constructor.__name__
     config.architecture = constructor
     if constructor == "BiTResNet":
-        config.model.depth = 26  # the smallest depth
+        config.model.depth = 26
     else:
         config.model.num_layers = 2
         if config.model.resnet_blocks:
@@ -49,7 +49,7 @@ def test_every_config_file_is_tested():
 
 
 @config_requests
-def test_input_shapes_need_no_dataset(file, request_):
+def test_input_shapes_match_config_and_dataset(file, request_):
     from keras_vit.tpu.inputs import input_shapes
 
     config = _config(file, request_)

@@ -1,4 +1,4 @@
-"""`tpu.check`: compilation, memory, search and estimates."""
+"""Tests of `tpu.check`: compilation, memory, batch search and estimates."""
 
 import dataclasses
 import json
@@ -8,8 +8,7 @@ import pytest
 
 from keras_vit import tpu
 from keras_vit.tpu import estimate
-from keras_vit.tpu.program import Program
-from keras_vit.tpu.programs import Programs
+from keras_vit.tpu.program import Program, Programs
 from keras_vit.tpu.report import report
 from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
@@ -28,9 +27,9 @@ def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.compiles and check.fits and not check.error
     assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
-    # The state is four float32 copies of the weights: weights, EMA and two moments.
+    # The weights, their EMA and two moments are float32 arrays of the same size.
     assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
-    # Variables are updated in place, so memory has no second copy of the state.
+    # Variables are updated in place, so HBM does not hold a second copy of the state.
     assert check.train.argument_bytes + check.train.temporary_bytes < 2.5 * check.state_bytes
     assert check.evaluation.argument_bytes < check.train.argument_bytes
     assert check.train.flops > 0.98 * check.model_flops > 0
@@ -51,7 +50,7 @@ def test_tiny_step_compiles_for_other_generations(tiny, tpu_compiler, topology):
 def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
     one, two, many = (_check(tiny, "v5e:1x1", 64, accumulate_steps=steps) for steps in (1, 2, 32))
     for check in (two, many):
-        assert check.flops == pytest.approx(one.flops, rel=0.2)  # includes the update
+        assert check.flops == pytest.approx(one.flops, rel=0.2)
         # The state is read and written once per step, not once per micro-batch.
         assert 2 * one.state_bytes < check.bytes_accessed < 5 * one.bytes_accessed
 
@@ -92,7 +91,7 @@ def test_check_restores_dtype_policy(tiny, without_compiler):
 
 
 class _Programs(Programs):
-    """Fake programs: 1 GiB of state, and per image 1 GiB of activations and 9 TFLOPs. Traffic is 45 GB."""
+    """Fake programs. The state takes 1 GiB, and each image 1 GiB of activations, or 0.5 GiB with `remat`."""
 
     policy = None
 
@@ -166,7 +165,7 @@ def test_search_keeps_custom_task(tiny, without_compiler):
     assert scaled.config is other
 
 
-def test_uncompilable_step_fits_no_image(tiny, without_compiler, monkeypatch):
+def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypatch):
     refused = Program(False, "UNIMPLEMENTED: this")
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2")
@@ -197,13 +196,13 @@ def test_estimate_is_roofline_plus_all_reduce():
     assert compute.device_hours_estimate == pytest.approx(1000 * 1.00175 * 8 / 3600)
     moved = _fake(Program(True, flops=61.5e11, bytes_accessed=450e9))
     assert moved.step_seconds_estimate == pytest.approx(1.00175)
-    # The compiler may count loop bodies once, so the model's FLOPs are a lower bound.
+    # The compiler may count a loop body only once, so the estimate uses at least the model's FLOPs.
     assert _fake(Program(True, flops=1.0), model_flops=61.5e12).compute_seconds == 1.0
     one = _fake(Program(True, flops=1.0), topology=get_topology("v5e:1x1"))
     assert one.all_reduce_seconds == 0
 
 
-def test_bytes_are_per_step():
+def test_flops_and_bytes_are_per_step():
     check = _fake(Program(True, flops=2.0, bytes_accessed=4e9, steps=10, traffic=(("f32[4]", 10**9),)), backend="jax")
     assert (check.flops, check.bytes_accessed) == (2.0, 4e8)
     assert "  f32[4]: 0.1" in report(check, arrays=1)
@@ -218,7 +217,7 @@ def test_tensorflow_evaluates_micro_batches():
     assert speeds == [2.0, 8.0]
 
 
-def test_report_has_compile_error():
+def test_report_prints_compile_error():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
     assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
     assert report(check)[1:] == ["the training step does not compile: UNIMPLEMENTED: this", "and that"]

@@ -1,10 +1,10 @@
-"""HBM traffic from the text of an HLO module."""
+"""Tests of computing HBM traffic from the text of an HLO module."""
 
 import pytest
 
 from keras_vit.tpu.hlo import padded_bytes, traffic
 
-# The text of a step on eight devices from the TPU compiler, without unused attributes.
+# HLO of a step on eight devices, as the TPU compiler prints it. Most attributes are removed.
 MODULE = """\
 HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[4,197,768]{2,1,0:T(8,128)})->f32[]{:T(128)}}
 
@@ -55,7 +55,7 @@ ENTRY %main.1 (images: bf16[4,197,768], kernel: bf16[768,100,1]) -> f32[] {
 def test_traffic_counts_padded_hbm_tiles():
     sizes = dict(traffic(MODULE))
     product = 2 * 4 * 200 * 128  # 197 x 100 is padded to 200 x 128
-    # The kernel is read from HBM once, into VMEM.
+    # The kernel is copied from HBM to VMEM once.
     assert sizes["bf16[768,100,1]"] == 2 * 768 * 128
     assert sizes["bf16[4,197,768]"] == 2 * 4 * 200 * 768
     assert sizes["bf16[4,197,100]"] == 4 * product
@@ -72,7 +72,7 @@ ENTRY %main (x: s8[4096]) -> s8[1024] {
     assert traffic(text) == [("s8[4096]", 1024)]
 
 
-# Nested loops over steps and micro-batches. The number of steps is an argument.
+# A loop over steps that contains a loop over micro-batches. The number of steps is an argument of the program.
 LOOPS = """\
 HloModule jit_steps
 

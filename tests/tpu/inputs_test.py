@@ -1,4 +1,4 @@
-"""Example counts of datasets that are not on this machine."""
+"""Tests of the number of training examples that `input_shapes` returns for the TPU check."""
 
 import pytest
 from ml_collections import ConfigDict
@@ -16,7 +16,7 @@ def test_example_count_of_partial_split_is_unknown():
     assert _examples(name="imagenet2012", image_size=224, train_split="train[:1000]") == 0
 
 
-def test_example_count_of_generated_dataset():
+def test_example_count_of_digits():
     assert _examples(name="digits") == 1437
     assert _examples(name="digits", train_split="train[:100]") == 100
     with pytest.raises(ValueError, match="^The splits of digits are"):

@@ -1,6 +1,6 @@
 """A step on TPUs is one replicated program.
 
-The tests trace a step under a `TPUStrategy` with fake devices and inspect the graph without running it. The variables
+The tests trace a step under a `TPUStrategy` with fake devices and inspect the graph, but do not run it. The variables
 are on logical CPU devices.
 """
 
@@ -83,7 +83,7 @@ def _trace(strategy, tiny, break_step=None, **changes):
     options = {name: config[name] for name in names}
     train_steps = make_train_steps(strategy, state, task, batch_size=BATCH, **options)
     iterator = _Iterator(strategy, inputs.image_shape, 3)
-    # Trace with AutoGraph again: without a `tf.data` iterator, the Python loop is not a graph loop yet.
+    # Trace the Python function with the fake iterator. AutoGraph converts its loop to a graph loop.
     call = tf.function(lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop))
     specs = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
     graph = call.get_concrete_function(*specs).graph.as_graph_def()
@@ -111,7 +111,7 @@ def test_step_is_one_replicated_program(traced):
     assert metadata.attr["num_replicas"].i == REPLICAS
     assert not [node for node in traced.outside if node.op.startswith("TPU") or "_tpu_replicate" in node.attr]
     assert len({node.attr["_tpu_replicate"].s for node in _inside(traced.loop_body)}) == 1
-    # It contains every matrix product and every assignment.
+    # All operations of these types are inside the program.
     for op in ("MatMul", "AssignVariableOp", "Softmax"):
         nodes = [node for node in [*traced.loop_body, *traced.outside] if node.op == op]
         assert nodes and all("_tpu_replicate" in node.attr for node in nodes)
@@ -129,7 +129,7 @@ def test_host_only_collects_step_outputs(traced):
             if node.name not in reached and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
         }
     consumers = collections.Counter(node.op for node in traced.loop_body if node.name in reached - outputs)
-    # The host only stores the metrics; no program reads them.
+    # The host only stores these outputs. No other operation uses them.
     assert set(consumers) <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
 
 

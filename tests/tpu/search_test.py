@@ -1,4 +1,4 @@
-"""The search for the largest batch, with a formula for memory instead of a compiler."""
+"""Tests of the search for the largest batch. A memory formula replaces the compiler."""
 
 import itertools
 
@@ -11,7 +11,10 @@ LIMIT = 1000
 
 
 def _device(memory_of, reports=True):
-    """Returns a fake `compile_size` and the list of sizes that it has compiled."""
+    """Returns a fake `compile_size` and the list to which it appends the compiled sizes.
+
+    With `reports=False`, an out-of-memory error does not report the required memory.
+    """
     compiled = []
 
     def compile_size(number):
@@ -25,16 +28,16 @@ def _device(memory_of, reports=True):
 
 
 CURVES = {
-    "even": lambda n: 100 + 3.7 * n,
-    "hardly any": lambda n: 100 + 0.5 * n,
-    "saves memory near the limit": lambda n: 100 + 3.7 * n - max(0, 3 * (n - 200)),
-    "jumps": lambda n: 100 + 3.7 * (n // 64 * 64),
-    "few": lambda n: 100 + 150 * n,
+    "linear": lambda n: 100 + 3.7 * n,
+    "little memory per image": lambda n: 100 + 0.5 * n,
+    "less memory per image near the limit": lambda n: 100 + 3.7 * n - max(0, 3 * (n - 200)),
+    "jumps every 64 images": lambda n: 100 + 3.7 * (n // 64 * 64),
+    "much memory per image": lambda n: 100 + 150 * n,
 }
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_largest_batch_is_within_a_third_of_limit(curve):
+def test_largest_batch_is_close_to_the_limit(curve):
     memory_of = CURVES[curve]
     for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]):
         compile_size, compiled = _device(memory_of, reports)
@@ -45,7 +48,7 @@ def test_largest_batch_is_within_a_third_of_limit(curve):
 
 
 def test_any_fitting_batch_needs_few_compiles():
-    compile_size, compiled = _device(CURVES["even"])
+    compile_size, compiled = _device(CURVES["linear"])
     assert 200 < largest_batch(compile_size, LIMIT, 4096, fixed=100, any_will_do=True) <= 243
     assert len(compiled) <= 3
 
@@ -60,7 +63,7 @@ def test_compile_error_ends_search():
     assert largest_batch(lambda number: Program(False, "UNIMPLEMENTED"), LIMIT, 64) == 0
 
 
-def test_search_stops_at_most_images():
+def test_search_stops_at_the_maximum_batch():
     compile_size, _ = _device(lambda n: 1)
     assert largest_batch(compile_size, LIMIT, 8) == MOST_IMAGES
 

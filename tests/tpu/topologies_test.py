@@ -1,4 +1,4 @@
-"""TPU slices by name."""
+"""Tests of TPU slices and their devices."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, get_topology
         ("v6e:1x1", 1, "TPU v6 lite"),
     ],
 )
-def test_slice_has_devices_listed_by_jax(name, devices, kind):
+def test_slice_has_the_expected_devices(name, devices, kind):
     topology = get_topology(name)
     assert (topology.num_devices, topology.device.kind) == (devices, kind)
 

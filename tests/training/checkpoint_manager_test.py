@@ -1,4 +1,4 @@
-"""Checkpoints are atomic, and corrupt ones are skipped."""
+"""Checkpoints are written atomically, and corrupt checkpoints are skipped."""
 
 import concurrent.futures
 import functools
@@ -58,7 +58,7 @@ def test_keeps_best_and_newest_two_and_restores_newest(place, state, tmp_path):
     assert lines == [f"resuming from step 40, {folder}/000000040"]
 
 
-def test_restore_without_checkpoint_returns_empty(state, tmp_path):
+def test_restore_without_checkpoint_returns_empty_dict(state, tmp_path):
     assert CheckpointManager(tmp_path / "none", _engine(state)).restore() == {}
 
 
@@ -95,14 +95,14 @@ def test_corrupt_checkpoint_falls_back_to_previous(damage, state, tmp_path):
     _fill(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
     assert any(line.startswith(f"skipping the corrupt checkpoint {tmp_path}/000000020: ") for line in lines)
-    # The resumed run goes on from step 10, so the corrupt step 20 is still there.
+    # The resumed run continues from step 10 and saves step 15. The corrupt checkpoint of step 20 still exists.
     _saved(tmp_path, state, 15)
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]
 
 
-def test_malformed_counters_are_corruption(state, tmp_path):
+def test_malformed_counters_make_checkpoint_corrupt(state, tmp_path):
     for content in ("3", "null", "[" * 10**5, '{"step": 10}', "{}", '{"step": "20"}', "\xff"):
         checkpoints, lines = _saved(tmp_path, state, 10, 20)
         (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
@@ -154,7 +154,7 @@ def test_error_names_missing_slots_or_averages(changes, tiny, tmp_path):
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 
 
-def test_run_without_loss_scale_resumes_with_it(state, tiny, tmp_path):
+def test_restores_checkpoint_without_loss_scale(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
     assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10
@@ -162,7 +162,7 @@ def test_run_without_loss_scale_resumes_with_it(state, tiny, tmp_path):
 
 
 class Hosts:
-    """Simulates two hosts with one thread per engine. `gather_hosts` waits for both."""
+    """Simulates two hosts. Each engine runs in its own thread, and `gather_hosts` waits for both threads."""
 
     def __init__(self, *engines):
         self._barrier, self._rows = threading.Barrier(2, timeout=60), {}
@@ -178,7 +178,7 @@ class Hosts:
 
 
 def _restored_on_two_hosts(tiny, folders):
-    """Returns the counters or error message of each host, and the states."""
+    """Restores on two hosts. Returns the counters or the error message of each host, and the state of each host."""
     states = [tiny.new_state(tiny.strategy_of(1), averaged=True) for _ in folders]
     engines = [_engine(state, host_index=index) for index, state in enumerate(states)]
     Hosts(*engines)
@@ -195,27 +195,27 @@ def _restored_on_two_hosts(tiny, folders):
 
 
 def test_hosts_follow_process_0_to_older_checkpoint(state, tiny, tmp_path):
-    """Step 20 is missing on process 0. The other host can read it but must not."""
+    """Process 0 has no checkpoint of step 20, so process 1 must not restore step 20 either."""
     _saved(tmp_path / "a", state, 10)
     _saved(tmp_path / "b", state, 10, 20)
     counters, states = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
     assert [c["step"] for c in counters] == [10, 10] and all(_is_filled_with(s, 10) for s in states)
 
 
-def test_host_without_shared_checkpoint_fails(state, tiny, tmp_path):
+def test_host_that_lacks_process_0_checkpoint_fails(state, tiny, tmp_path):
     _saved(tmp_path / "a", state, 10, 20)
     _saved(tmp_path / "b", state, 10)
     ((first, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
     assert first["step"] == 20 and "does not contain the counters of step 20" in other
     ((first, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
-    assert first == other == {}  # process 0 starts from scratch, so every host does
+    assert first == other == {}  # process 0 starts from scratch, so both hosts do
 
 
 def test_full_disk_keeps_previous_checkpoint(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # maximum file size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # maximum file size in bytes
         with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier checkpoints are intact. Free disk space"):
             _saved(tmp_path, state, 20)
     finally:
@@ -237,7 +237,7 @@ def test_only_process_0_writes_files(state, tmp_path):
 
 
 @pytest.mark.full
-def test_two_replica_state_restores_on_one(tiny, tmp_path):
+def test_checkpoint_of_two_replicas_restores_on_one(tiny, tmp_path):
     state, *_ = tiny.train(2, options={"ema_decay": 0.5}, optimizer="adamw")
     saved = {v.path: v.numpy() for v in state.model.trainable_variables}
     CheckpointManager(tmp_path, _engine(state, tiny.strategy_of(2))).save(5, COUNTERS)

@@ -1,4 +1,4 @@
-"""Helpers that train a tiny model on tiny data on logical CPU devices."""
+"""Helpers that train a tiny model on a few images, using logical CPU devices."""
 
 import functools
 import types
@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import VisionTransformer, data, optimizers, recipes, tasks
 from keras_vit.data.config import InputPipeline
-from keras_vit.training.tensorflow.batches import train_batches
+from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -24,7 +24,7 @@ def strategy_of(replicas):
     """Returns the default strategy, or a mirrored strategy over several logical devices."""
     if replicas == 1:
         return tf.distribute.get_strategy()
-    # TensorFlow's collective operations allow only one number of replicas per process.
+    # Avoid collective operations. TensorFlow supports them for only one number of replicas per process.
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)], tf.distribute.ReductionToOneDevice())
 
 
@@ -39,7 +39,7 @@ def input_of(train=23, test=11, **options):
 
 
 def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False, remat=False, policy=None, **model):
-    """Returns a `State` with the same initial weights for every strategy."""
+    """Returns a `State`. Its initial weights do not depend on the strategy."""
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy or "float32")
     with strategy.scope():
@@ -58,11 +58,12 @@ def classification(**changes):
 
 
 def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
-    """Trains from step 0 and returns the `State`, the metrics `(steps, 4)` and all outputs of the last call."""
+    """Trains from step 0. Returns the `State`, the metrics of shape `(steps, 4)` and the outputs of the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
     train_steps = make_train_steps(strategy, state, classification(), batch_size=BATCH, **{"seed": 0, **dict(options)})
-    iterator = iter(train_batches(strategy, inputs or input_of()))
+    inputs = inputs or input_of()
+    iterator = iter(distributed_batches(strategy, inputs, inputs.train_batches))
     metrics = []
     for first in range(0, steps, steps_per_call or steps):
         number = min(steps_per_call or steps, steps - first)
@@ -77,6 +78,6 @@ def weights_of(state):
 
 @pytest.fixture(scope="session")
 def tiny():
-    """Returns the functions above as a namespace."""
+    """Returns the functions above and the batch size as a namespace."""
     functions = (strategy_of, source_of, input_of, new_state, classification, train, weights_of)
     return types.SimpleNamespace(**{function.__name__: function for function in functions}, batch=BATCH)

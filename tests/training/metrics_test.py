@@ -35,7 +35,7 @@ def test_local_rows_are_written_immediately(tmp_path):
 @pytest.mark.parametrize(
     "end",
     ["", "6,0.1", "6,0.16666667163372,1.0\n", "\0\0\0\0\n2,0.5,0.5\n"],
-    ids=["whole", "half a line", "one more", "no row"],
+    ids=["intact", "truncated row", "extra row", "malformed rows"],
 )
 def test_resumed_run_has_no_duplicate_steps(end, tmp_path):
     path = tmp_path / "metrics.csv"
@@ -78,16 +78,16 @@ def test_remote_table_is_written_on_flush():
     table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
     for step in (1, 2):
         table.append(step, _values(step))
-    assert not read_metrics("ram://flushed/metrics.csv")["step"].size  # object stores cannot append
+    assert not read_metrics("ram://flushed/metrics.csv")["step"].size  # object stores cannot append to files
     table.flush()
     np.testing.assert_array_equal(read_metrics("ram://flushed/metrics.csv")["step"], [1, 2])
 
 
-def test_full_disk_is_a_one_line_error(tmp_path):
+def test_full_disk_raises_a_value_error(tmp_path):
     table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # maximum file size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # maximum file size in bytes
         with pytest.raises(
             ValueError, match="The metrics cannot be written .*Free disk space .*Received: .*metrics.csv"
         ):
@@ -118,7 +118,7 @@ def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     write_evaluation(path, 5, {"loss": 0.5, "knn/accuracy": 0.25})
     write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
-    write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # resumed from step 5, columns in another order
+    write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # the run resumed from step 5
     write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})  # the run changed its evaluators
     assert path.read_text() == (
         "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"

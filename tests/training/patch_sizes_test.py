@@ -1,4 +1,4 @@
-"""Training one model at several patch sizes, with the engine of the current backend."""
+"""Tests of training at several patch sizes, with the engine of the current Keras backend."""
 
 import collections
 
@@ -56,7 +56,7 @@ def _weights(engine):
 
 
 @pytest.mark.one_backend
-def test_size_depends_on_seed_and_step():
+def test_patch_size_depends_on_seed_and_step():
     draws = {seed: [patch_size_of_step(_config(seed=seed), step) for step in range(300)] for seed in (0, 1)}
     assert draws[0] != draws[1]
     assert draws[0][7] == patch_size_of_step(_config(), 7)
@@ -65,7 +65,7 @@ def test_size_depends_on_seed_and_step():
     assert patch_size_of_step(_config(patch_sizes=()), 7) is None
 
 
-def test_step_loss_matches_model_at_drawn_size(tmp_path):
+def test_loss_matches_model_at_patch_size_of_step(tmp_path):
     config = _config(model={**MODEL, "dropout": 0.0}, seed=1, patch_sizes=(2, 8), accumulate_steps=1, ema_decay=0.0)
     engine, inputs = _engine(config)
     task, seen = tasks.get(config), set()
@@ -74,7 +74,7 @@ def test_step_loss_matches_model_at_drawn_size(tmp_path):
         size = patch_size_of_step(config, step)
         model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
         losses, _ = task.losses_and_metrics(model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch])
-        before = _weights(engine)[:2]  # patch and position embeddings at patch size 4
+        before = _weights(engine)[:2]  # the kernel and bias of the patch embedding
         (row,) = _rows(engine, [step])
         np.testing.assert_allclose(row["loss"], np.mean(keras.ops.convert_to_numpy(losses)), rtol=1e-5)
         assert all(np.abs(new - old).mean() > 1e-3 for new, old in zip(_weights(engine), before))
@@ -96,7 +96,7 @@ def test_resume_is_bit_exact(tmp_path):
 
 
 @pytest.mark.full
-def test_evaluates_at_every_size(tmp_path):
+def test_evaluates_at_every_patch_size(tmp_path):
     config = _config(best_metric="patch2/accuracy", total_steps=4)
     result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
     accuracy = {size: result.metrics[f"test/patch{size}/accuracy"] for size in SIZES}

@@ -20,7 +20,7 @@ def _columns(rows):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 500])
-def test_training_curve_for_any_number_of_steps(rows, tmp_path):
+def test_training_curve_is_a_png_for_0_to_500_steps(rows, tmp_path):
     columns = _columns(rows)
     evaluations = {"step": columns["step"][::100], "accuracy": columns["accuracy"][::100]}
     plots.training_curve(tmp_path / "curve.png", columns, evaluations)

@@ -1,4 +1,4 @@
-"""Signals that stop a run after a step, and signals that interrupt it at once."""
+"""Tests of the signals that stop a run or an export."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from keras_vit.training.preemption import Preempted, catch_stop_signals, raise_o
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signal_is_recorded_and_handler_restored(name):
     number = getattr(signal, name)
-    handler = signal.default_int_handler  # the tests may run under `nohup`
+    handler = signal.default_int_handler  # explicit, because `nohup` makes processes ignore SIGHUP
     before = signal.signal(number, handler)
     try:
         with catch_stop_signals() as request:
@@ -26,13 +26,13 @@ def test_signal_is_recorded_and_handler_restored(name):
 def test_sigint_after_first_signal_interrupts():
     with pytest.raises(KeyboardInterrupt), catch_stop_signals() as request:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # preempted machines repeat the signal
+        os.kill(os.getpid(), signal.SIGTERM)  # a preempted machine may repeat the signal
         assert request.signal == "SIGTERM"
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # like `nohup`
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
     try:
         with catch_stop_signals() as request:
             os.kill(os.getpid(), signal.SIGHUP)

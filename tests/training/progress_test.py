@@ -6,16 +6,10 @@ from keras_vit import data
 from keras_vit.training.progress import Progress, class_summary, format_metrics, format_seconds, wrap
 
 
-def _line(metrics, devices=1, input_wait=0.0):
-    lines, times = [], iter([100.0, 104.0])
-    progress = Progress(
-        total_steps=1000,
-        batch_size=8,
-        devices=devices,
-        write=lines.append,
-        clock=lambda: next(times),
-    )
-    metrics = {**metrics, "grad_norm": 1.5, "learning_rate": 0.003}
+def _line(metrics, devices=1, input_wait=0.0, total_steps=1000, seconds=4.0, grad_norm=1.5):
+    lines, times = [], iter([100.0, 100.0 + seconds])
+    progress = Progress(total_steps, batch_size=8, devices=devices, write=lines.append, clock=lambda: next(times))
+    metrics = {**metrics, "grad_norm": grad_norm, "learning_rate": 0.003}
     progress.report(step=200, steps=200, metrics=metrics, input_wait=input_wait, peak_memory=1.25e9)
     (line,) = lines
     return line
@@ -23,17 +17,22 @@ def _line(metrics, devices=1, input_wait=0.0):
 
 def test_line_has_metrics_speed_memory_and_time_left():
     assert _line({"loss": 0.25, "accuracy": 0.9876}) == (
-        "step  200/1000  loss 0.2500  accuracy  98.8 %  gradient 1.5  memory 1.2 GB  400 images/s  0:16 left"
+        "step  200/1000  loss 0.2500  accuracy  98.8 %  grad 1.5  mem 1.2 GB  400 images/s  0:16 left"
     )
+
+
+def test_usual_lines_fit_in_100_columns():
+    line = _line({"loss": 0.25, "accuracy": 0.9876}, total_steps=10_000, seconds=0.1, grad_norm=0.00123)
+    assert len(line) <= 100 and line.endswith("grad 0.0012  mem 1.2 GB  16,000 images/s  0:05 left")
 
 
 def test_line_has_input_wait_and_speed_per_device():
     assert _line({"distance": 0.5}, devices=4, input_wait=0.4) == (
-        "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  waiting for input 10 %  400 images/s\n"
-        "    (100 per device)  0:16 left"
+        "step  200/1000  distance 0.5000  grad 1.5  mem 1.2 GB  waiting for input 10 %  400 images/s  (100\n"
+        "    per device)  0:16 left"
     )
     assert _line({"distance": 0.5}, devices=4, input_wait=0.3) == (
-        "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  400 images/s  (100 per device)  0:16\n    left"
+        "step  200/1000  distance 0.5000  grad 1.5  mem 1.2 GB  400 images/s  (100 per device)  0:16 left"
     )
 
 

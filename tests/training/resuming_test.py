@@ -1,4 +1,4 @@
-"""A killed and resumed run is bit-exact with an uninterrupted run."""
+"""Tests that a stopped and resumed run has exactly the results of an uninterrupted run."""
 
 import importlib.util
 import json
@@ -36,7 +36,11 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Returns the workdir and `RunResult` of an uninterrupted run of the given kind, and a copy of it at step 5."""
+    """Returns `run(kind)`, which trains without interruption.
+
+    `kind` is a key of `small_run.KINDS`. `run` returns the workdir, the `RunResult` and a copy of the workdir after
+    step 5.
+    """
     results = {}
 
     def run(kind):
@@ -99,7 +103,8 @@ def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     assert _files(tmp_path) == _files(whole("alone")[0])
 
 
-def test_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
+def test_only_failed_evaluation_is_repeated(whole, tmp_path):
+    """A restart repeats a failed evaluation. After SIGTERM, the current evaluation finishes and is not repeated."""
     calls = []
 
     def evaluate(model, inputs, engine):
@@ -117,15 +122,20 @@ def test_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
     with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 5 and saved"):
         small_run.start("alone", tmp_path, write=lambda line: None, **toy)
     small_run.start("alone", tmp_path, write=lambda line: None, **toy)
-    assert len(calls) == 4  # the failed call, steps 5 and 10, and the final evaluation
+    assert len(calls) == 4  # the failed evaluation, steps 5 and 10, and the final evaluation
     expected = _files(whole("alone")[0])
     assert (tmp_path / "metrics.csv").read_text() == expected["metrics.csv"]
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()
-    assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()  # without `toy`
+    # The expected rows have no column of the evaluator `toy`.
+    assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()
 
 
 def _workers(scripts, workdir, moment="", copy=""):
-    """Starts two workers. Only process 0 writes lines, so only it kills itself or copies the workdir at `moment`."""
+    """Starts two workers and returns their `Script` objects.
+
+    When process 0 prints a line that starts with `moment`, it copies the workdir to `copy` or, if `copy` is empty,
+    kills itself.
+    """
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -148,7 +158,7 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
         shutil.rmtree(tmp_path / "stopped")
         processes = _workers(scripts, tmp_path / "stopped", moment)
         ended = [processes[0].wait()]
-        os.kill(processes[1].pid, signal.SIGKILL)  # it would also exit by itself after a timeout
+        os.kill(processes[1].pid, signal.SIGKILL)  # do not wait until process 1 times out
         ended.append(processes[1].wait())
         assert [process.returncode for process in ended] == [-9, -9], ended
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]

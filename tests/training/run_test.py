@@ -1,4 +1,4 @@
-"""Runs of a few steps, and their errors."""
+"""Tests of `training.run`: short runs and error messages."""
 
 import dataclasses
 import importlib
@@ -35,11 +35,11 @@ def _start(workdir, **changes):
         return str(error), lines
 
 
-def test_nonfinite_loss_error_names_step_and_layer(tmp_path):
+def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
     assert error.startswith(
-        "Loss or gradients are not finite at step 2: every layer's output is finite without dropout"
+        "Loss or gradients are not finite at step 2: a forward pass without dropout is finite in every layer"
     )
     assert (
         f"; the last good checkpoint is {tmp_path}/checkpoints/000000001. Try a lower learning "
@@ -49,7 +49,7 @@ def test_nonfinite_loss_error_names_step_and_layer(tmp_path):
 
 
 @pytest.mark.full
-def test_fine_tuning_uses_normalization_of_weights(tmp_path):
+def test_fine_tuning_uses_preprocessing_of_checkpoint(tmp_path):
     sizes = small_run.MODEL
     preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 60))
     source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
@@ -68,7 +68,7 @@ def test_fine_tuning_uses_normalization_of_weights(tmp_path):
 
 
 @pytest.mark.full
-def test_fine_tuning_starts_with_zero_head_and_profiles(tmp_path):
+def test_fine_tuning_zeroes_head_and_writes_profile(tmp_path):
     sizes = small_run.MODEL
     source = keras_vit.VisionTransformer(classes=7, **sizes)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
@@ -169,7 +169,10 @@ def test_global_policy_and_random_states_are_unchanged(tmp_path):
 
 
 def _folder(path, broken):
-    """Writes 16 training and 6 test images of two classes. The first `broken` test images cannot be decoded."""
+    """Writes 16 training and 6 test images of two classes, and returns config changes.
+
+    The first `broken` test images cannot be decoded.
+    """
     random = np.random.default_rng(0)
     for split, count in (("train", 16), ("test", 6)):
         for i in range(count):
@@ -183,7 +186,7 @@ def _folder(path, broken):
 
 @pytest.mark.parametrize("broken", [2, *[pytest.param(broken, marks=pytest.mark.slow) for broken in (0, 6)]])
 @pytest.mark.full
-def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
+def test_evaluation_counts_and_lists_unreadable_images(broken, tmp_path):
     changes = _folder(tmp_path / "images", broken)
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
     result, lines = _start(tmp_path / "run", data=fields, **changes)
@@ -191,7 +194,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
         assert "At least one evaluation example must be readable" in result
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
-    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once in two evaluations
+    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # each is printed once
     ending = "on 6 test images" if not broken else "on 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
@@ -285,7 +288,7 @@ def test_bad_examples_are_summed_over_hosts():
     assert _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1] and counters.all_bad_examples == 4
     with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
         _count_bad(engine, counters, bad_examples, 12, 1)
-    assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch
+    assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch starts at step 20
 
 
 def test_resume_with_changed_config(tmp_path):
@@ -314,7 +317,7 @@ def test_resume_with_changed_config(tmp_path):
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
     best = int(np.argmax(evaluations["accuracy"]))
     assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
-    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # not the loss
+    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # the accuracy, not the loss
 
 
 def test_lower_loss_breaks_ties_of_best_metric():
@@ -361,7 +364,7 @@ def test_trained_model_has_preprocessing_of_data(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     class Normalized(tasks.Classification):
-        """Makes some batches NaN."""
+        """Replaces some training batches with NaN."""
 
         def build_model(self, inputs):
             layers = [keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
@@ -395,6 +398,6 @@ def test_run_advises_bfloat16_if_faster(precision, speedup, smallest, tmp_path, 
     assert advice == ([f"{expected}mixed_bfloat16"] if speedup == 2.04 else [])
 
 
-def test_bfloat16_speedup_is_measured():
+def test_bfloat16_speedup_is_positive():
     strategy = tf.distribute.get_strategy()
     assert tensorflow_engine.TensorFlowEngine(strategy).bfloat16_speedup() > 0

@@ -1,10 +1,13 @@
-"""A run of a few seconds, as a function and as a command that can kill itself.
+"""Trains a small model for a few seconds. Tests call `start`, or run this file as a command that can kill itself.
 
     python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
-With LINE, the process sends itself SIGKILL when it writes a line with this prefix. With COPY, it copies the workdir to
-COPY instead and continues. With "saving", it kills itself during its second save. A completed run writes its weights to
-`weights.npz` in the workdir.
+- LINE: the process sends itself SIGKILL after it prints a line that starts with LINE.
+- LINE COPY: the process is not killed. It copies the workdir to COPY before it prints the first line that starts
+  with LINE.
+- saving: the process sends itself SIGKILL during its second save.
+
+After a completed run, the command writes the weights to `weights.npz` in the workdir.
 """
 
 import functools
@@ -21,7 +24,7 @@ from keras_vit import data, recipes, training
 from keras_vit.training import checkpoint_manager
 from keras_vit.training.tensorflow import TensorFlowEngine
 
-# Config changes of each kind of run.
+# Config changes for each kind of run.
 KINDS = {
     "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
     "patch_sizes": {"accumulate_steps": 2, "ema_decay": 0.5, "clip_norm": 1.0, "patch_sizes": (2, 4)},
@@ -37,7 +40,7 @@ MODEL = {
 
 
 def config_of(kind="alone", **changes):
-    """Returns a config with epochs of 4.5 steps, checkpoints at steps 4 and 8 and evaluations at steps 5 and 10."""
+    """Returns the config of a run. An epoch has about 4.5 steps."""
     fields = {
         "batch_size": 320,
         "total_steps": STEPS,
@@ -54,7 +57,7 @@ def config_of(kind="alone", **changes):
 
 @functools.cache
 def mirrored():
-    # Avoid collective operations: another strategy of this process may already use them with another size.
+    # Avoid collective operations. TensorFlow supports them for only one number of replicas per process.
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
@@ -64,7 +67,7 @@ def start(kind, workdir, write=print, custom_task=None, evaluators=None, **chang
     if config.shard:
         from keras_vit.training.jax import state
 
-        state.MIN_SHARDED_SIZE = 1  # all arrays of the model are small
+        state.MIN_SHARDED_SIZE = 1  # otherwise, no array of this small model would be sharded
     engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
     workdir = training.Workdir(workdir, config.to_dict())
     return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)
@@ -75,7 +78,7 @@ def _die():
 
 
 def writer(workdir, moment, copy, write=print):
-    """Returns a `write` function that copies the workdir before the first line that starts with `moment`."""
+    """Returns a `write` function that copies the workdir before it writes the first line that starts with `moment`."""
 
     def copy_and_write(line):
         if line.startswith(moment) and not os.path.exists(copy):

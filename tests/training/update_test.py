@@ -1,4 +1,4 @@
-"""The update step on any backend matches NumPy."""
+"""Tests of the training update against NumPy, on the current backend."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_vit.training import update as module
 from keras_vit.training.update import TrainState, update
 
 WEIGHTS = [np.array([3.0, -1.0], "float32"), np.array([[2.0]], "float32")]
-GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # norm 5
+GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # the global norm is 5
 
 
 def _optimizer():
@@ -30,7 +30,7 @@ def _state(optimizer, scaling=()):
 
 
 def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
-    """Returns `(before, after, running, metrics)` as NumPy arrays."""
+    """Applies one update and returns `(before, after, running, metrics)`."""
     optimizer = _optimizer()
     before = _state(optimizer, scaling)
     tensors = [ops.convert_to_tensor(gradient) for gradient in gradients]
@@ -49,7 +49,7 @@ def _same(before, after, fields):
 STATE = ("weights", "statistics", "slots", "averages")
 
 
-def test_step_clips_updates_and_averages():
+def test_step_clips_gradients_and_updates_averages():
     _, after, running, metrics = _update(clip_norm=2.5, ema_decay=0.75)
     expected = [weight - 0.5 * (gradient / 2) for weight, gradient in zip(WEIGHTS, GRADIENTS)]
     for weight, new, average, old in zip(after["weights"], expected, after["averages"], WEIGHTS):
@@ -66,13 +66,13 @@ def test_nonfinite_step_changes_nothing(bad, skip):
     assert _same(before, after, STATE) and running == skip
 
 
-def test_stopped_call_changes_nothing():
+def test_update_after_stop_changes_nothing():
     scaling = (np.float32(8), np.int32(1))
     before, after, running, _ = _update(running=False, scaling=scaling, ema_decay=0.5)
     assert _same(before, after, (*STATE, "scaling")) and not running
 
 
-def test_loss_scale_is_divided_out_and_adapts(monkeypatch):
+def test_gradients_are_unscaled_and_loss_scale_adapts(monkeypatch):
     monkeypatch.setattr(module, "LOSS_SCALE_GROWTH_STEPS", 2)
     scaled = [4 * gradient for gradient in GRADIENTS]
     _, after, running, metrics = _update(scaled, scaling=(np.float32(4), np.int32(1)))

@@ -15,7 +15,7 @@ CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
 def test_workdir_rejects_other_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
-    assert not list(tmp_path.iterdir())  # only claim() writes files
+    assert not list(tmp_path.iterdir())  # the constructor writes nothing
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     for checkpoints, advice in ((False, "or delete this one"), (True, "by passing --change")):
@@ -85,7 +85,7 @@ def test_error_names_damaged_file(name, content, tmp_path):
         workdir.claim()
 
 
-def test_machine_fields_may_change_and_are_recorded(tmp_path):
+def test_changed_machine_settings_are_recorded(tmp_path):
     Workdir(tmp_path, {**CONFIG, "tpu_address": "a", "data": {"threads": 0}}).claim()
     (tmp_path / "checkpoints" / "000000040").mkdir(parents=True)
     (tmp_path / "checkpoints" / "000000040" / "finished").write_text("{}")
@@ -102,11 +102,11 @@ def test_rejects_changes_that_add_or_drop_state(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
     with pytest.raises(ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
-    if before == 0.9:  # another decay continues with the averages
+    if before == 0.9:  # a run with EMA may change the decay
         Workdir(tmp_path, {"seed": 0, name: 0.99}, change=True)
 
 
-def test_other_changes_need_flag_and_unfinished_run(tmp_path):
+def test_config_changes_need_flag_and_unfinished_run(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
     with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):

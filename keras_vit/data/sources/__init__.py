@@ -1,1 +1,1 @@
-"""Sources of examples: one module for each kind of storage, whose functions return a `Source`."""
+"""Functions that load images and labels from files or arrays as a `Source`."""

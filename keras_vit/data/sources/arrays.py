@@ -24,8 +24,8 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
         max_value: value of a white pixel; 0 means 255 for uint8 and 65,535 for uint16. Required for other dtypes.
 
     Raises:
-        ValueError: images or labels have the wrong shape or dtype, there are no images, or a label or a pixel value is
-            out of range.
+        ValueError: images or labels have the wrong shape or dtype, there are no images, a label or a pixel value is out
+            of range, or `max_value` is required but 0.
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
@@ -71,7 +71,7 @@ def digits():
 
 
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
-    """Returns the splits in a folder of IDX files with MNIST's file names, plain or gzipped, as a dict of sources."""
+    """Returns the splits of a folder of IDX files with MNIST's file names, plain or gzipped, as a dict of sources."""
     parts = {}
     for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
@@ -84,7 +84,10 @@ def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source
 
 
 def _read_idx(path, dimensions):
-    """Returns the uint8 array of an IDX file: two zero bytes, the dtype, the rank, the shape and the values."""
+    """Returns the array of an IDX file.
+
+    The file contains two zero bytes, the dtype (uint8), the rank, the shape and the values.
+    """
     found = next((name for name in (path, f"{path}.gz") if os.path.isfile(name)), None)
     if found is None:
         raise ValueError(f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz")

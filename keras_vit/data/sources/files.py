@@ -14,26 +14,24 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source, check_labels, check_names, checksum_of
-from keras_vit.files import did_you_mean_path
+from keras_vit.files import did_you_mean_path, read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
-_MAX_CLASSES = 1_000_000  # a larger label is a mistake, and each class takes memory
+_MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
 
 log = logging.getLogger(__name__)
 
 
 def folder(
-    path: str | os.PathLike,
-    split: str = "",
-    class_names: Sequence[str] | None = None,
-    test_share: float = 0.1,
+    path: str | os.PathLike, split: str = "", class_names: Sequence[str] | None = None, test_share: float = 0.1,
     split_seed: int = 0,
-) -> Source:
+) -> Source:  # fmt: skip
     """Returns a source of the images in `path/<split>/<class>/*`, or in a hash-based split of `path/<class>/*`.
 
-    Classes and files are sorted by name. Hidden files, files with an extension other than .jpg, .jpeg, .png, .gif, .bmp
-    and .webp, and entries that are not files (pipes, broken links) are skipped and logged.
+    Images are sorted by class, then by file name. In a class folder, hidden files, files with an extension other than
+    .jpg, .jpeg, .png, .gif, .bmp and .webp, and entries that are not files (subfolders, pipes, broken links) are
+    skipped and logged.
 
     Args:
         path: a local folder, or a remote folder that `tf.io.gfile` can read, such as `gs://bucket/photos`.
@@ -41,12 +39,13 @@ def folder(
             divide each class of `path` by a hash of file names, and "tune_train" and "tune_val" divide "train" in the
             same way.
         class_names: class names, in order; by default the sorted names of the subfolders.
-        test_share: fraction of each class in a hash-based "test" or "tune_val" split, in (0, 1). A class with two or
-            more images always has images on both sides of the split.
+        test_share: fraction of each class in a hash-based "test" or "tune_val" split, in (0, 1). If a class has two or
+            more images to divide, each part gets at least one.
         split_seed: seed of the hash-based split.
 
     Raises:
-        ValueError: the folder or the split does not exist, it contains no images, or a subfolder is not a class.
+        ValueError: the folder or the split does not exist or contains no images, a subfolder is not a class,
+            `class_names` contains duplicates, or `test_share` is out of range.
     """
     path = _existing(path)
     tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split))
@@ -113,21 +112,22 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
 def file_list(
     path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None, only_names: bool = False
 ) -> Source:
-    """Returns a source of the image files in a list, which also contains their labels.
+    """Returns a source of the image files and labels in a list.
 
     A `.csv` list has rows with an image file and a label, and may have a header. Any other list has lines with an image
     file and a label, separated by white space. Labels are class names, or integers from 0. If any of `class_names` is
-    an integer, all labels are names.
+    an integer, all labels are treated as names.
 
     Args:
         path: path of the list, local or remote (`gs://`).
         root: folder to which relative file names refer; by default the folder of the list.
         class_names: class names, in order; by default the sorted labels, or the integers from 0 to the largest label.
-        only_names: if True, all labels are names whenever `class_names` is set.
+        only_names: if True and `class_names` is set, all labels are treated as names.
 
     Raises:
-        ValueError: the list is empty, a line does not consist of a file and a label, a file is missing or has several
-            labels, or a label is not a class.
+        ValueError: the list is empty or cannot be read, a line does not consist of a file and a label, a file is
+            missing or has several labels, labels mix integers and names without `class_names`, a label is too large or
+            not a class, or `class_names` contains duplicates.
     """
     path = str(path)
     rows = _rows(path)
@@ -138,7 +138,7 @@ def file_list(
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
         raise ValueError(
-            "Labels must be all integers or all names, unless --config.data.class_names is set. "
+            "Labels must be all integers or all names, unless --config.data.class_names lists them. "
             f"Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
         )
     if all(integers) and not (names and (only_names or any(name.isdecimal() for name in names))):
@@ -173,14 +173,13 @@ def file_list(
 def read_text_file(path):
     """Returns the text of a UTF-8 file, local or remote, with or without a byte-order mark."""
     try:
-        with tf.io.gfile.GFile(str(path), "rb") as file:
-            return file.read().decode("utf-8-sig")
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        return read_text(path).removeprefix("\ufeff")
+    except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"The file must be a UTF-8 text file ({error}). Received: path={str(path)!r}") from None
 
 
 def printable(name):
-    """Returns a file name in printable form: normalized to NFC, with invalid UTF-8 bytes escaped as `\\xff`."""
+    """Returns a file name in printable form: normalized to NFC, with invalid UTF-8 bytes escaped, such as `\\xff`."""
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
@@ -245,7 +244,7 @@ def _part(files, class_name, is_test, test_share, seed):
 
 
 def _rows(path):
-    """Returns `(line number, file, label)` of each non-empty line of a list; line numbers start at 1."""
+    """Returns `[line number, file, label]` for each line of a list except its header and empty lines."""
     lines = read_text_file(path).splitlines()
     if path.endswith(".csv"):
         reader = csv.reader(lines)

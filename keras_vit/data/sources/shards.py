@@ -1,9 +1,9 @@
 """Readers of record files (shards). They read sequentially, because random access to remote files is too slow.
 
-- Batch: each reader fills the same number of consecutive slots, c = batch_size / number of readers.
-- Epoch: the shards, in an order drawn from (seed, epoch), form one sequence of all examples. Each reader reads a
-  contiguous part of this sequence, with one example for each slot that it fills in the epoch.
-- Reader: it reads one part per epoch and shuffles each part block by block.
+- Batch: each reader fills the same number of consecutive slots (indices into the batch).
+- Epoch: the shards form one sequence of all examples. Training draws the order of the shards from (seed, epoch). Each
+  reader reads a contiguous part of this sequence, with one example for each slot that it fills in the epoch.
+- Reader: in training, a reader shuffles its part of an epoch block by block.
 
 The order does not depend on the number of hosts. Each host opens only the shards that its readers need. The position of
 a reader is computed from the step, so that a run can resume at any step.
@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from keras_vit.data import order
 
-NO_EXAMPLE = -1  # number of a padding row
+NO_EXAMPLE = -1  # marks a padding row instead of an example number
 
 _MAX_READERS = 64  # each reader keeps one file open
-_SHARDS_PER_READER = 2  # minimum; a reader that starts mid-shard wastes the bytes it skips
+_SHARDS_PER_READER = 2  # minimum if there are several readers; starting mid-shard wastes the skipped bytes
 _FOREVER = 2**62
 _BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
 
@@ -42,18 +42,11 @@ class Shards:
     def num_examples(self):
         return int(np.sum(self.lengths))
 
-    def namer(self, files, skips=None):
-        """Returns a function from an index to its file name and record number; see `open_tfrecords` for `skips`."""
-
-        def name_of(index):
-            # An empty shard starts at the same index as the next shard; choose the last of these shards.
-            shard = int(np.searchsorted(self.starts, index, side="right")) - 1
-            return f"{files[shard]} record {index - self.starts[shard] + (skips[shard] if skips else 0)}"
-
-        return name_of
-
     def read(self, shard, skip, take):
-        """Returns a dataset of `take` pairs `(index, record)` from record `skip`; records after an error are empty."""
+        """Returns a dataset of `take` pairs `(index, record)` of a shard, starting at record `skip`.
+
+        Records after an error are empty.
+        """
         empty = tf.data.Dataset.from_tensors("").repeat(take)
         records = self.open(shard, skip).ignore_errors().take(take).concatenate(empty).take(take)
         return records.enumerate(tf.constant(self.starts)[shard] + skip)
@@ -77,7 +70,7 @@ class ShardReaders:
         most = min(_MAX_READERS, max(1, len(shards.lengths) // _SHARDS_PER_READER))
         self.count = max(count for count in range(1, most + 1) if batch_size % count == 0)
         self.size = batch_size // self.count
-        # Each reader has two blocks in memory: one being returned, one being read.
+        # Each reader has two blocks in memory: one is being returned, and one is being read.
         self._block = max(1, shuffle_buffer // (2 * self.count))
 
     def steps(self, slots, first_step):
@@ -104,21 +97,20 @@ class ShardReaders:
         return indices.ravel()[: self._n]
 
     def _before(self, position, reader):
-        """Counts the positions before `position` that belong to readers before `reader`; ints or int64 tensors."""
+        """Counts the positions before `position` that belong to readers with a smaller index than `reader`."""
         batches, slot = position // self._batch_size, position % self._batch_size
         return batches * reader * self.size + tf.minimum(reader * self.size, slot)
 
     def _part(self, first, last, reader):
-        """Returns the start and the end of a reader's part of the sequence for the positions from `first` to `last`."""
+        """Returns the start and end of a reader's part in the sequence of examples for positions `first` to `last`."""
         return tuple(self._before(last, edge) - self._before(first, edge) for edge in (reader, reader + 1))
 
     def _records(self, epoch, start, stop):
         """Returns a dataset of `(index, record)` from `start` to `stop` in the sequence of an epoch."""
-        lengths = tf.constant(self._shards.lengths, tf.int64)
         shards = tf.range(len(self._shards.lengths), dtype=tf.int64)
         if self._seed is not None:
-            shards = order.shuffled(shards, order.shuffle_key(self._seed, epoch))
-        lengths = tf.gather(lengths, shards)
+            shards = order.permutation(tf.size(shards, tf.int64), order.shuffle_key(self._seed, epoch))
+        lengths = tf.gather(tf.constant(self._shards.lengths, tf.int64), shards)
         begins = tf.cumsum(lengths, exclusive=True)
         skips, ends = (tf.clip_by_value(edge - begins, 0, lengths) for edge in (start, stop))
         parts = tuple(tf.boolean_mask(of_shard, ends > skips) for of_shard in (shards, skips, ends - skips))
@@ -140,8 +132,8 @@ class ShardReaders:
 
             def shuffle(block, row):
                 indices, records = row
-                permutation = tf.range(tf.size(indices, tf.int64), dtype=tf.int64)
-                permutation = order.shuffled(permutation, order.shuffle_key(self._seed, epoch, reader, block))
+                key = order.shuffle_key(self._seed, epoch, reader, block)
+                permutation = order.permutation(tf.size(indices, tf.int64), key)
                 permutation = permutation[tf.where(block == skipped_blocks, resumed * skipped, 0) :]
                 return epoch * self._n + tf.gather(indices, permutation), tf.gather(records, permutation)
 
@@ -156,6 +148,17 @@ class ShardReaders:
         padding = tf.data.Dataset.from_tensors((tf.constant(NO_EXAMPLE, tf.int64), "")).repeat()
         steps = -(-self._n // self._batch_size)
         return self._records(0, start, stop).concatenate(padding).batch(self.size).take(steps)
+
+
+def record_namer(files, lengths, skips=None):
+    """Returns a function that names an example by its file and record number; see `open_tfrecords` for `skips`."""
+    ends = np.cumsum(lengths)
+
+    def name_of(index):
+        file = int(np.searchsorted(ends, index, side="right"))
+        return f"{files[file]} record {index - ends[file] + lengths[file] + (skips[file] if skips else 0)}"
+
+    return name_of
 
 
 def open_tfrecords(files, skips=None):

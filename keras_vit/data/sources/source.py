@@ -33,13 +33,13 @@ class Source:
             which may be empty.
         num_examples: number of examples.
         class_names: class names, in the order of the labels.
-        max_value: value of a white pixel, above 0; usually 255, but 16 for the digits.
+        max_value: value of a white pixel, above 0; usually 255, but 16 for scikit-learn's digits.
         shards: the `Shards` to read in order, if `read` is `None`.
         name_of: function that maps an index to a human-readable name, such as a file name or a record number.
         labels: integers `(N,)`, or `None` if they are unknown before the examples are read.
-        options: values for the fields of `Options` that are "auto".
-        checksum: function that returns an integer, which changes if the stored examples, or the names or sizes of their
-            files, change.
+        options: values that replace "auto" in the fields of `Options`.
+        checksum: function that returns an integer to detect changed data: a checksum of the pixels for arrays, or of
+            file names and sizes for files. The default function returns 0.
     """
 
     read: Callable | None
@@ -53,7 +53,7 @@ class Source:
     checksum: Callable = int
 
     def short_name(self, index: int) -> str:
-        """Returns an example's file name for the title of a picture, or "" if the example has no file."""
+        """Returns an example's name without folders, for the title of a picture; "" for the default name."""
         name = self.name_of(index)
         return "" if name == f"example {index}" else name.rpartition("/")[2]
 
@@ -66,7 +66,7 @@ class Source:
 
     @property
     def is_encoded(self) -> bool:
-        """True if images are stored as encoded files."""
+        """True if the stored images are encoded, for example as JPEG."""
         return self.image_spec.dtype == tf.string
 
 
@@ -74,13 +74,17 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
     """Returns a source with the examples at `indices`, in this order.
 
     Raises:
-        ValueError: `source` can only be read in order, or an index is out of range.
+        ValueError: `source` can only be read in order, `indices` is empty or not one-dimensional, or an index is out of
+            range.
     """
     indices, read = np.asarray(indices), source.read
     if read is None:
         raise ValueError("`source` must be readable by index. Received: a source that can only be read in order")
     if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
-        raise ValueError(f"`indices` must be from 0 to {source.num_examples - 1}. Received: {indices.size} indices")
+        raise ValueError(
+            f"`indices` must be a non-empty vector of numbers from 0 to {source.num_examples - 1}. "
+            f"Received: {indices.size} indices"
+        )
     index_of = tf.constant(indices, tf.int64)
     return dataclasses.replace(
         source,
@@ -92,7 +96,7 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
 
 
 def parse_split(dataset, split, splits):
-    """Parses "train" or "train[:100]"; returns the split and the number of its first examples to use.
+    """Parses "train" or "train[:100]"; returns the name of the split and the number of examples to use.
 
     `splits` maps the names of all splits to their numbers of examples.
     """
@@ -169,7 +173,7 @@ def checksum_of(paths):
 
 
 def white_of(dtype, max_value=0):
-    """Returns the value of a white pixel: `max_value`, or the largest value of a uint8 or uint16 dtype if that is 0."""
+    """Returns the value of a white pixel: `max_value`, or the default for the dtype if `max_value` is 0."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(

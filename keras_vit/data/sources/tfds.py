@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.shards import Shards, open_tfrecords
+from keras_vit.data.sources.shards import Shards, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tfrecords import RecordIndex
 
 
 def tfds(
-    name: str,
-    split: str,
-    data_dir: str = "",
-    image_key: str = "image",
-    label_key: str | Callable = "label",
-    class_names: Sequence[str] | None = None,
-    scale: int = 1,
-) -> Source:
+    name: str, split: str, data_dir: str = "", image_key: str = "image", label_key: str | Callable = "label",
+    class_names: Sequence[str] | None = None, scale: int = 1,
+) -> Source:  # fmt: skip
     """Returns a source of one split of a classification dataset of TensorFlow Datasets.
 
     ArrayRecord files and local TFRecords are read by index; remote TFRecords (`gs://`) are read in order.
@@ -30,14 +25,15 @@ def tfds(
         split: a split in the syntax of TFDS, such as `train`, `train[:800]+validation[:200]` or `test[50%:]`.
         data_dir: folder of the datasets; "" for the default of TFDS.
         image_key: name of the image feature.
-        label_key: name of a feature with the label or a list of all correct labels, or a function that maps all
-            features to an integer label. A function requires `class_names`.
-        class_names: the dataset's class names in a different order, or names for a dataset without class names.
+        label_key: name of a feature whose value is a label or a list of all correct labels; or a function that maps
+            all features to an integer label. A function requires `class_names`.
+        class_names: the dataset's class names in any order, or names for a dataset that has none or only numbers; None
+            for the names in the dataset.
         scale: factor on pixel values; 255 for images with values 0 and 1.
 
     Raises:
-        ValueError: the dataset, version, split or feature does not exist, the dataset is not prepared in `data_dir`, or
-            its class names differ from `class_names`.
+        ValueError: the dataset, version, split or feature does not exist, the dataset is not prepared in `data_dir`,
+            its files are neither TFRecords nor ArrayRecords, or `class_names` are missing or do not fit the dataset.
     """
     # Imported on use, because the import takes seconds.
     import tensorflow_datasets
@@ -94,7 +90,7 @@ def tfds(
         index = RecordIndex(files, [(part.skip, part.take) for part in parts])
         return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
-    return Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files, skips), **rest)
+    return Source(None, shards.num_examples, shards=shards, name_of=record_namer(files, lengths, skips), **rest)
 
 
 def _placed(place_of, label):
@@ -107,7 +103,7 @@ def _are_local(files):
 
 
 def _class_names(feature):
-    """Returns the class names of a `ClassLabel` feature or a sequence of these, or () for other features."""
+    """Returns the class names of a `ClassLabel` feature or of a sequence of such labels, or () for other features."""
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
@@ -120,7 +116,7 @@ def _places(dataset, known, names):
         return None
     if set(names) == set(known):
         return tf.constant([names.index(name) for name in known], tf.int64)
-    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # numbers, not names
+    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # the dataset has only numbers
         return None
     other = sorted(set(names) ^ set(known))
     raise ValueError(

@@ -14,28 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
+from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
 
 # A record consists of its length (uint64), a checksum of the length (uint32), the data, and a checksum of the data
 # (uint32).
-_HEADER, _FRAME = 12, 16  # bytes before the data, and bytes before and after the data
+_HEADER, _FRAME = 12, 16  # bytes before the data; sum of the bytes before and after the data
 _FILES_AT_A_TIME = 16  # number of files read in parallel to count their records
 
 log = logging.getLogger(__name__)
 
 
 def tfrecords(
-    pattern: str,
-    class_names: Sequence[str],
-    image_key: str = "image/encoded",
-    label_key: str = "image/class/label",
-    label_offset: int = 0,
-    num_examples: int = 0,
-    image_dtype: str = "",
-    image_shape: Sequence[int] = (),
+    pattern: str, class_names: Sequence[str], image_key: str = "image/encoded", label_key: str = "image/class/label",
+    label_offset: int = 0, num_examples: int = 0, image_dtype: str = "", image_shape: Sequence[int] = (),
     max_value: float = 0,
-) -> Source:
+) -> Source:  # fmt: skip
     """Returns a source of uncompressed TFRecords of `tf.train.Example`.
 
     Local files are indexed in one pass over the lengths of their records. Remote files are read in order; their records
@@ -44,21 +38,22 @@ def tfrecords(
     Args:
         pattern: file name pattern, such as `train-*-of-01024`, local or remote (`gs://`).
         class_names: name of each class.
-        image_key: name of the bytes feature with the image, or several names, such as "B02,B03,B08", of features whose
-            channels are concatenated.
+        image_key: name of the bytes feature with the image, or comma-separated names of several such features, such as
+            "B02,B03,B08", whose channels are concatenated.
         label_key: name of the feature with the integer label.
-        label_offset: stored label of the first class; ImageNet's files count from 1.
+        label_offset: stored label of the first class; labels in ImageNet's files start at 1.
         num_examples: expected number of records; 0 if unknown.
         image_dtype: "" for encoded images, or the dtype of raw pixel values, such as "uint16". Raw values are stored by
             `tf.io.serialize_tensor`, or as little-endian bytes if `image_shape` is set.
-        image_shape: `(H, W, C)` or `(H, W)` of the raw pixel values in each feature; () if they are not stored as
-            bytes.
-        max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for uint16.
+        image_shape: `(H, W, C)` or `(H, W)` of the raw pixel values in each feature; () for encoded images and for
+            values stored by `tf.io.serialize_tensor`.
+        max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for uint16. Required for
+            other dtypes.
 
     Raises:
-        ValueError: no file matches, a file is damaged, the number of records is not `num_examples`, or the first record
-            of a local file lacks a feature or has a label out of range. Any other record with such a fault is a bad
-            example.
+        ValueError: an argument is invalid, no file matches, a file is damaged, the number of records is not
+            `num_examples`, or the first local record lacks a feature or has a label out of range. Other records with
+            such a fault count as bad examples.
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
@@ -77,7 +72,7 @@ def tfrecords(
 
     if "://" in files[0]:
         shards = Shards(_counts(files), open_tfrecords(files), parse)
-        source = Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
+        source = Source(None, shards.num_examples, shards=shards, name_of=record_namer(files, shards.lengths), **rest)
     else:
         index = RecordIndex(files)
         _check_first(index, parse, len(class_names))
@@ -108,7 +103,7 @@ def _check_first(index, parse, classes):
 
 
 def _counts(files):
-    """Returns the number of records in each remote file, int64 `(files,)`; caches it by file names and sizes."""
+    """Returns the number of records in each remote file, int64 `(files,)`; cached by file names and file sizes."""
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
@@ -138,7 +133,9 @@ def _image_reader(keys, dtype, shape):
     except TypeError as error:
         raise ValueError(f"`image_dtype` must be '' or a numeric dtype. Received: {error}") from None
     if shape and (len(shape) not in (2, 3) or min(shape) < 1):
-        raise ValueError(f"`image_shape` must be () or (H, W, C). Received: image_shape={shape}")
+        raise ValueError(
+            f"`image_shape` must be (), (H, W) or (H, W, C), with sides of 1 or more. Received: image_shape={shape}"
+        )
 
     def values(encoded):
         if shape:
@@ -151,9 +148,10 @@ def _image_reader(keys, dtype, shape):
 
 
 class RecordIndex:
-    """An index of the records in local TFRecord files: all records, or `take` records after the first `skip`.
+    """An index of the records in local TFRecord files.
 
-    `spans` are the pairs `(skip, take)` of the files; a `take` of -1 takes all records.
+    `spans` contains a pair `(skip, take)` for each file: the index omits the first `skip` records and contains the next
+    `take` records, or all remaining records if `take` is -1.
     """
 
     def __init__(self, files, spans=None):
@@ -161,9 +159,7 @@ class RecordIndex:
         with ThreadPoolExecutor(min(16, len(files))) as pool:
             offsets = list(pool.map(lambda item: _offsets(item[0], *item[1]), zip(files, spans)))
         counts = [len(of_file) for of_file in offsets]
-        self.files = files
-        self._skips = [skip for skip, _ in spans]
-        self._starts = np.cumsum([0, *counts[:-1]])
+        self.name_of = record_namer(files, counts, [skip for skip, _ in spans])
         self._offsets = tf.constant(np.concatenate(offsets))
         self._file_of = tf.constant(np.repeat(np.arange(len(files), dtype=np.int32), counts))
         self._files = tf.constant(files)
@@ -179,13 +175,9 @@ class RecordIndex:
         dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)
         return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **kind)[0]
 
-    def name_of(self, index):
-        file = int(self._file_of[index])
-        return f"{self.files[file]} record {index - self._starts[file] + self._skips[file]}"
-
 
 def _offsets(path, skip, take):
-    """Returns the byte offset of each record of a file, int64; reads only the record lengths."""
+    """Returns the byte offsets of `take` records (-1: all) after the first `skip`, int64; reads only record lengths."""
     offsets, place = [], 0
     try:
         with open(path, "rb", buffering=0) as file:

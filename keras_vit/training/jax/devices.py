@@ -8,15 +8,17 @@ from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
-# The only axis of every mesh. Batches are sharded along it and, with `shard`, also optimizer state or weights.
+# The name of the only mesh axis. Batches are always sharded along this axis. The config field `shard` determines
+# whether the optimizer state and the weights are sharded too.
 AXIS = "data"
 
-# Seconds that a finished process waits for the others, because process 0 may still be exporting the model.
+# Maximum time, in seconds, that a finished process waits for the other processes. Process 0 may still be exporting the
+# model.
 _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """Returns the devices for a name in `STRATEGIES`, as a `jax.sharding.Mesh` with the single axis "data"."""
+    """Returns a `jax.sharding.Mesh` with one axis, "data", for a name in `STRATEGIES`."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if tpu_address:
@@ -26,7 +28,7 @@ def choose_mesh(name="auto", tpu_address=""):
         )
     if name == "multi_worker" and workers() is None:
         raise ValueError("TF_CONFIG must specify the workers. Received: strategy='multi_worker'")
-    hide_accelerators_from_tensorflow()  # TensorFlow only prepares the batches, on the CPU
+    hide_accelerators_from_tensorflow()  # TensorFlow prepares batches and writes exports on the CPU
     if name != "default" and workers() is not None:
         _join(*workers())
     try:
@@ -36,7 +38,7 @@ def choose_mesh(name="auto", tpu_address=""):
     platform = devices[0].platform
     if name == "tpu" and platform != "tpu":
         raise ValueError(
-            f'No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on a TPU '
+            f'No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-tpu]" on a TPU '
             "machine. Received: strategy='tpu'"
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):

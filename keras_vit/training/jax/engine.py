@@ -19,18 +19,18 @@ from keras_vit.training.update import TrainState
 # Config fields that `make_train_steps` takes as options.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
 
-# Maximum size in bytes of the batches of one execution, per device.
+# Maximum bytes per device for the batches of an execution of several steps.
 _EXECUTION_BYTES = 2**26
 
 
 class JaxEngine(Engine):
-    """Trains on a mesh of devices, with batches sharded over all of them; see `Engine`.
+    """Trains on a mesh of devices, with batches sharded over all of them; `Engine` documents the methods.
 
-    Each call of `train` dispatches executions of a compiled function that runs several steps.
+    An execution is one call of a compiled function that runs one or more steps. `train` dispatches the executions.
 
     Attributes:
         mesh: the `jax.sharding.Mesh`, as returned by `choose_mesh`.
-        state: the `TrainState`; `build` sets it. Its arrays are the values of the model's variables.
+        state: the `TrainState`; `build` sets it. It includes the values of the model's and the optimizer's variables.
     """
 
     _trace = staticmethod(jax.profiler.trace)
@@ -88,7 +88,7 @@ class JaxEngine(Engine):
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
         outputs, waits = [], 0.0
         state, running, train_steps = self.state, np.bool_(True), self._train_steps(first)
-        # Dispatch executions of `steps_per_execution` steps without waiting for their outputs.
+        # Dispatch executions of `steps_per_execution` steps.
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
@@ -137,7 +137,7 @@ class JaxEngine(Engine):
         self._set_state(self._swap_ema(self.state))
 
     def _pieces(self):
-        """Iterates over the `(name, start, array)` pieces of the state that this host writes."""
+        """Yields the `(name, start, array)` pieces of the state that this host writes."""
         for field, names in self._names().items():
             for name, array in zip(names, getattr(self.state, field)):
                 for shard in array.addressable_shards:
@@ -199,7 +199,7 @@ class JaxEngine(Engine):
 
 
 def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):
-    """Returns the steps per execution: `steps_per_call`, or fewer to limit batches to 64 MiB per device."""
+    """Returns the steps per execution: `steps_per_call`, or fewer if the batches would exceed 64 MiB per device."""
     bytes_per_device = 4 * np.prod([batch_size, *image_shape]) / num_devices
     return max(1, min(steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
 

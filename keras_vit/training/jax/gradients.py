@@ -14,7 +14,8 @@ def make_compute_gradients(
 ):
     """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`.
 
-    That function returns the gradients, the mean metrics and the new statistics of the global batch.
+    The returned function computes gradients, means of the loss and the metrics, and new statistics for the global
+    batch. Statistics are the non-trainable weights. If `loss_scale` is given, the gradients are multiplied by it.
     """
 
     # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n, i + 2n, ..., so
@@ -24,7 +25,7 @@ def make_compute_gradients(
         example_weights = batch[-1]
 
         def mean(values):
-            # Divide by the batch size, so that the sum over micro-batches is the mean.
+            # Divide by the batch size, so that the sum over micro-batches is the mean over the batch.
             return jnp.sum(values * example_weights) / batch_size
 
         with model_scope(model, weights, statistics, gradient_shardings) as scope, seed_scope(StepSeeds(key)):

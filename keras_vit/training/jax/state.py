@@ -1,4 +1,4 @@
-"""Creates the initial `TrainState` and its sharding."""
+"""Creates the initial `TrainState` and its sharding, and places arrays on the devices."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
-# Arrays with fewer elements are replicated, because gathering their shards costs more than sharding saves.
+# Arrays with fewer elements are replicated, because sharding them saves little memory and gathering them takes time.
 MIN_SHARDED_SIZE = 2**16
 
 
@@ -53,7 +53,10 @@ def state_shardings(mesh, state, shard=""):
 
 
 def divided_sharding(mesh, shape):
-    """Returns a sharding along the first dimension divisible by the number of devices; replicates small arrays."""
+    """Returns a sharding that splits the first dimension divisible by the number of devices.
+
+    Small arrays and arrays without such a dimension are replicated.
+    """
     axes = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
     if not axes or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
         return NamedSharding(mesh, PartitionSpec())
@@ -61,7 +64,10 @@ def divided_sharding(mesh, shape):
 
 
 def put(arrays, shardings):
-    """Places numpy arrays, identical on every host, on the devices; each device receives only its shards."""
+    """Places numpy arrays on the devices; each device receives only its shards.
+
+    The arrays must be the same on all hosts.
+    """
 
     def place(array, sharding):
         return jax.make_array_from_callback(np.shape(array), sharding, lambda index: np.asarray(array)[index])

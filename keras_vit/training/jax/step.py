@@ -1,4 +1,4 @@
-"""Compiles training steps, the swap of weights and EMA, and the sums of an evaluation."""
+"""Compiles the functions that train, swap weights and EMA, and sum the metrics of a batch."""
 
 import dataclasses
 
@@ -15,8 +15,9 @@ def make_step(
     mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
     """Returns `step(state, running, number, batch)`, which returns `(state, running, metrics)`."""
-    # Shard the gradients like the momentum: a device needs only the gradients of the weights that it updates.
-    gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
+    # Shard the gradients like the momentum, because a device needs only the gradients of the weights that it updates.
+    sharding_of = {id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)}
+    gradient_shardings = [sharding_of[id(momentum)] for momentum in optimizer.momentums]
     compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
 
     def step(state, running, number, batch):
@@ -33,7 +34,7 @@ def make_step(
 
 
 def make_train_steps(mesh, model, optimizer, task, shardings, **options):
-    """Returns the compiled function that runs several steps; its argument `state` is donated."""
+    """Returns the compiled function that runs one or more steps; its argument `state` is donated."""
     step = make_step(mesh, model, optimizer, task, shardings, **options)
     columns = 1 + len(task.metrics) + 2
 
@@ -59,14 +60,8 @@ def make_train_steps(mesh, model, optimizer, task, shardings, **options):
     return jax.jit(train_steps, donate_argnums=0, out_shardings=(shardings, replicated, replicated))
 
 
-def slot_shardings_of_weights(optimizer, shardings):
-    """Returns the sharding of each weight's momentum."""
-    by_variable = {id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)}
-    return [by_variable[id(momentum)] for momentum in optimizer.momentums]
-
-
 def make_swap_ema(shardings):
-    """Returns the compiled function that swaps weights and EMA; its argument is donated."""
+    """Returns a compiled function that swaps weights and EMA and donates its argument; without an EMA, the identity."""
     if not shardings.averages:
         return lambda state: state
 
@@ -78,7 +73,7 @@ def make_swap_ema(shardings):
 
 def make_sums(mesh, model, compute, weight_shardings, parts=1):
     """Returns the compiled function `sums(weights, statistics, batch)`; see `Engine._make_sums`."""
-    names = []  # keeps the order of `compute`, because jitted functions sort dicts by key
+    names = []  # keys in the order of `compute`; jitted functions return dicts with sorted keys
 
     def part_sums(weights, statistics, batch):
         with model_scope(model, weights, statistics, weight_shardings):

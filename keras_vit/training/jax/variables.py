@@ -31,12 +31,13 @@ class _Scope(keras.StatelessScope):
     def get_current_value(self, variable):
         value = super().get_current_value(variable)
         sharding = self._gradient_shardings.get(id(variable))
-        # Cast before gathering: in a layer, `variable.dtype` is the compute dtype, half the size in mixed precision.
+        # Cast before gathering, so that mixed precision gathers 16-bit values. In a layer, `variable.dtype` is the
+        # compute dtype.
         return value if sharding is None else _whole(value.astype(variable.dtype), sharding)
 
 
 def _whole(weight, gradient_sharding):
-    """Gathers a weight on every device and reduce-scatters its gradient, so that each device sums only its shard."""
+    """Gathers a weight on every device and reduce-scatters its gradient, so each device sums only its own shard."""
     replicated = NamedSharding(gradient_sharding.mesh, PartitionSpec())
 
     @jax.custom_vjp

@@ -10,7 +10,7 @@ from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.hosts import workers
-from keras_vit.training.tensorflow import batches
+from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -19,7 +19,7 @@ STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_deca
 
 
 class TensorFlowEngine(Engine):
-    """Trains under a `tf.distribute.Strategy`; see `Engine`.
+    """Trains under a `tf.distribute.Strategy`; `Engine` documents the methods.
 
     Attributes:
         strategy: the default strategy, or a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
@@ -69,7 +69,8 @@ class TensorFlowEngine(Engine):
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         if self._iterator is None:
-            self._iterator = iter(batches.train_batches(self.strategy, self._inputs, first))
+            train_batches = functools.partial(self._inputs.train_batches, first)
+            self._iterator = iter(distributed_batches(self.strategy, self._inputs, train_batches))
         with self._explained_errors(), self._profiled(profile_folder):
             outputs = self._train_steps(first)(
                 self._iterator, tf.constant(first), tf.constant(steps), tf.constant(float(stop_requested))
@@ -92,8 +93,9 @@ class TensorFlowEngine(Engine):
 
     def _batch_sums(self, sums):
         parts = self._config.accumulate_steps  # micro-batches that fit in memory in training also fit here
-        iterator = iter(batches.eval_batches(self.strategy, self._inputs, parts))
-        number = parts * -(-self._inputs.test.num_examples // self._inputs.batch_size)
+        inputs = self._inputs
+        iterator = iter(distributed_batches(self.strategy, inputs, inputs.eval_batches, parts))
+        number = parts * -(-inputs.test.num_examples // inputs.batch_size)
         return (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
 
     def swap_ema(self):
@@ -150,7 +152,7 @@ def make_replica_sums(model, compute):
 
 
 def _seconds_of_product(dtype, size=768):
-    """Returns the shortest time of a matrix product in seconds, over four products or 0.1 s."""
+    """Times up to four matrix products within about 0.1 s and returns the shortest time in seconds."""
     matrix, times = tf.ones((size, size), dtype), []
     while len(times) < 4 and sum(times) < 0.1:
         start = time.perf_counter()

@@ -6,14 +6,18 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 
 
 def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
-    """Returns `replica_gradients(step, batch, loss_scale=None)`, which returns gradients and mean metrics."""
+    """Returns `replica_gradients(step, batch, loss_scale=None)`.
+
+    That function returns `(gradients, metrics)` of one replica, divided by the global batch size. Summed over replicas,
+    they are the means over the batch. Gradients are multiplied by `loss_scale` if given. The first metric is the loss.
+    """
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
 
     def key_of(key, micro_batch):
-        # Fold in twice. `fold_in(key, i)` is (hash of the key, i), and every draw increments the second number. After
-        # a single fold, draw n + 1 of a micro-batch would therefore have the seed of draw n of the next micro-batch.
+        # Fold in twice, so that micro-batches share no seeds. `fold_in(key, i)` returns (hash of the key, i), and every
+        # draw increments the second number. After a single fold, micro-batches i and i + 1 would share most seeds.
         return fold_in(fold_in(key, micro_batch), 0)
 
     @tf.autograph.experimental.do_not_convert

@@ -13,8 +13,8 @@ class State:
         self.model = model
         self.optimizer = optimizer
         self.running = _variable(True)
-        # Replace Keras' step counter, whose aggregation would make TPU replicas exchange it at each assignment.
-        # `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if it changes.
+        # Replace Keras' step counter. Its aggregation would make TPU replicas exchange the counter at each assignment.
+        # `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if Keras changes it.
         optimizer.iterations._value = _variable(optimizer.iterations.numpy())
         self.variables = TrainState(
             weights=[variable.value for variable in model.trainable_variables],

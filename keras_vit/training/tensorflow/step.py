@@ -1,4 +1,4 @@
-"""Compiles training steps: one program per replica and step, and several steps per call."""
+"""Compiles the function that runs several training steps."""
 
 import dataclasses
 
@@ -11,10 +11,11 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(
     strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """Returns the function that a replica runs for a whole step, so that the step never leaves the device."""
+    """Returns the function that runs a whole step on one replica without returning to the host."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
     options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
-    # Layers update float statistics in the forward pass. The other variables are states of unused seed generators.
+    # Layers update float statistics in the forward pass. The other non-trainable variables are states of
+    # unused seed generators.
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
@@ -28,7 +29,9 @@ def make_replica_step(
 
         # Run the forward and backward passes, and sum gradients and metrics over replicas.
         gradients, means = replica_gradients(step, batch, before.scaling[0] if before.scaling else None)
-        *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
+        *gradients, means = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, [*gradients, tf.concat([means, [stop_requested]], 0)]
+        )
         means, stop_requested = means[:-1], means[-1]
 
         # Compute the update and assign the new values.
@@ -46,17 +49,12 @@ def make_replica_step(
 
 
 def where(condition, new, old):
-    """Works like `tf.where` for a scalar condition; on a CPU, `Select` forwards the buffer instead of copying it."""
+    """Works like `tf.where` for a scalar condition, but does not copy the selected tensor on a CPU."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
-def all_reduce_sum(tensors):
-    """Sums tensors over all replicas; every replica receives the sums."""
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
-
-
 def make_train_steps(strategy, state, task, **options):
-    """Returns the compiled function that runs several steps; `make_replica_step` lists the arguments."""
+    """Returns the compiled function that runs several steps; takes the arguments of `make_replica_step`."""
     replica_step = make_replica_step(strategy, state, task, **options)
 
     @tf.function

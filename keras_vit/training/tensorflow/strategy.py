@@ -42,7 +42,7 @@ def choose_strategy(name="auto", tpu_address=""):
 
 
 def _tpu_chips(devices="/sys/bus/pci/devices"):
-    """Returns the PCI devices that are TPUs; /dev/accel0 and /dev/vfio/0 may belong to other devices."""
+    """Returns the device folders of TPUs, found by PCI id: /dev/accel0 and /dev/vfio/0 may belong to other devices."""
     chips = []
     for device in sorted(Path(devices).glob("*")):
         with contextlib.suppress(OSError):

@@ -60,7 +60,7 @@ class Budget {
  public:
   explicit Budget(size_t bytes) : bytes_(bytes) {}
 
-  // Reserves bytes until it is destroyed.
+  // Reserves bytes until destruction.
   class Lease {
    public:
     Lease() = default;

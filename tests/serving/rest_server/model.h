@@ -1,4 +1,4 @@
-// The newest version of a SavedModel, loaded and warmed up like in TensorFlow Serving.
+// The newest version of a SavedModel, loaded and warmed up as in TensorFlow Serving.
 #pragma once
 
 #include <algorithm>

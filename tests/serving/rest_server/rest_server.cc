@@ -1,7 +1,7 @@
 // Serves a SavedModel over TensorFlow Serving's REST protocol. The TensorFlow wheel is the only dependency.
 //
-// The server tests exports if TensorFlow Serving is not installed. rest_server.py builds and starts it. It serves
-// POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
+// Tests serve exports with this server, so that they do not need TensorFlow Serving. rest_server.py builds and starts
+// it. It serves POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
 #include <malloc.h>
 
 #include <charconv>
@@ -22,7 +22,7 @@ class Semaphore {
  public:
   explicit Semaphore(int count) : count_(count) {}
 
-  // Holds the semaphore until it is destroyed.
+  // Holds the semaphore until destruction.
   class Lock {
    public:
     explicit Lock(Semaphore* semaphore) : semaphore_(semaphore) {

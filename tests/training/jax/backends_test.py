@@ -1,4 +1,4 @@
-"""One config gives the same results on both backends, and a workdir can move between them."""
+"""Training produces nearly equal results on both backends, and a run can resume on the other backend."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
 _MODEL = {**small_run.MODEL, "dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
-# 20 steps with clipping, EMA and two micro-batches.
+# 20 steps with clipping. `small_run.KINDS["alone"]` adds EMA and two micro-batches.
 _CHANGES = {
     "model": _MODEL, "total_steps": 20, "checkpoint_every_steps": 10, "eval_every_steps": 10, "clip_norm": 0.2,
     "schedule": {"base": 1e-3, "warmup_steps": 2}, "strategy": "default", "steps_per_call": 5,
@@ -53,9 +53,10 @@ def _on_jax(workdir, changes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Returns `{name: (workdir, lines and metrics)}` of the same run on both backends.
+    """Trains with one config on both backends and returns `{name: (workdir, {"lines": ..., "metrics": ...})}`.
 
-    "begun on BACKEND" is a run whose first half ran on BACKEND and whose second half ran on the other backend.
+    "jax" and "tensorflow" are uninterrupted runs. "begun on jax" is a copy of "jax" at step 10 that resumes on
+    TensorFlow. "begun on tensorflow" is a copy of "tensorflow" at step 10 that resumes on JAX.
     """
     folder = tmp_path_factory.mktemp("runs")
     source = keras_vit.VisionTransformer(classes=7, **_MODEL)
@@ -80,8 +81,8 @@ def _assert_same_metrics(ours, theirs, rtol=1e-5):
         ours_, theirs_ = (training.read_metrics(workdir / name) for workdir in (ours, theirs))
         assert list(ours_) == list(theirs_) and len(ours_["step"]) > 0
         for column, values in ours_.items():
-            # Adam turns the rounding errors of zero gradients into steps. Depending on the threads, this changes the
-            # norm by up to 2.2e-5.
+            # Adam turns the rounding errors of zero gradients into steps. The errors depend on the thread schedule
+            # and change the gradient norm by up to 2.2e-5.
             tolerance = 5 * rtol if column == "grad_norm" else rtol
             np.testing.assert_allclose(values, theirs_[column], rtol=tolerance, atol=1e-7, err_msg=f"{name}: {column}")
 
@@ -91,7 +92,7 @@ def _assert_same_weights(ours, theirs):
     arrays = [_arrays(workdir / "checkpoints" / "000000020" / "state") for workdir in (ours, theirs)]
     assert len(arrays[0]) == len(arrays[1]) > 90
     for name, array in arrays[0].items():
-        # The true gradient of a key's bias is zero, and Adam turns its rounding errors into steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
         atol = 1e-3 if "key/bias" in name else 1e-5
         np.testing.assert_allclose(array, arrays[1][name], atol=atol, rtol=1e-4, err_msg=name)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of replicated and sharded states."""
+"""Tests of checkpoints of replicated and sharded training states."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ COUNTERS = {"step": 3, "skipped_steps": 0, "train_seconds": 0.1, "best_step": -1
 
 @pytest.fixture(scope="module")
 def engines(tiny, jax_engines):
-    """Returns engines by number of devices and sharding. Each has trained for a different number of steps."""
+    """Returns `{(devices, shard): engine}`. Each engine has trained for a different number of steps."""
     from keras_vit.training.jax import state
 
     monkeypatch = pytest.MonkeyPatch()
@@ -94,7 +94,7 @@ def test_checkpoint_needs_files_of_all_hosts(tmp_path):
         state_files.StateReader(path)
 
 
-@pytest.mark.parametrize("damage", ["cut", "bits", "gone"])
+@pytest.mark.parametrize("damage", ["half the data", "a flipped bit", "no data"])
 def test_corrupt_checkpoint_falls_back_to_previous(damage, engines, tmp_path):
     engine, lines = engines[1, ""], []
     checkpoints = CheckpointManager(tmp_path, engine, write=lines.append)
@@ -104,9 +104,9 @@ def test_corrupt_checkpoint_falls_back_to_previous(damage, engines, tmp_path):
     checkpoints.save(4, {**COUNTERS, "step": 4})
     file = tmp_path / "000000004" / "state-00000-of-00001.npz"
     content = bytearray(file.read_bytes())
-    if damage == "gone":
+    if damage == "no data":
         file.unlink()
-    elif damage == "cut":
+    elif damage == "half the data":
         file.write_bytes(content[: len(content) // 2])
     else:
         at = content.index(b"embedding/kernel.npy") + 200

@@ -1,4 +1,4 @@
-"""Collectives in the program that XLA compiles for four CPU devices. tests/tpu has the tests for TPUs."""
+"""Tests of the collectives in a training step that XLA compiles for four CPU devices."""
 
 import math
 import re
@@ -33,7 +33,7 @@ def _shapes(text):
 def test_only_sharded_weights_are_gathered(tiny, jax_engines, monkeypatch):
     monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 64)
     options = {"precision": "mixed_bfloat16", "accumulate_steps": 2, "remat": True}
-    model = {"hidden_size": 48, "mlp_dim": 96}  # large enough that exchanging tokens would be cheaper
+    model = {"hidden_size": 48, "mlp_dim": 96}  # at these sizes, exchanging tokens instead of weights is cheaper
     engine = jax_engines.engine_of(4, tiny.input_of(), model, batch_size=BATCH, shard="parameters", **options)
     collectives = _collectives(engine)
     assert {opcode for opcode, _, _ in collectives} <= {"all-gather", "all-reduce", "reduce-scatter"}

@@ -1,4 +1,4 @@
-"""Helpers for engines on four virtual CPU devices. These tests need the JAX backend."""
+"""Helpers for engines on four virtual CPU devices. The tests in this folder need the JAX backend."""
 
 import functools
 import types
@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from keras_vit import recipes, tasks
 
 if keras.backend.backend() != "jax":
-    collect_ignore_glob = ["*_test.py"]  # tests/jax_backend_test.py runs them
+    collect_ignore_glob = ["*_test.py"]  # tests/jax_backend_test.py runs these files on JAX
 
 BATCH = 8
 MODEL = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
@@ -25,13 +25,13 @@ def config_of(model=(), **changes):
 
 @functools.cache
 def initial_weights(policy="float32", **model):
-    """Returns the same weights for every engine, with a random head."""
+    """Returns the default weights of `engine_of`. The head's kernel is random instead of zero."""
     import jax
 
     from keras_vit import VisionTransformer
 
     keras.utils.set_random_seed(0)
-    with jax.default_device(jax.devices("cpu")[0]):  # like the engine, to avoid compiling twice
+    with jax.default_device(jax.devices("cpu")[0]):  # the same device as the engine, to avoid compiling twice
         weights = VisionTransformer(classes=3, **{**MODEL, **model}).get_weights()
     random = np.random.default_rng(0)
     return [*weights[:-2], random.normal(size=weights[-2].shape).astype("float32"), weights[-1]]
@@ -60,7 +60,7 @@ def _set_weights(model, weights):
 
 
 def train(engine, steps=5, first=0, steps_per_call=None):
-    """Trains and returns the metrics `(steps, 4)` and the outputs of the last call."""
+    """Trains and returns the metrics, one row per step, and the outputs of the last call."""
     rows = []
     for number in range(first, first + steps, steps_per_call or steps):
         outputs = engine.train(number, min(steps_per_call or steps, first + steps - number))
@@ -69,7 +69,7 @@ def train(engine, steps=5, first=0, steps_per_call=None):
 
 
 def arrays_of(engine):
-    """Returns the weights by path, and the averages as `average of PATH`."""
+    """Returns a dict of trainable weights and averages. The keys are `PATH` and `average of PATH`."""
     paths = [variable.path for variable in engine.model.trainable_variables]
     averages = {f"average of {path}": np.asarray(array) for path, array in zip(paths, engine.state.averages)}
     return {path: np.asarray(array) for path, array in zip(paths, engine.state.weights)} | averages
@@ -77,6 +77,5 @@ def arrays_of(engine):
 
 @pytest.fixture(scope="session")
 def jax_engines():
-    """Returns the functions above as a namespace."""
     functions = (config_of, engine_of, train, arrays_of, initial_weights)
     return types.SimpleNamespace(**{function.__name__: function for function in functions})

@@ -1,7 +1,6 @@
-"""Choice of devices, and errors before compilation."""
+"""Tests of the choice of devices and of the JAX engine's error messages."""
 
 import json
-import types
 
 import jax
 import pytest
@@ -36,11 +35,6 @@ def test_rejects_unavailable_strategies(arguments, message):
         choose_mesh(*arguments)
 
 
-def _pretend(monkeypatch, platform, **attributes):
-    device = types.SimpleNamespace(platform=platform, device_kind=platform, process_index=0, id=0, **attributes)
-    monkeypatch.setattr(jax, "devices", lambda: [device])
-
-
 def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
     def fail():
         raise RuntimeError("Unable to initialize backend 'cuda': no driver\nand more")
@@ -50,7 +44,7 @@ def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
         choose_mesh()
 
 
-def test_tf_config_workers_connect_to_first(monkeypatch):
+def test_processes_in_tf_config_connect_to_chief(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs)))
@@ -92,7 +86,7 @@ def test_rejects_batch_not_divisible_by_devices(jax_engines, tmp_path):
         training.run(config, training.Workdir(tmp_path, config.to_dict()))
 
 
-def test_out_of_memory_error_suggests_three_settings(jax_engines, tiny, monkeypatch):
+def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkeypatch):
     engine = jax_engines.engine_of(1, tiny.input_of())
 
     def fail(*_):
@@ -103,5 +97,5 @@ def test_out_of_memory_error_suggests_three_settings(jax_engines, tiny, monkeypa
         engine.train(0, 1)
 
 
-def test_mesh_axis_name():
+def test_mesh_has_the_data_axis():
     assert choose_mesh().axis_names == (devices.AXIS,)

@@ -1,4 +1,4 @@
-"""Evaluation on several devices counts every example once and uses the EMA weights if the run has them."""
+"""Evaluation on several devices counts every example once, and uses the EMA weights inside `ema_scope`."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_every_example_counts_once(devices, examples, parts, tiny, jax_engines):
     assert metrics["accuracy"] == accuracy
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": accuracy, "top5_accuracy": 1.0}
-    # Keras' predict_on_batch donates the model's arrays. The engine's state must survive that.
+    # Keras' predict_on_batch donates the model's arrays. The engine must still be able to evaluate.
     engine.gather_model().predict_on_batch(np.zeros((2, *inputs.image_shape), "float32"))
     assert engine.evaluate() == metrics
 

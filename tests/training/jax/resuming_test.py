@@ -1,4 +1,4 @@
-"""A killed and resumed run is bit-exact with an uninterrupted run."""
+"""Tests of resuming on JAX, and of runs with two processes."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Returns workdir and `RunResult` of an uninterrupted run on four devices, and a copy of the workdir at step 7."""
+    """Trains on four devices. Returns the workdir, the `RunResult` and a copy of the workdir at step 7."""
     folder = tmp_path_factory.mktemp("whole")
     write = small_run.writer(folder / "run", "step  7/11", folder / "copy", write=lambda line: None)
     return folder / "run", small_run.start("alone", folder / "run", write), folder / "copy"
@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
     ("moment", "step"),
     [("", 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in (("step  7/11", 5), ("saving", 4))]],
 )
-def test_resume_is_bit_exact_from_any_step(moment, step, whole, scripts, tmp_path):
+def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
     workdir, expected, copy = whole
     if moment:
         died = scripts.run(SCRIPT, "alone", tmp_path, moment)
@@ -78,7 +78,10 @@ def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
 
 
 def _workers(scripts, workdir, moment="", kind="workers"):
-    """Starts two processes with two devices each. Only process 0 writes lines, so only it kills itself at `moment`."""
+    """Starts two processes with two devices each.
+
+    If `moment` is set, process 0 kills itself after it prints a line that starts with `moment`.
+    """
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -95,7 +98,7 @@ def _workers(scripts, workdir, moment="", kind="workers"):
 
 @pytest.fixture(scope="module")
 def pair(scripts, tmp_path_factory):
-    """Returns the workdir of an uninterrupted run of two processes."""
+    """Returns the workdir of an uninterrupted run with two processes."""
     workdir = tmp_path_factory.mktemp("pair")
     ended = [process.wait() for process in _workers(scripts, workdir)]
     line = "JAX on 4 x cpu of 2 hosts, weights and optimizer replicated: 4 x 80 images per step"
@@ -103,7 +106,7 @@ def pair(scripts, tmp_path_factory):
     return workdir
 
 
-def test_two_processes_match_one_with_all_devices(pair, tmp_path):
+def test_losses_of_two_processes_match_one_process(pair, tmp_path):
     small_run.start("workers", tmp_path, write=lambda line: None, strategy="auto")
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (pair, tmp_path))
@@ -118,7 +121,7 @@ def test_two_processes_match_one_with_all_devices(pair, tmp_path):
 def test_resume_of_two_killed_processes_is_bit_exact(pair, scripts, tmp_path):
     killed = _workers(scripts, tmp_path, moment="step  7/11")
     ended = [killed[0].wait()]
-    os.kill(killed[1].pid, signal.SIGKILL)  # it would also exit by itself after a timeout
+    os.kill(killed[1].pid, signal.SIGKILL)  # do not wait until process 1 times out
     ended.append(killed[1].wait())
     assert ended[0].returncode == -9, ended
     ended = [process.wait() for process in _workers(scripts, tmp_path)]
@@ -130,14 +133,14 @@ def test_resume_of_two_killed_processes_is_bit_exact(pair, scripts, tmp_path):
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_sharded_run_matches_replicated_run(pair, scripts, tmp_path):
+def test_losses_of_sharded_and_replicated_runs_match(pair, scripts, tmp_path):
     ended = [process.wait() for process in _workers(scripts, tmp_path, kind="sharded_workers")]
     layout = "weights and optimizer sharded"
     assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images per step" in ended[0].stdout, ended
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
-    # The two processes wrote state files of similar size, which together contain each array once.
+    # The state files of the two processes have similar sizes. Together, they contain each array once.
     checkpoints = [workdir / "checkpoints" / f"{small_run.STEPS:09}" for workdir in (tmp_path, pair)]
     sizes, sizes_of_whole = ([_array_bytes(part) for part in folder.glob("state-*.npz")] for folder in checkpoints)
     assert len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), sizes

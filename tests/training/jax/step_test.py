@@ -1,4 +1,4 @@
-"""Results do not depend on devices, sharding, micro-batches or steps per call."""
+"""Tests of the JAX training step: devices, sharding, micro-batches, dropout, nonfinite steps and loss scaling."""
 
 import jax
 import numpy as np
@@ -19,18 +19,18 @@ def shard_small_arrays(monkeypatch):
 
 def _assert_same(ours, theirs, atol=1e-5):
     for name, array in ours.items():
-        # The true gradient of a key's bias is zero, and Adam turns its rounding errors into steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
         allowed = 1e-3 if "key/bias" in name else atol
         np.testing.assert_allclose(array, theirs[name], atol=allowed, rtol=0, err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def alone(tiny, jax_engines):
-    """Returns the metrics and arrays of a run on one device with dropout."""
+    """Trains with dropout on one device. Returns the metrics and the arrays."""
     engine = jax_engines.engine_of(1, tiny.input_of(), model=DROPOUT, **ADAMW)
     rows, outputs = jax_engines.train(engine)
-    assert (rows[:, 2] > 1.5).sum() >= 2, "clipping must act"
-    assert outputs.can_go_on and not outputs.stop_requested and outputs.input_wait > 0
+    assert (rows[:, 2] > 1.5).sum() >= 2, "at least two steps must be clipped"
+    assert outputs.can_continue and not outputs.stop_requested and outputs.input_wait > 0
     assert outputs.peak_memory > 1e6
     return rows, jax_engines.arrays_of(engine)
 
@@ -44,7 +44,7 @@ def alone(tiny, jax_engines):
         pytest.param(4, "optimizer", marks=pytest.mark.slow),
     ],
 )
-def test_sharded_devices_match_one_device(devices, shard, alone, tiny, jax_engines):
+def test_several_devices_match_one_device(devices, shard, alone, tiny, jax_engines):
     engine = jax_engines.engine_of(devices, tiny.input_of(), model=DROPOUT, shard=shard, **ADAMW)
     rows, _ = jax_engines.train(engine)
     np.testing.assert_allclose(rows, alone[0], rtol=1e-5, atol=1e-6)
@@ -73,7 +73,7 @@ def test_execution_options_do_not_change_results(tiny, jax_engines):
 
 
 @pytest.mark.slow
-def test_steps_per_call_is_bit_exact(tiny, jax_engines):
+def test_steps_per_call_does_not_change_results(tiny, jax_engines):
     changes = {"model": DROPOUT, "accumulate_steps": 2, "steps_per_call": 3}
     together, apart = (jax_engines.engine_of(1, tiny.input_of(), **changes) for _ in range(2))
     rows, _ = jax_engines.train(together, steps=5)
@@ -109,14 +109,14 @@ def test_dropout_masks_are_unique_and_reproducible(tiny, jax_engines):
 
 
 @pytest.mark.parametrize("shard", ["optimizer", "parameters"])
-def test_shard_changes_nothing_on_one_device(shard, tiny, jax_engines):
+def test_shard_replicates_all_arrays_on_one_device(shard, tiny, jax_engines):
     engine = jax_engines.engine_of(1, tiny.input_of(), shard=shard)
     assert all(array.sharding.is_fully_replicated for array in jax.tree.leaves(engine.state))
-    assert jax_engines.train(engine, steps=1)[1].can_go_on
+    assert jax_engines.train(engine, steps=1)[1].can_continue
 
 
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp_path):
+def test_nonfinite_step_changes_nothing(skip, tiny, jax_engines, tmp_path):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
     engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
     before = jax_engines.arrays_of(engine)
@@ -124,7 +124,7 @@ def test_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp_p
     for name, array in jax_engines.arrays_of(engine).items():
         np.testing.assert_array_equal(array, before[name])
     assert [int(slot) for slot in engine.state.slots if slot.ndim == 0] == [0]
-    assert outputs.can_go_on == skip and len(rows) == (5 if skip else 1)
+    assert outputs.can_continue == skip and len(rows) == (5 if skip else 1)
     assert not np.isfinite(rows[:, 0]).any()
     assert engine.diagnose(0) == "the weights of layer 'head' are not finite"
     with pytest.raises(ValueError, match="The weights are not finite"):
@@ -138,10 +138,10 @@ def test_float16_adapts_its_loss_scale(tiny, jax_engines, monkeypatch):
     engine = jax_engines.engine_of(2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0)
     rows, outputs = jax_engines.train(engine, steps=24)
     finite = np.isfinite(rows[:, 2])
-    assert np.isfinite(rows[:, 0]).all() and outputs.can_go_on
+    assert np.isfinite(rows[:, 0]).all() and outputs.can_continue
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
-    # Halved after each bad step, doubled after three good steps.
+    # Each nonfinite step halves the loss scale. Three finite steps in a row double it.
     exponent, good = 26, 0
     for fine in finite:
         good = good + 1 if fine else 0

@@ -1,4 +1,4 @@
-"""The training script on JAX, from digits to a SavedModel, and its one-line errors."""
+"""On JAX, the training script trains, exports a SavedModel and predicts. Bad input is a one-line error."""
 
 import json
 import re
@@ -20,7 +20,7 @@ TINY = [
 
 @pytest.fixture
 def run(scripts):
-    """Runs experiments/run_tpu.py with the given arguments."""
+    """Returns a function that runs experiments/run_tpu.py with its arguments."""
     return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
 
 

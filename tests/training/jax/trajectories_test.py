@@ -57,6 +57,6 @@ def test_twenty_steps_match_reference(case, optimizer, schedule, devices, parts,
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # The true gradient of the key biases is zero, and Adam normalizes its rounding errors to full steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
         tolerance = 1e-3 if optimizer["name"] == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

@@ -1,4 +1,4 @@
-"""Evaluation on several replicas counts every example once and uses the EMA weights if the run has them."""
+"""Tests of evaluation in the TensorFlow engine, on one or more replicas."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from keras_vit.training.tensorflow import TensorFlowEngine
 
 
 def _engine(tiny, replicas, inputs, ema_decay=0.0, **changes):
-    """Returns an engine with the weights of `tiny.new_state`."""
+    """Returns an engine whose model has the weights of `tiny.new_state`."""
     model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
     config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes))
     weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
@@ -43,7 +43,7 @@ def test_every_example_counts_once(replicas, examples, tiny):
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
-    # evaluation.evaluate() needs no engine and returns the same.
+    # evaluation.evaluate() needs no engine and returns the same metrics.
     assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
         "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
     }  # fmt: skip

@@ -34,7 +34,7 @@ def test_rejects_unavailable_strategies(no_tpu):
 
 
 def test_tpu_is_detected_by_pci_ids(tmp_path):
-    """An NPU, which is also at /dev/accel0, and Google's network card are not TPUs."""
+    """An NPU (vendor 0x8086) and Google's network card are not TPUs."""
     ids = {"npu": ("0x8086", "0x7d1d"), "nic": ("0x1ae0", "0x0042")}
     ids |= {"v5e": ("0x1ae0", "0x0063"), "v3": ("0x1ae0", "0x0027")}
     for name, (vendor, device) in ids.items():
@@ -61,7 +61,7 @@ def test_auto_skips_unusable_tpu(no_tpu, monkeypatch, caplog):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Replaces the functions that create a strategy by stubs, and records their calls in order."""
+    """Replaces the functions that create strategies with stubs. Returns the list in which the stubs record calls."""
     recorded = []
 
     def record(step, result=None):
@@ -106,9 +106,9 @@ def test_tpu_startup_failure_is_a_one_line_error(calls, monkeypatch):
         choose_strategy("tpu", "node-1")
 
 
-def test_only_tpu_package_sets_tpu_skip_mds_query():
+def test_package_sets_tpu_skip_mds_query_only_in_tpu():
     for file in Path(strategy.__file__).parent.parent.parent.rglob("*.py"):
-        if file.parent.name != "tpu":  # compiles in a child process without a TPU
+        if file.parent.name != "tpu":  # `keras_vit.tpu` compiles for TPUs without using one
             assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
 
 
@@ -151,7 +151,7 @@ def test_rejects_malformed_tf_config(tf_config, no_tpu, monkeypatch):
         choose_strategy("auto")
 
 
-def test_one_device_ignores_tf_config(monkeypatch):
+def test_default_strategy_ignores_tf_config(monkeypatch):
     task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
     engine = TensorFlowEngine(choose_strategy("default"))

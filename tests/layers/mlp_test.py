@@ -1,0 +1,32 @@
+"""Tests of the GELU."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers.mlp import gelu
+
+
+def _with_gradient(function, x):
+    """Returns `function(x)` and the gradient of its sum."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return y, tape.gradient(y, x)
+
+
+@pytest.mark.one_backend  # only TensorFlow uses a different GELU in training
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("bfloat16", 1e-2)])
+@pytest.mark.parametrize("approximate", [True, False])
+def test_training_gelu_and_gradient_match_keras(approximate, dtype, tolerance):
+    x = keras.ops.convert_to_tensor(np.linspace(-30, 30, 4001, dtype="float32"))
+    reduced = keras.ops.cast(x, dtype)
+    actual = _with_gradient(lambda x: gelu(x, approximate, training=True), reduced)
+    x = keras.ops.cast(reduced, "float32")
+    expected = _with_gradient(lambda x: keras.ops.gelu(x, approximate=approximate), x)
+    for a, b in zip(actual, expected):
+        assert keras.backend.standardize_dtype(a.dtype) == dtype
+        a, b = (keras.ops.convert_to_numpy(keras.ops.cast(value, "float32")) for value in (a, b))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
