@@ -61,6 +61,11 @@ def _photos():
     return {"pixels": _zeros(8, 32, 32, 3, dtype="uint8"), "labels": np.arange(8) % 2}
 
 
+def _timm_file():
+    keras_vit.checkpoints.save(keras_vit.ViT_Ti16(), "timm", format="timm")
+    Path("timm/model.safetensors").rename("vit.safetensors")
+
+
 def _export():
     model = _small_model(patch_size=4, classes=10, input_shape=(8, 8, 3))
     keras_vit.export.saved_model(model, "runs/digits/export", signatures=("tensor",))
@@ -90,7 +95,7 @@ def _keras_file():
 # Each function prepares a block: it may create files, and returns a dict of the variables that the block uses, or None.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
-    "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
+    "timm_file": _timm_file,
     "square_images": lambda: {"images": _zeros(1, 384, 384, 3, dtype="uint8")},
     "photos": _photos,
     "model": lambda: {"model": _small_model(), "images": _zeros(2, 16, 24, 3)},

@@ -274,7 +274,7 @@ def main(_):
             _write_list(folder, REPEATS)
         medians = _medians(pipelines)
         ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
-        print("ratios of images per second (in parentheses: of CPU time)")
+        print("ratios of images per second (in parentheses: ratios of images per second of CPU time)")
         for name, (rate, work) in medians.items():
             print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the limit")
         for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):

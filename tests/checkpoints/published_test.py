@@ -110,7 +110,7 @@ def test_augreg_name_describes_the_file():
         (
             "sam",
             "ViT-H/14",
-            r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; you can",
+            r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; a path",
         ),
         ("imagenet21k", None, "Weights are published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
@@ -126,7 +126,7 @@ def test_find_rejects_unknown_and_mismatched_names(source, model, message):
 
 def test_unknown_weights_error_lists_names_for_the_model():
     model = keras_vit.ViT_Ti16(classes=3)
-    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; you can"):
+    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; a path"):
         checkpoints.load(model, "imagenet22k")
 
 

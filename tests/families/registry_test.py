@@ -53,7 +53,7 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 @pytest.mark.one_backend
 @pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
 def test_constructor_rejects_other_collections(weights):
-    with pytest.raises(ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; you can"):
+    with pytest.raises(ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; a path"):
         keras_vit.SigLIP_B16(weights=weights)
 
 
