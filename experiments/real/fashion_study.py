@@ -137,6 +137,14 @@ def held_out(labels, drawn, count, seed):
     return np.setdiff1d(frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn)
 
 
+def check_settings(path, settings):
+    """Raises a `ValueError` if the rows in the output folder were measured with other settings."""
+    known = files.read_json(path)
+    if known not in (None, settings):
+        raise ValueError(f"--output has results of {known}; use another folder. Received: {settings}")
+    files.write_json(path, settings)
+
+
 def read_table(path):
     if not path.exists():
         return {}
@@ -206,6 +214,9 @@ def main(_):
         fashion_data.check_model(FLAGS.model)
     images, labels = fashion_data.read(FLAGS.data, "train")
     test_images, test_labels = fashion_data.read(FLAGS.data, "t10k")
+    check_settings(
+        output / "settings.json", {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")}
+    )
     rows = read_table(output / "table.csv")
     for count, seed, method in itertools.product(map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods):
         if (method, count, seed) in rows:

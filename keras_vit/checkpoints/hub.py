@@ -13,7 +13,7 @@ URL = "https://huggingface.co/"
 _CONFIGS = ("config.json", "preprocessor_config.json")
 _SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
-_WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
+WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
 
 def is_repository(source):
@@ -41,7 +41,7 @@ def fetch(repository):
         ) from error
     # Download the weights and their configs.
     try:
-        weights = next((path for name in _WEIGHTS if (path := _download(repository, name))), None)
+        weights = next((path for name in WEIGHTS if (path := _download(repository, name))), None)
         for name in _CONFIGS if weights else ():
             with contextlib.suppress(errors.LocalEntryNotFoundError):  # offline, and not in the cache
                 _download(repository, name)

@@ -42,6 +42,9 @@ def find_arguments(source, num_heads=None, grid=None):
         facts = checkpoint.facts | ({"grid": grid} if grid else {}) | ({"num_heads": num_heads} if num_heads else {})
         family, arguments = registry.infer(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
+    if (bits := facts.get("preprocessing", {}).get("bit_depth", 8)) != 8:
+        gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
+        arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
     needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]  # resnet_blocks may be None
     missing = [name for name in needed if name in arguments and arguments[name] is None]
     if family is None or (unknown_kind and (missing or "input_shape" not in arguments)):
@@ -70,20 +73,29 @@ def find_class_names(source: str | os.PathLike) -> list[str] | None:
     return None if published.is_name(source) else read_class_names(published.resolve(source).path)
 
 
-def find_preprocessing(source: str | os.PathLike) -> Preprocessing | None:
+def find_preprocessing(
+    source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
+) -> Preprocessing | None:
     """Returns the preprocessing that weights were trained with, or None if it is unknown.
 
     Args:
         source: a name of published weights, a path, a repository on the Hugging Face Hub, or a URL, as for `load`.
+        input_shape, **sizes: arguments of the model, as for `find_published`; they select the file of a collection.
+            Without `sizes`, the result is None if the files of the collection differ in their preprocessing.
 
     Raises:
         ValueError: the source does not exist, or the file is damaged or not supported.
         ConnectionError: the file could not be downloaded.
     """
     if published.is_name(source):
-        collection = os.fspath(source).partition(":")[0]
-        listed = [row for row in published.rows() if row.collection == collection]
-        return Preprocessing.from_config(dict(listed[0].preprocessing)) if listed else Preprocessing()
+        collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
+        found = [row for row in published.rows() if row.collection == collection]
+        if name:
+            found = [published.find_file(collection, name)]
+        elif sizes:
+            found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
+        fields = [dict(row.preprocessing) for row in found]
+        return Preprocessing.from_config(fields[0]) if fields and all(f == fields[0] for f in fields) else None
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
         fields = checkpoint.facts.get("preprocessing")

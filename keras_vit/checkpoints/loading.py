@@ -13,8 +13,7 @@ from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
-
-_OF_DATA = ("rounding", "exif", "bit_depth")  # fields that describe image files, not weights
+from keras_vit.preprocessing import Preprocessing
 
 _LOG = logging.getLogger("keras_vit")
 
@@ -49,7 +48,7 @@ def load(
             channels. None requires C = S. "sum" sets every channel to the sum of the kernel over its S channels,
             divided by C. A gray image then produces the same outputs with C equal channels as with S equal channels. In
             a ResNet, the outputs of each filter differ by a factor, because ResNets standardize kernels. "tile" sets
-            channel c to the kernel's channel `c % S`, multiplied by S / C.
+            channel c to the kernel's channel `c % S`, multiplied by S / C. The mean and std are averaged over channels.
         resize_patches: whether to accept a file with a different patch size and resize its kernel as FlexiViT does.
             Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept such files.
 
@@ -139,12 +138,20 @@ def _initialize_head(model, new_entries):
 
 
 def _set_preprocessing(model, fields):
-    if fields is None:
-        return
-    # Drop fields that describe image files, and reset the interpolation unless the weights specify one.
-    fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
+    """Sets the model's preprocessing to that of the weights, except for fields that describe image files."""
     known = getattr(model, "preprocessing", None)
-    if known and "naflex" in (known.resize, fields["resize"]):  # keep the model's values of these two fields
-        fields |= {"resize": known.resize, "crop_fraction": known.crop_fraction}
-    if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
-        model.preprocessing = dataclasses.replace(known, **fields)
+    if fields is None or known is None:
+        return
+    stored = Preprocessing.from_config(dict(fields))
+    changes = {"interpolation": stored.interpolation}
+    if "naflex" not in (known.resize, stored.resize):
+        changes |= {"resize": stored.resize, "crop_fraction": stored.crop_fraction}
+    # Convert the mean and std to the model's bit depth, and average them if the number of channels differs. A model
+    # with another number of channels and its own values for each channel keeps its values.
+    scale = (2**stored.bit_depth - 1) / (2**known.bit_depth - 1)
+    is_same = stored.channels == known.channels
+    if is_same or len({*zip(known.mean, known.std)}) == 1:
+        for name in ("mean", "std"):
+            values = [value / scale for value in getattr(stored, name)]
+            changes[name] = values if is_same else [sum(values) / len(values)] * known.channels
+    model.preprocessing = dataclasses.replace(known, **changes)

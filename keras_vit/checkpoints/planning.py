@@ -87,6 +87,8 @@ class LoadPlan:
         if "classifier" in arguments and "classifier" in self.of_model[1]:
             self.of_model[1]["classifier"] = arguments["classifier"]
         self.of_file = registry.infer(checkpoint.shapes, facts)
+        if "classifier" in facts and "classifier" in self.of_file[1]:
+            self.of_file[1]["classifier"] = facts["classifier"]
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 
@@ -118,7 +120,7 @@ class LoadPlan:
                 f"The file's head reads {self.facts['head_reads']}, which is not supported; build the model with "
                 f'include_top=False, or load the file with head="new". Received: {self.source}'
             )
-        if has_head and ("pool" in self.facts or "head_pool" in self.facts) and pools[0] != pools[1]:
+        if has_head and {"pool", "head_pool", "classifier"} & self.facts.keys() and pools[0] != pools[1]:
             raise ValueError(
                 f"The file's head requires `classifier={pools[1]!r}`; build the model with it, or load the file with "
                 f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
@@ -164,7 +166,8 @@ class LoadPlan:
             elif array.shape != shape:
                 raise self._other_shape(name, shape)
             else:
-                self.assignments[name] = array, self._class_token() if name == names.CLASS_TOKEN else np.asarray
+                tokens = (names.CLASS_TOKEN, names.DISTILLATION_TOKEN)
+                self.assignments[name] = array, self._token(tokens.index(name)) if name in tokens else np.asarray
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
@@ -292,14 +295,14 @@ class LoadPlan:
 
         return old_grid, new_grid, function
 
-    def _class_token(self):
-        """Returns the function that converts the class token of the file."""
+    def _token(self, index):
+        """Returns the function that converts the class token, or the distillation token if `index` is 1."""
         has_positions = names.POSITIONS in self.arrays and names.POSITIONS in self.shapes
         _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
         if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
             return np.asarray
-        # The model's class token has no position embedding, so add the file's embedding to the token itself.
-        row = self.arrays[names.POSITIONS].read()[:, :1]
+        # The model's tokens have no position embedding, so add the file's embedding to the token itself.
+        row = self.arrays[names.POSITIONS].read()[:, index : index + 1]
         return lambda token: token + row if row.any() else token
 
     def _file_grid(self, name):

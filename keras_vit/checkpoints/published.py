@@ -93,9 +93,10 @@ def _refuse_pytorch(path):
 
 
 def _file_in(folder):
-    """Returns the path of the weights in a folder: its only .safetensors file, or the index of sharded weights."""
+    """Returns the path of the weights in a folder: one of `hub.WEIGHTS`, or the only index or .safetensors file."""
     names = os.listdir(folder)
-    files = [name for name in names if name.endswith(".safetensors.index.json")]
+    files = [name for name in hub.WEIGHTS if name in names][:1]
+    files = files or [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
     if not files and (pickled := [name for name in names if name.endswith(_PYTORCH)]):
         _refuse_pytorch(os.path.join(folder, pickled[0]))

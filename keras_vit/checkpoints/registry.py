@@ -16,8 +16,8 @@ STRUCTURE = (
 # on all of them.
 PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
-# Arguments that change a model's outputs. Only `mlp="swiglu"` also changes its arrays.
-NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
+# Arguments that change a model's outputs, in some cases without changing its arrays.
+NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary", "position_embedding", "position_embedding_at", "pool_padding")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,8 @@ def save(
         with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
             for name, array in arrays.items():
                 if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
-                    array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
+                    rows = np.zeros((1, names.count_class_tokens(shapes), array.shape[2]), np.float32)
+                    array = np.concatenate([rows, array], axis=1)
                 name, array = names.to_published(name, array, shapes)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)

@@ -14,9 +14,10 @@ from keras_vit.checkpoints.formats import rename
 _CHECKED = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
     *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS, "mlp"),
-    "max_patches",
+    *("max_patches", "position_embedding_at"),
 )
-_DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp_bias": True}
+_DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "position_embedding_at": "stem"}
+_DEFAULTS |= {"patch_bias": True, "mlp_bias": True}
 
 
 def write_folder(model, path, form_name, arrays, class_names=None):
@@ -34,6 +35,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
     if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top"):
         labels["problem_type"] = "multi_label_classification"  # tells readers to apply a sigmoid to the logits
     problems = []  # `(rank, reason)` of rejected formats; the reason with the lowest rank is reported
+    is_new = not os.path.exists(path)
     os.makedirs(path, exist_ok=True)
     for form in forms if "num_layers" in arguments else ():
         config, options = form.write_config(arguments)
@@ -59,6 +61,8 @@ def write_folder(model, path, form_name, arrays, class_names=None):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
             problems.append((0, f"the closest format does not support {different}={arguments.get(different)!r}"))
+    if is_new:
+        os.rmdir(path)
     reason = min(problems)[1] if problems else "no class of the library has all of the model's parts"
     raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
 

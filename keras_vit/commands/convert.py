@@ -2,7 +2,7 @@
 
     keras-vit convert vit.safetensors vit.keras --num_heads=12
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
-    keras-vit convert runs/photos for_transformers --format=huggingface
+    keras-vit convert runs/photos for_timm --format=timm
 
 SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights. Weights are the path or URL of an
 .npz file (vit_jax, big_vision or BiT) or a .safetensors file (timm or transformers), a folder with a .safetensors file,
@@ -24,6 +24,7 @@ from keras_vit.families.registry import build_and_load
 
 ENDINGS = (".keras", ".weights.h5", ".npz")
 POSITIONAL = ("SOURCE", "TARGET")
+OF_WEIGHTS = ("input_shape", "num_heads", "grid", "channels")  # flags for weights only
 FLAGS = flags.FLAGS
 
 
@@ -74,6 +75,12 @@ def read(source):
     if source.endswith(".keras") and not files.exists(source):
         raise ValueError(f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}")
     if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
+        given = [f"--{name}" for name in OF_WEIGHTS if FLAGS[name].value is not None]
+        if given:
+            raise ValueError(
+                "Only weights take these flags; the model of a run, an export or a .keras file is complete. "
+                f"Received: {', '.join(given)} with {source}"
+            )
         model, details = shared_flags.load_model(source)
         return model, class_names_for(model, details.get("class_names"))
     grid = _integers("grid", FLAGS.grid, 2)

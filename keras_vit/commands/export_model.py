@@ -25,6 +25,8 @@ from keras_vit.export import choosing, conversions
 
 # Each is the name of a function in `export`, optionally followed by "_" and a quantization.
 FORMATS = ("litert", "litert_int8", "onnx", "onnx_int8")
+# Flags for a SavedModel only.
+SERVING = ("version", "name", "signatures", "precision", "top", "max_megapixels", "max_batch_size")
 MOST_IMAGES = 128  # maximum number of images to read from --calibrate
 FLAGS = flags.FLAGS
 
@@ -61,6 +63,11 @@ def main():
             "--output must not end in .tflite or .onnx, and --precision must not be set, because --format=auto selects "
             "the file extension and the precision. Received: "
             f"output={FLAGS.output!r}, precision={FLAGS.precision!r}"
+        )
+    unused = [f"--{name}" for name in SERVING if FLAGS[name].present] if FLAGS.format in FORMATS else []
+    if unused:
+        raise ValueError(
+            f"These flags require --format=saved_model. Received: {', '.join(unused)} with --format={FLAGS.format}"
         )
     if FLAGS.format == "onnx_int8" and not FLAGS.calibrate:
         raise ValueError("--format=onnx_int8 requires --calibrate, a folder of images. Received: calibrate=''")

@@ -60,7 +60,7 @@ def read_images(model, details, count):
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
-        images, _, names = read_test_examples(inputs, sample_indices(inputs, count))
+        images, _, names = read_test_examples(inputs, np.array(_spread_first(list(sample_indices(inputs, count)))))
         return images, names
     paths = find_images([source])
     if model.input_shape[-1] > 4:
@@ -68,10 +68,13 @@ def read_images(model, details, count):
             f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
             f"instead. Received: data={source!r}"
         )
-    # Paths in a folder are sorted by class, so put evenly spaced images first. The report draws the first images.
-    drawn = min(FLAGS.shown, len(paths))
-    spread = [paths[i * len(paths) // drawn] for i in range(drawn)]
-    paths = list(dict.fromkeys([*spread, *paths]))[:count]
+    paths = _spread_first(paths)[:count]
     reader = ImageFileReader(Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model)))
     images = np.stack([reader.read(str(path), path.read_bytes())[0] for path in paths])
     return images, [printable(path.name) for path in paths]
+
+
+def _spread_first(items):
+    """Moves evenly spaced items to the front, because the report draws the first images, and folders sort by class."""
+    drawn = min(FLAGS.shown, len(items))
+    return list(dict.fromkeys([*(items[i * len(items) // drawn] for i in range(drawn)), *items]))

@@ -2,13 +2,13 @@
 
 import re
 import sys
-from pathlib import Path
 
 from absl import flags
 
 import keras_vit
 from keras_vit import checkpoints, data, evaluation, export, files, training
 from keras_vit.checkpoints import hub, published
+from keras_vit.data.sources.files import read_text_file
 from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
@@ -47,7 +47,10 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     check_data_name(name)
     config = (details.get("recipe") or {}).get("data") or {}
     if name:
-        inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share)
+        # A folder is split as in the run, so that no training image is tested.
+        same = {field: config[field] for field in ("test_share", "split_seed") if field in config and name == "folder"}
+        same["class_names"] = details.get("class_names") or ()
+        inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share, **same)
     elif config:
         config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}
         inputs, name = load_run_inputs(model, config), config.get("name", "digits")
@@ -140,8 +143,8 @@ def _load(source):
         run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}", file=sys.stderr))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     # Load an export from a run, a folder of versions, or a version.
-    folder = newest or export.newest_version(folder) or folder
-    if not files.exists(files.as_path(folder) / export.CARD):
+    folder = files.as_path(newest or export.newest_version(folder) or folder)
+    if not files.exists(folder / export.CARD):
         inside = [] if files.is_remote(source) else files.list_dir(folder)
         inside = [str(folder / name) for name in inside if _is_model(folder / name)]
         near = f" Did you mean {' or '.join(inside[:5])}?" if inside else ""
@@ -176,6 +179,6 @@ def read_class_names(source, classes):
     """Returns the lines of the file `source`. For "published", returns names for 1,000 or 21,843 classes."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
-    if not Path(source).is_file():
+    if not files.exists(source):
         raise ValueError(f"The file does not exist. Received: class_names={source!r}")
-    return Path(source).read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in read_text_file(source).splitlines() if line.strip()]

@@ -11,9 +11,10 @@ import os
 import numpy as np
 from absl import flags
 
-from keras_vit import data, files
+from keras_vit import files
 from keras_vit.commands import command_line
 from keras_vit.plots import figure_class, to_pictures
+from keras_vit.training.run import load_inputs
 
 FLAGS = flags.FLAGS
 
@@ -44,7 +45,9 @@ def main():
             f"Received: output={FLAGS.output!r}"
         )
     # Draw both batches, one below the other.
-    inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
+    config = FLAGS.config.copy_and_resolve_references()
+    config.batch_size, config.seed = FLAGS.batch_size, FLAGS.seed
+    inputs = load_inputs(config, print)
     batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]
     for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
         images, labels, weights = (values.numpy() for values in next(iter(dataset)))

@@ -69,7 +69,7 @@ def train_and_export(config, task, workdir, engine):
                 reason = f"image files do not have {model.input_shape[-1]} channels"
                 print(f"the export will have only the signature `tensor`, because {reason}")
 
-    evaluators = evaluation.get(config.evals, config.data.max_bad_share)
+    evaluators = evaluation.get(config.evals, config.data.get("max_bad_share", 0.01))
     with reuse_compiled():
         run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
     if workdir.is_chief:
@@ -101,7 +101,7 @@ def print_next(config, workdir):
         return
     model = shlex.quote(str(workdir.path))
     commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
-    if not (families.is_bit(config.architecture) or config.data.max_patches):
+    if not (families.is_bit(config.architecture) or config.data.get("max_patches")):
         commands.append(f"inspect --model={model} --output={model}/inspection")
     commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
     print("\n  keras-vit ".join(["Next:", *commands]))

@@ -62,15 +62,24 @@ class BadExamples:
                 self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
         return len(indices)
 
-    def check(self, step: int, count: int) -> None:
-        """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch has too many."""
-        epoch = step * self._batch_size // self._source.num_examples
+    def check(self, step: int, count: int, endless: bool = False) -> None:
+        """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch has too many.
+
+        A step counts for the epoch in which it starts. If the batches are `endless`, as in training, the last step of
+        an epoch may also contain examples of later epochs, and the limit includes the limits of these examples.
+        """
+        n, size = self._source.num_examples, self._batch_size
+        epoch = step * size // n
         self._counts[epoch] += count
         # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
-        allowed = max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
+        allowed = limit = max(self._max_share * n, 1 if self._max_share else 0)
+        if endless:
+            start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))  # positions of the epoch's steps
+            parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
+            allowed = sum(min(limit, part) for part in parts)
         if self._counts[epoch] > allowed:
             raise ValueError(
-                f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
+                f"More than {100 * self._max_share:g} % of {n} examples are bad; "
                 "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples. "
                 f"Received: {self._counts[epoch]} bad examples in one epoch{self._last}"
             )
@@ -125,7 +134,7 @@ def verify(
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
     # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
-    options = Options(**{**fields, "image_size": 8, "train_crop": "resize", "eval_crop": "resize"})
+    options = Options(**{**fields, "image_size": 8, "max_patches": 0, "train_crop": "resize", "eval_crop": "resize"})
     decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 

@@ -36,7 +36,7 @@ def train_batches(
         start_step: step of the first batch.
         num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per host.
         host_index: index of the share to return, from 0.
-        options: `Options` resolved for the source, to use instead of `fields`.
+        options: `Options` to use instead of `fields`.
         failures: dict that is filled with the indices of unreadable examples, by step.
         **fields: fields of `Options`.
 
@@ -50,7 +50,7 @@ def train_batches(
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
     """
-    options = options or Options(**fields).resolve(source)
+    options = (options or Options(**fields)).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
         raise ValueError(
             f"`seed` must be a non-negative int32, and `start_step` 0 or more. "
@@ -104,7 +104,7 @@ def eval_batches(
         unreadable examples, and examples without a label. The labels of all these rows are zeros. All hosts get the
         same number of batches.
     """
-    options = options or Options(**fields).resolve(source)
+    options = (options or Options(**fields)).resolve(source)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     n = source.num_examples
     steps = tf.data.Dataset.range(-(-n // batch_size))

@@ -115,11 +115,12 @@ class Evaluator:
             if inputs is None:
                 raise ValueError(f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}")
             return inputs
-        key = (image_shape_of(model), find_preprocessing(model))
+        names = () if inputs is None or self.dataset != "folder" else inputs.test.class_names
+        key = (image_shape_of(model), find_preprocessing(model), names)
         if key not in self._loaded:
             place = self.dataset, self.path, self.kind.splits
             try:
-                self._loaded[key] = load_inputs(model, *place, max_bad_share=self.max_bad_share)
+                self._loaded[key] = load_inputs(model, *place, max_bad_share=self.max_bad_share, class_names=names)
             except ValueError as error:
                 local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
                 raise ValueError(

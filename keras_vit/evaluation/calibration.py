@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
-from keras_vit.models.any_model import gives_probabilities, logits_activation_of
+from keras_vit.models.any_model import gives_probabilities, last_activation_of, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):
@@ -36,6 +36,9 @@ def predictions(model, inputs):
         )
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
+    if kind == "probabilities" and last_activation_of(model) == "sigmoid":
+        outputs, kind = np.clip(outputs, 1e-7, 1 - 1e-7), "sigmoid"
+        outputs = np.log(outputs / (1 - outputs))  # the logits
     if kind == "probabilities":
         log_probabilities = np.log(np.maximum(outputs, 1e-30))
     elif kind == "sigmoid":

@@ -11,7 +11,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, terminal
+from keras_vit.data.loading import load_known_split
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
+from keras_vit.models.zero_shot import class_names_of
 from keras_vit.naflex import patch_size_of
 from keras_vit.preprocessing import find_preprocessing
 
@@ -25,6 +27,8 @@ def load_inputs(
     splits: Sequence[str] = ("train", "test"),
     batch_size: int = 64,
     max_bad_share: float = 0.01,
+    class_names: Sequence[str] = (),
+    **details: Any,
 ) -> data.InputPipeline:
     """Loads a dataset and configures the preprocessing that a model requires.
 
@@ -35,19 +39,40 @@ def load_inputs(
         splits: splits to load. The first is used for training and the last for testing; `("",)` loads a whole folder.
         batch_size: number of images per batch.
         max_bad_share: maximum fraction of unreadable examples in a split, in [0, 1].
+        class_names: names of the model's classes, in the order of its outputs; by default those of a zero-shot model.
+            The classes of a folder get this order if all of them have these names.
+        **details: other arguments of `data.load_split`, such as `split_seed`.
 
     Returns:
         A `data.InputPipeline`.
 
     Raises:
-        ValueError: the dataset is unknown or cannot be found, or the model does not support its images.
+        ValueError: the dataset is unknown or cannot be found, has the classes `class_names` in another order, or has
+            images that the model does not support.
     """
-    details: dict[str, Any] = {"path": path}
+    details["path"] = path
     if name.partition(":")[0] in data.SOURCES:  # user-defined sources receive the model's image shape
         details["image_shape"] = check_images_known(model)
-    loaded = {split: data.load_split(name, split, **details) for split in splits}
-    train, test = loaded[splits[0]], loaded[splits[-1]]
+    train, test = _in_order(name, splits, tuple(class_names or class_names_of(model) or ()), details)
     return _normalized(model, data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share))
+
+
+def _in_order(name, splits, names, details):
+    """Loads the first and the last split, with classes in the order of `names` if possible."""
+    train = data.load_split(name, splits[0], **details)
+    if name != "folder":
+        if set(train.class_names) == set(names) and tuple(train.class_names) != names:
+            raise ValueError(
+                "The dataset must have its classes in the order of the model's outputs, or other class names. "
+                f"Received: classes {list(train.class_names)[:10]} of {name!r}, outputs {list(names)[:10]}"
+            )
+        return train, train if splits[-1] == splits[0] else data.load_split(name, splits[-1], **details)
+    # Each split of a folder may lack classes, so both get the same names.
+    names = names if set(train.class_names) <= set(names) else train.class_names
+    of_split = {splits[0]: train} if names == train.class_names else {}
+    for split in (splits[0], splits[-1]):
+        of_split[split] = of_split.get(split) or load_known_split(name, split, names, **details)
+    return of_split[splits[0]], of_split[splits[-1]]
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:

@@ -25,13 +25,10 @@ def representation_model(model):
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
-    try:
-        return FeatureModel(model, tokens="pooled")
-    except ValueError:  # a model of another library, or another kind of head
-        last = model.layers[-1] if model.layers else None
-        if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
-            return keras.Model(model.inputs[0], last.input)
-        raise
+    last = model.layers[-1] if model.layers else None
+    if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
+        return keras.Model(model.inputs[0], last.input)
+    return FeatureModel(model, tokens="pooled")
 
 
 def check_representation(model, inputs):

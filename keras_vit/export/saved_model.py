@@ -17,7 +17,7 @@ from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
-from keras_vit.models.any_model import find_vision_transformer, logits_activation_of, weights_digest
+from keras_vit.models.any_model import check_images_known, find_vision_transformer, logits_activation_of, weights_digest
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import preprocessing_of
 
@@ -140,7 +140,7 @@ def saved_model(
 
 def default_signatures(model: keras.Model) -> tuple[str, ...]:
     """Returns the default signatures: "tensor", and "serving_default" for a model with at most 4 input channels."""
-    return ("serving_default", "tensor") if model.input_shape[-1] <= 4 else ("tensor",)
+    return ("serving_default", "tensor") if check_images_known(model)[-1] <= 4 else ("tensor",)
 
 
 def check(

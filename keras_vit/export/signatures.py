@@ -11,7 +11,14 @@ from keras_vit.data.images import checked
 from keras_vit.data.transforms import evaluation_image
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.any_model import check_not_masked, gives_probabilities, is_naflex, last_activation_of
+from keras_vit.models.any_model import (
+    check_images_known,
+    check_not_masked,
+    gives_probabilities,
+    is_naflex,
+    last_activation_of,
+    output_shape_of,
+)
 from keras_vit.models.features import FeatureModel
 from keras_vit.preprocessing import preprocessing_of
 
@@ -150,8 +157,9 @@ def check_outputs(model, activation):
     """Raises a `ValueError` if a model's output or `activation` cannot be served."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
+    check_images_known(model)
     check_not_masked(model)
-    if len(model.output_shape) != 2:
+    if len(output_shape_of(model)) != 2:
         raise ValueError(
             "The model must return logits or probabilities (B, classes) to be served. "
             f"Received: output_shape={model.output_shape}"

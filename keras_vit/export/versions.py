@@ -53,13 +53,15 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
-    """Returns whether an export has the weights and the activation of `model`, and the class names `class_names`.
+    """Returns whether an export is complete and has the weights and activation of `model`, and these class names.
 
     Args:
         path: folder of a version, any path of `tf.io.gfile`.
         model: a built `keras.Model`.
         class_names: name of each class, in order.
     """
+    if not files.exists(os.path.join(os.fspath(path), MARKER)):  # the upload was interrupted
+        return False
     try:
         card = load_card(path)
     except ValueError:

@@ -54,12 +54,13 @@ class Sizes:
             **arguments: arguments of the constructor that define the size.
         """
         default = constructor_name(size).lower()
+        shape = parameters_of(self.constructor)["input_shape"].default
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
             arguments = {**self.table[size], **kwargs}
             if kwargs.get("weights") is not None:  # download before the model is built
-                found = {"input_shape": (None, None, None), **arguments}
+                found = {"input_shape": shape, **arguments}
                 weights, side = found.pop("weights"), found["input_shape"][0]
                 names = find_sizes(found)
                 names = [size] if size in names else names  # another family may have the same size
@@ -256,12 +257,13 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     if row is not None:
         family = find_family(row.model)
         arguments = {**family.sizes[row.model], **row.arguments}
-        arguments |= {"classes": row.classes} if row.classes else {"include_top": False}
         if row.representation_size:
             arguments["representation_size"] = row.representation_size
         if row.resolution:
             arguments["input_shape"] = (row.resolution, row.resolution, 3)
-        published.resolve(source, [row.model])  # download before the model is built
+        path = published.resolve(source, [row.model]).path  # download before the model is built
+        classes = inference.find_arguments(path)[1].get("classes") if row.classes is None else row.classes
+        arguments |= {"classes": classes} if classes else {"include_top": False}
     else:
         family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
     # Add a head if one is requested and the file has none.

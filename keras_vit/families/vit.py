@@ -226,6 +226,9 @@ def huggingface_config(arguments, model_type, architecture, square=False, **fiel
     """Returns transformers' config.json with extra `fields`, or a string with the reason why this is impossible."""
     bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
     gelu = gelu_of({**arguments, "mlp": None} if arguments["mlp"] == "swiglu" else arguments)
+    positions = "none" if arguments["rotary"] else "learned"
+    if arguments["position_embedding"] != positions:
+        return f"{architecture} in transformers requires position_embedding={positions!r}"
     if square and height != width:
         return f'{architecture} in transformers supports only square images; format="timm" may work'
     if "qkv_bias" in fields and bias in ("qkvo", "o"):

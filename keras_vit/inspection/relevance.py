@@ -71,7 +71,7 @@ class _ScoreGradients(keras.Model):
         super().__init__(dtype="float32", name="score_gradients")
         self.models = lambda: (model, vit)  # a lambda hides them from Keras, which would train their weights
         reader = find_feature_model(model)
-        needs_all = reader is not None and reader.tokens in ("patch", "all")
+        needs_all = reader is not None and reader.tokens in ("registers", "patch", "all")
         self.changes = []
         for number, block in enumerate(vit.blocks[: tokens_read(model)[1]], start=1):
             rows = 1 if block.first_token_only and not needs_all else vit.num_tokens

@@ -25,7 +25,8 @@ class AdamW(Optimizer):
         epsilon: added to the denominator for numerical stability, above 0.
         decay_mask: "all" to decay every parameter, "kernels" to decay only kernels.
         no_decay: comma-separated names of parameters or layers that do not decay.
-        layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1].
+        layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1]. Blocks are the layers
+            named `encoderblock_0`, `encoderblock_1` and so on.
         momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in big_vision.
 
     Raises:

@@ -143,7 +143,8 @@ def layerwise_multipliers(variables, layer_decay):
     numbers = [int(block[1]) for block in blocks if block]
     if not numbers:
         raise ValueError(
-            f"`layer_decay` must be 1 for a model without Transformer blocks. Received: layer_decay={layer_decay}"
+            "`layer_decay` must be 1 unless the model has trainable variables in layers named encoderblock_0, "
+            f"encoderblock_1 and so on. Received: layer_decay={layer_decay}"
         )
     depths, depth = [], 0
     # Variables are in model order: the embedding, before the first block, has depth 0, and the head, after the last

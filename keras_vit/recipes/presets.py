@@ -116,7 +116,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """
     model = families.canonical_name(model)
     row = _finetuning_row(dataset)
-    plain, averaged = (378, 518) if model.endswith("/14") else (384, 512)
+    plain, averaged = (378, 518) if "/14" in model else (384, 512)
     resolution = choices.get("resolution", plain)
     if set(choices) - {"resolution"} or resolution not in (plain, averaged):
         received = ", ".join(f"{name}={value}" for name, value in choices.items())

@@ -8,7 +8,6 @@ from ml_collections import ConfigDict
 
 from keras_vit import families, losses
 from keras_vit.checkpoints import inference, published
-from keras_vit.models.any_model import set_logits_activation
 from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ class Classification(Task):
                 f"--config.data.patch_size={side}. Received: images of shape {inputs.image_shape}"
             )
         arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
-        model = self.family.constructor(**arguments, preprocessing=preprocessing)
-        set_logits_activation(model, self.config.loss)
-        return model
+        return self.family.constructor(**arguments, preprocessing=preprocessing)
 
     def _arguments_of_weights(self):
         """Returns the model arguments in the file of `config.weights` that the config leaves at their defaults."""

@@ -51,6 +51,11 @@ class MaskedPatchPrediction(Task):
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
+        if families.find_family(config.architecture).constructor is not VisionTransformer:
+            raise ValueError(
+                "`config.architecture` must be VisionTransformer or one of its sizes for masked patch prediction. "
+                f"Received: architecture={config.architecture!r}"
+            )
         self.target = config.model.get("target", TARGETS[0])
         if self.target not in TARGETS:
             raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.target!r}")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 from ml_collections import ConfigDict
 
+from keras_vit.models.any_model import set_logits_activation
+
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
@@ -42,6 +44,12 @@ class Task(abc.ABC):
         Returns:
             A built `keras.Model` that takes images.
         """
+
+    def make_model(self, inputs: "InputPipeline") -> keras.Model:
+        """Returns the model of `build_model`, in which it records the activation of `config.loss` for logits."""
+        model = self.build_model(inputs)
+        set_logits_activation(model, self.config.loss)
+        return model
 
     def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
         """Returns the model's image shape: `config.model.input_shape` if it is set, otherwise the shape of the data."""

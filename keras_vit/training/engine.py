@@ -4,7 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import os
-import resource
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -37,7 +37,8 @@ class TrainOutputs:
     Attributes:
         metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping), "learning_rate".
         input_wait: seconds spent waiting for batches.
-        peak_memory: peak memory in bytes so far: of the first accelerator if known, otherwise of this process.
+        peak_memory: peak memory in bytes so far: of the first accelerator if known, otherwise of this process; 0 if
+            unknown.
         stop_requested: whether any process was asked to stop.
         can_continue: False if training must end because the loss, a metric or a gradient of the last step was not
             finite.
@@ -91,7 +92,7 @@ class Engine(abc.ABC):
         self._evaluations: dict = {}
         self._compiled: dict = {}
         with self._building():
-            self.model = task.build_model(inputs)
+            self.model = task.make_model(inputs)
             patch_sizes.check_patch_sizes(config, self.model)
             if load_weights is not None:
                 load_weights(self.model)
@@ -274,5 +275,10 @@ def weighted_means(sums, num_examples):
 
 
 def process_peak_memory():
-    """Returns the peak memory of this process in bytes."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux reports KiB
+    """Returns the peak memory of this process in bytes; 0 on Windows, where it is unknown."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, Linux KiB
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

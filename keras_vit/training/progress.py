@@ -88,7 +88,7 @@ class Progress:
             f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
             format_metrics(shown, separator="  ", percent="5.1f"),
             f"grad {metrics['grad_norm']:.2g}",
-            f"mem {peak_memory / 1e9:.1f} GB",
+            f"mem {peak_memory / 1e9:.1f} GB" if peak_memory else "",
             f"waiting for input {100 * input_wait / seconds:.0f} %" if input_wait >= 0.1 * seconds else "",
             f"{speed:,.0f} images/s",
             f"({speed / self._devices:,.0f} per device)" if self._devices > 1 else "",

@@ -96,7 +96,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Build the data, the model and the optimizer.
     with _global_state(config):
         reports = []
-        inputs = _load_inputs(config, reports.append)
+        inputs = load_inputs(config, reports.append)
         num_examples = inputs.train.num_examples
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
@@ -198,7 +198,7 @@ def load_checkpoint(
     engine = choose_engine(config)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     with _global_state(config):
-        inputs = _load_inputs(config, log.debug)
+        inputs = load_inputs(config, log.debug)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
@@ -228,21 +228,21 @@ def _check_continuation(counters, total_steps, inputs):
         )
 
 
-def _load_inputs(config, write):
+def load_inputs(config, write):
     """Loads the data. Images are normalized as the weights expect.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
     keeps the config's normalization.
     """
     inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
-    expected = find_preprocessing(config.weights) if config.weights else None
+    expected = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
     if expected is None:
         return inputs
     own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs
     numbers = f"mean={expected.mean}, std={expected.std}"
-    if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
+    if config.data.get("mean") or config.data.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
         write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
         return inputs
     write(f"images are normalized with {numbers}, as the weights expect")
@@ -255,14 +255,19 @@ def _normalization(preprocessing):
     return rows[:1] if (rows == rows[0]).all() else rows
 
 
+def _size(config, inputs):
+    """Returns the arguments of the model that select a published file."""
+    sizes = {**config.model, "input_shape": config.model.get("input_shape") or inputs.image_shape}
+    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
+    return sizes
+
+
 def _weights_loader(config, inputs, write):
     """Downloads `config.weights` and returns a function that loads them into a model, or None if the field is empty."""
     if not config.weights:
         return None
     # Download the weights before building the model.
-    sizes = {name: value for name, value in config.model.items() if name != "input_shape"}
-    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
-    fetch(config.weights, config.model.get("input_shape") or inputs.image_shape, **sizes)
+    fetch(config.weights, **_size(config, inputs))
 
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]

@@ -203,7 +203,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
     fields = files.read_json(file)
     if not isinstance(fields, dict):
         raise ValueError(f"The workdir of a run must contain `config.json`. Received: {file}")
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = {"model": {}, "data": {}}  # the file has no fields of an empty group
     for name, value in fields.items():
         *groups, last = name.split(".")
         group = config

@@ -125,6 +125,17 @@ def test_mismatch_error_suggests_matching_arguments(file, arguments, hint, golde
         checkpoints.load(small(**arguments), golden_files / file)
 
 
+def test_kept_head_requires_its_pooling(small, tmp_path):
+    source = small(classifier="token_gap", head_bias=1.0)
+    source.head.kernel.assign(np.ones((64, 10)))
+    checkpoints.save(source, tmp_path / "pooled.npz")
+    checkpoints.load(small(classifier="token_gap"), tmp_path / "pooled.npz")
+    checkpoints.load(small(), tmp_path / "pooled.npz", head="new")
+    checkpoints.load(small(include_top=False), tmp_path / "pooled.npz")
+    with pytest.raises(ValueError, match="head requires `classifier='token_gap'`.*Received: classifier='token' in"):
+        checkpoints.load(small(), tmp_path / "pooled.npz")
+
+
 def test_zero_head_causes_a_warning_only_if_kept(golden_files, small, arrays, tmp_path):
     changed = arrays(golden_files / "vit_token.ckpt.npz")
     changed["head/kernel"] *= 0

@@ -132,6 +132,14 @@ def test_loads_sharded_weights(hub, repository):
         keras_vit.from_pretrained("someone/large")
 
 
+def test_model_safetensors_takes_precedence(hub, repository):
+    path = repository("a/b", "dinov2")
+    shutil.copy(path / "model.safetensors", path / "open_clip_model.safetensors")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "missing.safetensors"}}))
+    for source in ("a/b", path):
+        assert keras_vit.from_pretrained(source).input_shape == (None, 42, 42, 3)
+
+
 def test_collection_name_resolves_to_a_repository(hub, repository, monkeypatch):
     repository("facebook/tiny", "dinov2", folder=hub.folder)
     size = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "num_heads": 3, "layer_scale": 1e-5}

@@ -1,5 +1,7 @@
 """Tests of saving, loading and resampling the variants of position embeddings."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,25 @@ def test_architecture_is_inferred_from_position_variant(arguments, tmp_path):
     checkpoints.load(again, tmp_path / "model.npz")
     images = np.random.default_rng(0).uniform(-1, 1, (1, 8, 12, 3)).astype("float32")
     np.testing.assert_array_equal(again(images), model(images))
+
+
+@pytest.mark.parametrize("head", ["keep", "new"])
+def test_rejects_other_positions_with_equal_arrays(head, tmp_path):
+    no_row = {"class_token_position": False}
+    for of_file, of_model, needed in (
+        ({"position_embedding_at": "every_layer_shared"}, {}, "position_embedding_at=every_layer_shared"),
+        ({"position_embedding": "none", **no_row}, {"position_embedding": "sincos2d", **no_row}, "embedding=none"),
+    ):
+        checkpoints.save(build(**of_file), tmp_path / "model.npz")
+        with pytest.raises(ValueError, match=f"so the model must be built with .*{needed}"):
+            checkpoints.load(build(**of_model), tmp_path / "model.npz", head)
+
+
+def test_rejects_other_pool_padding(tmp_path):
+    build_resnet = functools.partial(keras_vit.BiTResNet, depth=8, width=32, input_shape=(16, 16, 3), classes=3)
+    checkpoints.save(build_resnet(pool_padding="minus_infinity"), tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="so the model must be built with pool_padding=minus_infinity"):
+        checkpoints.load(build_resnet(), tmp_path / "model.npz", "new")
 
 
 def test_position_variants_are_resampled(tmp_path):

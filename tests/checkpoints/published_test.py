@@ -95,6 +95,24 @@ def test_resolution_selects_between_two_files():
     assert published.find(collection + ":ViT-B_16-224", "ViT-B/16", 384).name == "ViT-B_16-224"
 
 
+def test_constructor_downloads_the_file_of_the_default_size(monkeypatch):
+    fetched = []
+    monkeypatch.setattr(published.downloading, "fetch", lambda url: fetched.append(url) or url)
+    monkeypatch.setattr(families.vit._size, "constructor", lambda **_: None)
+    monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
+    keras_vit.ViT_B16(weights="imagenet21k+imagenet2012")
+    assert [url.rpartition("/")[2] for url in fetched] == ["ViT-B_16-224.npz"]
+
+
+def test_preprocessing_depends_on_the_published_file():
+    assert checkpoints.find_preprocessing("siglip2:siglip2_b16_naflex").resize == "naflex"
+    assert checkpoints.find_preprocessing("imagenet21k").mean == (127.5,) * 3
+    assert checkpoints.find_preprocessing("laion2b") is None  # the files differ
+    for size, mean in (("CLIP-L/14", 127.5), ("CLIP-B/32", 255 * 0.48145466)):
+        found = checkpoints.find_preprocessing("laion2b", (224, 224, 3), **families.sizes()[size])
+        assert found.mean[0] == mean
+
+
 def test_augreg_name_describes_the_file():
     name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
@@ -165,3 +183,15 @@ def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
     assert features.output_shape == (None, 24)
     with pytest.raises(ValueError, match="trained for 5 classes"):
         keras_vit.ViT_Ti16(weights="sam", classes=7)
+
+
+def test_file_determines_an_unknown_number_of_classes(tmp_path, monkeypatch):
+    name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--caltech101-steps_10k-lr_0.03-res_32"
+    assert published.find_file("augreg", name).classes is None
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    (tmp_path / "augreg").mkdir()
+    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, head_bias=1.0)
+    source.get_layer("head").kernel.assign(np.ones((192, 5)))
+    checkpoints.save(source, tmp_path / "augreg" / f"{name}.npz")
+    model = keras_vit.from_pretrained(f"augreg:{name}")
+    assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)

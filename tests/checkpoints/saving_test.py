@@ -1,5 +1,6 @@
 """Tests of saving checkpoints in the layout of `vit_jax`."""
 
+import dataclasses
 import json
 import zipfile
 
@@ -50,6 +51,7 @@ def test_resaving_reproduces_the_golden_arrays(case, arguments, golden_files, sm
         {"class_token_position": False},
         {"class_token_position": False, "input_shape": (16, 48, 3)},
         {"class_token_position": False, "position_embedding": "sincos2d"},
+        {"class_token_position": False, "distilled": True},
         {"include_top": False, "representation_size": 16},
         {"patch_size": 8, "resnet_blocks": (), "input_shape": (64, 32, 3)},
     ],
@@ -124,7 +126,42 @@ def test_saved_file_stores_the_preprocessing(small, tmp_path):
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
-    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the default, because the file's values are for RGB
+    assert keras_vit.preprocessing_of(gray) == keras_vit.Preprocessing(mean=(30,), std=(60,))  # averages over channels
+
+
+def test_load_adapts_preprocessing_to_the_channels(small, tmp_path):
+    photos = keras_vit.Preprocessing((20, 30, 40), (50, 60, 70), "shorter_side", 0.875, interpolation="bicubic")
+    checkpoints.save(randomize(small(preprocessing=photos)), tmp_path / "model.npz")
+    own = keras_vit.Preprocessing((1, 2), (3, 4))
+    for before, mean, std in ((None, (30, 30), (60, 60)), (own, own.mean, own.std)):
+        model = small(input_shape=(32, 32, 2), preprocessing=before)
+        checkpoints.load(model, tmp_path / "model.npz", channels="tile")
+        assert model.preprocessing == dataclasses.replace(photos, mean=mean, std=std)
+
+
+def test_load_converts_preprocessing_to_the_bit_depth(small, tmp_path):
+    deep = keras_vit.Preprocessing(mean=(30000,) * 3, std=(20000,) * 3, bit_depth=16)
+    checkpoints.save(randomize(small(preprocessing=deep)), tmp_path / "deep.npz")
+    assert keras_vit.from_pretrained(tmp_path / "deep.npz").preprocessing == deep
+    model = small()
+    checkpoints.load(model, tmp_path / "deep.npz")
+    np.testing.assert_allclose(model.preprocessing.mean, [30000 / 257] * 3)
+    np.testing.assert_allclose(model.preprocessing.std, [20000 / 257] * 3)
+    assert model.preprocessing.bit_depth == 8
+    checkpoints.save(small(preprocessing=keras_vit.Preprocessing(mean=(100,) * 3)), tmp_path / "model.npz")
+    model = small(preprocessing=deep)
+    checkpoints.load(model, tmp_path / "model.npz", head="new")
+    np.testing.assert_allclose(model.preprocessing.mean, [25700] * 3)
+    assert model.preprocessing.bit_depth == 16
+
+
+def test_load_adds_positions_to_both_class_tokens(small, tmp_path):
+    model = randomize(small(distilled=True))
+    checkpoints.save(model, tmp_path / "model.npz")
+    other = small(distilled=True, class_token_position=False, weights=tmp_path / "model.npz")
+    images = np.random.default_rng(1).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    expected, logits = (keras.ops.convert_to_numpy(m(images)) for m in (model, other))
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_saved_file_stores_the_logits_activation(small, tmp_path):

@@ -150,6 +150,15 @@ def test_bad_input_prints_error_and_exits_with_code_2(arguments, message, conver
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("source", ["model.keras", "."])
+def test_rejects_flags_for_weights_with_a_whole_model(source, convert, tmp_path):
+    (tmp_path / "model.keras").touch()
+    flags = ["--num_heads=4", "--grid=4,4", "--channels=sum", "--input_shape=8,8,3"]
+    code, printed = convert(tmp_path / source, tmp_path / "x.npz", *flags)
+    assert code == 2
+    assert "Received: --input_shape, --num_heads, --grid, --channels with " in printed and "Only weights" in printed
+
+
 def test_convert_with_wrong_logits_writes_no_model(convert, tmp_path):
     with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)

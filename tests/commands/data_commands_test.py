@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_vit
 from keras_vit import data
 
 ROOT = Path(__file__).parents[2]
@@ -83,11 +84,21 @@ def test_missing_source_is_a_one_line_error(run, tmp_path):
 
 def test_show_batch_writes_a_figure(photos, run, tmp_path):
     pytest.importorskip("matplotlib")
+    sizes = {
+        "patch_size": 4,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_heads": 2,
+        "input_shape": (16, 16, 3),
+    }
+    model = keras_vit.VisionTransformer(**sizes, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3))
+    keras_vit.checkpoints.save(model, tmp_path / "vit.npz")
     fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
-    code, printed, errors = run(
-        "show-batch", *(f"--config.data.{f}" for f in fields), "--batch_size=2", f"--output={tmp_path}/out.png"
-    )
+    flags = [*(f"--config.data.{f}" for f in fields), f"--config.weights={tmp_path}/vit.npz", "--batch_size=2"]
+    code, printed, errors = run("show-batch", *flags, f"--output={tmp_path}/out.png")
     assert code == 0 and "out.png" in printed, errors
+    assert "images are normalized with mean=(9" in printed
     picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
     assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
     code, _, errors = run("show-batch", "--config.data.imagesize=16", f"--output={tmp_path}/not.png")

@@ -1,11 +1,15 @@
 """Tests of the commands `evaluate` and `inspect`: outputs and errors."""
 
 import json
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import data
+from keras_vit.commands import inspect_model
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -35,6 +39,17 @@ def test_inspect_writes_a_report_for_one_image(model, run, tmp_path):
     done = run("inspect", f"--model={model}", f"--data={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
     assert done.returncode == 0, done.stderr
     assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
+
+
+def test_inspect_draws_images_of_all_classes(monkeypatch):
+    pixels = np.repeat(np.arange(12, dtype="uint8"), 8 * 8 * 3).reshape(12, 8, 8, 3)
+    source = data.arrays(pixels, np.arange(12) // 4, ["a", "b", "c"])  # sorted by class
+    inputs = data.InputPipeline(source, source, {}, batch_size=4, seed=0, max_bad_share=0.0)
+    monkeypatch.setattr(inspect_model, "FLAGS", types.SimpleNamespace(data="", shown=3))
+    monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (inputs, ""))
+    images, _ = inspect_model.read_images(None, {}, 9)
+    values = np.round(127.5 * images[:, 0, 0, 0] + 127.5).astype(int).tolist()
+    assert len(set(values)) == 9 and [value // 4 for value in values[:3]] == [0, 1, 2]
 
 
 def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):

@@ -121,6 +121,17 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
             ["--output=TMP/a.tflite", "--format=litert", "--model=WORKDIR", "--calibrate=PHOTOS/cats/broken.png"],
             "At least one image must be readable; .*Received: calibrate='PHOTOS/cats/broken.png'",
         ),
+        (
+            ["--output=TMP/a.tflite", "--model=WORKDIR", "--format=litert_int8", "--version=1", "--signatures=tensor"],
+            "require --format=saved_model. Received: --version, --signatures with --format=litert_int8",
+        ),
+        (
+            [
+                *("--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx", "--name=a", "--top=5"),
+                *("--precision=float32", "--max_megapixels=1", "--max_batch_size=8"),
+            ],
+            "Received: --name, --precision, --top, --max_megapixels, --max_batch_size with --format=onnx$",
+        ),
         (["--model=WORKDIR"], "--output is required"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
         (

@@ -3,6 +3,7 @@
 import csv
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -121,6 +122,14 @@ def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
     done = scripts.run("-m", "keras_vit", "predict", *words)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
+
+
+def test_predict_needs_a_static_image_size(photos, scripts, tmp_path):
+    x = keras.Input((None, None, 3))
+    keras.Model(x, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling2D()(x))).save(tmp_path / "model.keras")
+    done = scripts.run("-m", "keras_vit", "predict", f"--model={tmp_path}/model.keras", photos)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: The model must have a static image size")
 
 
 def test_pick_selects_the_worst_mistakes():

@@ -2,12 +2,14 @@
 
 import shutil
 import sys
+import types
 
+import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import evaluation, export, files, training
+from keras_vit import data, evaluation, export, files, training
 from keras_vit.commands import shared_flags
 from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.any_model import logits_activation_of
@@ -99,6 +101,12 @@ def test_invalid_model_error_names_alternatives(source, message, tmp_path, monke
         shared_flags.load_model(source)
 
 
+def test_numeric_folder_without_a_card_is_no_model(tmp_path):
+    (tmp_path / "runs/7/export/1").mkdir(parents=True)
+    with pytest.raises(ValueError, match="neither a run nor an export. .* Did you mean .*runs/7/export.? Received"):
+        shared_flags.load_model(str(tmp_path / "runs"))
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [("fotos", "photos"), ("cifar", "cifar10"), ("Digits", "digits"), ("qqq", ""), ("photo/x", "photos")],
@@ -111,6 +119,29 @@ def test_unknown_dataset_error_names_alternatives(name, near, tmp_path, monkeypa
         shared_flags.check_data_name(name)
     for known in ("", "digits", "tfds:mnist"):
         shared_flags.check_data_name(known)
+
+
+def test_folder_is_split_as_in_the_run(tmp_path, monkeypatch):
+    for i in range(40):
+        path = tmp_path / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data=str(tmp_path), data_path=""))
+    fields = {"test_share": 0.5, "split_seed": 3}
+    inputs, _ = shared_flags.load_data(model, {"recipe": {"data": {"name": "folder", **fields}}})
+    names = lambda source: [source.short_name(i) for i in range(source.num_examples)]  # noqa: E731
+    expected = data.load("folder", path=str(tmp_path), **fields)
+    assert [names(inputs.train), names(inputs.test)] == [names(source) for source in expected]
+    assert names(shared_flags.load_data(model, {})[0].test) != names(inputs.test)
+
+
+def test_class_names_may_have_a_mark_and_blank_lines(tmp_path):
+    (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbfcat\r\n dog\n\n")
+    assert shared_flags.read_class_names(str(tmp_path / "names.txt"), 2) == ["cat", "dog"]
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin1"))
+    with pytest.raises(ValueError, match="must be a UTF-8 text file .*latin.txt"):
+        shared_flags.read_class_names(str(tmp_path / "latin.txt"), 1)
 
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])

@@ -98,6 +98,29 @@ def test_max_bad_share_limits_the_count_of_one_epoch():
         bad.check(53, 3)
 
 
+@pytest.mark.parametrize(("n", "batch_size"), [(50, 128), (150, 128), (1000, 128), (5, 5)])
+def test_batches_may_span_epochs_with_the_allowed_share(n, batch_size):
+    source = data.arrays(np.zeros([n, 1, 1, 3], np.uint8), np.zeros(n, int), ["a"])
+    rng, allowed = np.random.default_rng(0), max(1, n // 100)
+
+    def check(bad_images):
+        positions = [e * n + rng.choice(n, bad_images, replace=False) for e in range(300)]
+        counts = np.bincount(np.concatenate(positions) // batch_size)
+        bad = data.BadExamples(source, {}, None, batch_size, max_share=0.01)
+        for step, number in enumerate(counts.tolist()):
+            bad.check(step, number, endless=True)
+
+    check(allowed)
+    with pytest.raises(ValueError, match=f"More than 1 % of {n} .*Received: .* bad examples in one epoch"):
+        check(3 * allowed)
+
+
+def test_evaluation_with_padding_allows_only_one_share():
+    source = data.arrays(np.zeros([50, 1, 1, 3], np.uint8), np.zeros(50, int), ["a"])
+    with pytest.raises(ValueError, match="Received: 2 bad examples"):
+        data.BadExamples(source, {}, None, 128).check(0, 2)
+
+
 @pytest.mark.parametrize("max_share", [0.01, 0.0])
 def test_positive_max_bad_share_allows_one_bad_example(max_share):
     source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
@@ -158,6 +181,11 @@ def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monk
             reason
         )
         assert any(word in reason for word in ("not an image in a known format", "Invalid PNG", "Invalid JPEG")), reason
+
+
+def test_verify_accepts_naflex_options(photos):
+    options = {"max_patches": 4, "patch_size": 8, "train_crop": "inception"}
+    assert data.verify(data.folder(photos), **options)["bad"] == []
 
 
 def test_verify_bounds_the_image_size(photos):

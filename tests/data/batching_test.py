@@ -222,6 +222,36 @@ def test_mixup_partners_come_from_the_rolled_batch():
     assert len({round(float(share), 4) for share in shares}) == 8 and min(shares) >= 0.5
 
 
+@pytest.fixture(scope="module")
+def png_source():
+    pixels, intact = np.random.default_rng(0).integers(0, 256, (N, 6, 7, 3)).astype(np.uint8), numbered()
+    files = [tf.io.encode_png(image).numpy() for image in pixels]
+    read = lambda i: intact.read(i) | {"image": tf.gather(files, i)}  # noqa: E731
+    return dataclasses.replace(intact, read=read, max_value=255, options={})
+
+
+def test_options_equal_their_fields(png_source):
+    train, evaluate = {"flip": "off", "image_size": 8}, {"augreg": "medium1", "image_size": 8}
+    for make, fields, more in ((data.train_batches, train, {"seed": 1}), (data.eval_batches, evaluate, {})):
+        expected = take(make(png_source, batch_size=4, **fields, **more), 1)
+        same(expected, take(make(png_source, batch_size=4, options=data.Options(**fields), **more), 1))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"flip": "off", "image_size": 8},
+        {"augreg": "light1", "image_size": 64},
+        {"image_size": 4, "resize_size": 6, "train_crop": "resize_crop", "eval_crop": "resize_small_crop"},
+        {"max_patches": 4, "patch_size": 2},
+    ],
+)
+def test_resolved_options_do_not_change_again(fields, png_source):
+    for source in (png_source, numbered()):
+        options = data.Options(**fields).resolve(source)
+        assert options.resolve(source) == options
+
+
 def test_label_smoothing_is_uniform_over_classes():
     plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 1)[0][1]
     smooth = take(data.train_batches(numbered(), batch_size=6, seed=2, label_smoothing=0.2), 1)[0][1]

@@ -177,6 +177,12 @@ def test_calibration_uses_the_sigmoid_activation():
     assert metrics["calibration/brier_loss"] == pytest.approx(((probabilities - labels) ** 2).sum(1).mean())
     error = calibration.expected_calibration_error(probabilities, labels.argmax(1))
     assert metrics["calibration/expected_calibration_error"] == pytest.approx(error)
+    # The metrics are the same if the model itself applies the sigmoid.
+    model = keras.Model(images, keras.layers.Activation("sigmoid")(x / 2))
+    logits = keras.Model(images, x / 2)
+    set_logits_activation(logits, "sigmoid")
+    expected, actual = (evaluation.evaluate(each, ["calibration"], inputs) for each in (logits, model))
+    assert actual == pytest.approx(expected, rel=1e-4)
 
 
 def test_calibration_error_matches_its_definition():
@@ -418,6 +424,52 @@ def test_representation_excludes_a_custom_head():
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
     expected = keras.Model(vit.input, pooled)(images)
     np.testing.assert_array_equal(representation_model(model)(images), expected)
+
+
+def test_representation_is_what_an_outer_head_reads():
+    vit = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=2, hidden_size=8, mlp_dim=12, num_heads=2, classes=5
+    )
+    first = keras_vit.FeatureModel(vit, 1, tokens="class")
+    model = keras.Sequential([keras.Input((8, 8, 3)), first, keras.layers.Dense(3)])
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    np.testing.assert_allclose(representation_model(model)(images), first(images), atol=1e-6)
+    expected = keras_vit.FeatureModel(vit, tokens="pooled")(images)
+    np.testing.assert_allclose(representation_model(vit)(images), expected, atol=1e-6)
+
+
+def _folder(path, **counts):
+    """Writes PNG files of 8x8 pixels: `counts` of each "split_class", with the class's color."""
+    colors = {"cat": (200, 30, 30), "dog": (30, 200, 30), "owl": (30, 30, 200)}
+    for name, count in counts.items():
+        split, label = name.split("_")
+        (path / split / label).mkdir(parents=True)
+        for i in range(count):
+            pixels = np.full((8, 8, 3), colors[label], "uint8") + np.uint8(i)
+            (path / split / label / f"{i}.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    return path
+
+
+def test_folder_splits_share_classes(model, tmp_path):
+    photos = _folder(tmp_path, train_cat=3, train_dog=3, train_owl=3, test_cat=2, test_owl=2)
+    inputs = evaluation.load_inputs(model, "folder", str(photos))
+    assert inputs.test.class_names == ("cat", "dog", "owl") and inputs.test.labels.tolist() == [0, 0, 2, 2]
+    assert evaluation.evaluate(model, [f"knn:folder@{photos}"]) == {f"knn:folder@{photos}/accuracy": 1.0}
+
+
+def test_folder_classes_get_the_order_of_the_model(tmp_path):
+    photos = _folder(tmp_path, test_cat=2, test_owl=2)
+    names = ("dog", "owl", "cat")
+    inputs = evaluation.load_inputs(mean_color(), "folder", str(photos), ("test",), class_names=names)
+    assert inputs.test.class_names == names and inputs.test.labels.tolist() == [1, 1, 2, 2]
+    inputs = evaluation.load_inputs(mean_color(), "folder", str(photos), ("test",), class_names=("cat", "dog"))
+    assert inputs.test.class_names == ("cat", "owl")  # not all of the folder's classes are the model's
+
+
+def test_rejects_a_dataset_with_another_class_order(model):
+    with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits', outputs .*'9', '8'"):
+        evaluation.load_inputs(model, "digits", class_names=[*"9876543210"])
+    assert evaluation.load_inputs(model, "digits", class_names=[*"0123456789"]).test.num_examples == 360
 
 
 def test_load_inputs_applies_mean_and_std():

@@ -60,6 +60,13 @@ def test_frozen_accuracy_of_separable_features_is_one(method):
     assert fashion_study.frozen_accuracy(method, features, labels, features, labels) == 1
 
 
+def test_study_rejects_a_folder_with_other_settings(tmp_path):
+    for _ in range(2):
+        fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.0})
+    with pytest.raises(ValueError, match=r"results of \{'rate': 0.0\}; use another folder. Received: \{'rate': 0.1\}"):
+        fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.1})
+
+
 @pytest.mark.parametrize("method", fashion_study.SCRATCH)
 def test_model_trains_on_subset(method, tmp_path, monkeypatch):
     monkeypatch.setitem(fashion_study.STEPS, 10, (8, 1))

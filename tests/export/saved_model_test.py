@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import data, export, inspection, recipes, tasks
+from keras_vit import export, inspection
+from keras_vit.models.any_model import set_logits_activation
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
@@ -220,6 +220,24 @@ def test_rejects_unsupported_models(tmp_path):
         export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",))
 
 
+class Subclassed(keras.Model):
+    def call(self, images):
+        return keras.ops.mean(images, (1, 2))
+
+
+def test_rejects_models_of_unknown_image_size(tmp_path):
+    images = keras.Input((None, None, 3))
+    subclassed = Subclassed()
+    subclassed(np.zeros((1, 8, 8, 3), "float32"))
+    for model in (keras.Model(images, keras.layers.GlobalAveragePooling2D()(images)), subclassed):
+        for signatures in (None, ("tensor",)):
+            with pytest.raises(ValueError, match="must have a static image size: make it functional"):
+                export.check(model, signatures=signatures)
+            with pytest.raises(ValueError, match="must have a static image size: make it functional"):
+                export.saved_model(model, tmp_path, signatures=signatures)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
 def test_image_files_may_have_1_or_4_channels(channels, tmp_path, skip_verification):
@@ -248,18 +266,19 @@ def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verifi
 
 def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
     """The model is loaded from a .keras file and nested in another model."""
-    config = ConfigDict(recipes.defaults(loss="sigmoid", model={"patch_size": 4, "num_layers": 1, "hidden_size": 8,
-                        "mlp_dim": 8, "num_heads": 2}, data=data.defaults(name="digits")))  # fmt: skip
-    inputs = data.from_config(config.data, batch_size=8, seed=0)
-    tasks.get(config).build_model(inputs).save(tmp_path / "model.keras")
+    inner = tiny_model()
+    set_logits_activation(inner, "sigmoid")
+    inner.save(tmp_path / "model.keras")
     inner = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     model = keras.Sequential([keras.Input(inner.input_shape[1:]), inner])
-    path = export.saved_model(model, tmp_path, signatures=("tensor",))
+    path = export.saved_model(model, tmp_path, class_names=NAMES, signatures=("tensor",))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *inner.input_shape[1:])).astype("float32")
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, keras.ops.sigmoid(model(images)), atol=1e-6)
     assert export.load_card(path)["activation"] == "sigmoid"
-    assert export.has_model(path, model, [*"0123456789"]) and not export.has_model(path, model, [*"abcdefghij"])
+    assert export.has_model(path, model, NAMES) and not export.has_model(path, model, NAMES[::-1])
+    os.remove(os.path.join(path, "saved_model.pb"))  # as after an interrupted upload
+    assert not export.has_model(path, model, NAMES)
 
 
 @pytest.mark.parametrize(

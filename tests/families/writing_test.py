@@ -193,6 +193,8 @@ def test_written_files_load_in_other_libraries(key, written):
 SIZES = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
 WIDE = {"input_shape": (8, 16, 3), "exact_gelu": True}
 CLIP = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "mlp": "quick_gelu", "classes": 4}
+SINES = {"position_embedding": "sincos2d", "class_token_position": False}
+SHARED = {"position_embedding_at": "every_layer_shared"}
 DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "mlp_norm": True, "include_top": False}
 
 
@@ -202,6 +204,10 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
     [
         ("timm", {"representation_size": 5}, ": no class of the library has all of the model's parts. Received: "),
         ("timm", {"attention_bias": "kvo"}, ": no class of the library has all of the model's parts. Received: "),
+        ("huggingface", {**SINES, "classifier": "gap"}, ": IJepa.* requires position_embedding='learned'. Received: "),
+        ("huggingface", SINES, ": ViTForImage.* requires position_embedding='learned'. Received: "),
+        ("huggingface", SHARED, ": the closest format does not support position_embedding_at='every_layer_shared'"),
+        ("timm", SHARED, ": the closest format does not support position_embedding_at='every_layer_shared'"),
         ("huggingface", {"mlp_bias": False}, ": MLPs of the format always have biases. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* in transformers has attention biases that the model lacks"),
         (
@@ -224,7 +230,7 @@ def test_rejects_parts_unsupported_by_the_format(form, arguments, message, tmp_p
     model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
     with pytest.raises(ValueError, match=f"No format of '{form}' supports this model{message}"):
         checkpoints.save(model, tmp_path / "to", format=form)
-    assert not any((tmp_path / "to").iterdir())
+    assert not (tmp_path / "to").exists()
 
 
 @pytest.mark.one_backend

@@ -96,15 +96,18 @@ def test_maps_match_rollout_and_mean_scores():
     np.testing.assert_allclose(large[:, 0, 0], inspection.attention_maps(model, images, upsample=False)[:, 0, 0])
 
 
-@pytest.mark.parametrize("kind", ["gap", "wrapped"])
+@pytest.mark.parametrize("kind", ["gap", "wrapped", "registers"])
 def test_relevance_matches_finite_differences(kind, monkeypatch):
     monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)  # JAX splits longer sequences into chunks
     small = {"num_layers": 2, "input_shape": (8, 16, 3), "hidden_size": 8, "num_heads": 2}
-    model = build(**small, **({"classifier": "gap"} if kind == "gap" else {}))
+    model = build(**small, **{"gap": {"classifier": "gap"}, "registers": {"num_registers": 1}}.get(kind, {}))
     images = images_of(model, 1)
     whole = model
     if kind == "wrapped":
         whole = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Rescaling(1.0), model])
+    elif kind == "registers":
+        registers = keras_vit.FeatureModel(model, tokens="registers")
+        whole = keras.Sequential([registers, keras.layers.Flatten(), keras.layers.Dense(3)])
     relevance = inspection.attention_relevance(whole, images, [2])
     tokens = relevance.shape[1]
     scores = inspection.attention_scores(model, images)[:, 0]  # (L, heads, N, N)
@@ -123,7 +126,7 @@ def test_relevance_matches_finite_differences(kind, monkeypatch):
                     return unchanged + change[:, :, : unchanged.shape[2]]
 
                 object.__setattr__(block, "scores", moved)
-                outputs.append(float(model(images)[0, 2]))
+                outputs.append(float(whole(images)[0, 2]))
             gradient[head, query, key] = (outputs[0] - outputs[1]) / (2 * step)
         object.__delattr__(block, "scores")
         maps.append(np.maximum(gradient * scores[layer], 0).mean(0))

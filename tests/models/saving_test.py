@@ -54,6 +54,7 @@ for folder in json.loads(sys.argv[1]):
 
 
 @pytest.mark.full
+@pytest.mark.one_backend
 def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
     random = np.random.default_rng(0)

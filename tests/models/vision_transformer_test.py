@@ -110,7 +110,10 @@ def test_last_block_computes_only_one_token():
         assert not _tiny(classifier=other).get_layer("encoderblock_1").first_token_only
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy",
+    ["mixed_bfloat16", *(pytest.param(p, marks=pytest.mark.one_backend) for p in ("float32", "mixed_float16"))],
+)
 @pytest.mark.parametrize(
     "arguments",
     [{}, pytest.param({"resnet_blocks": (1,), "patch_size": 2}, marks=pytest.mark.one_backend)],

@@ -213,7 +213,7 @@ def test_rejects_bad_arguments(arguments, message):
 
 
 def test_rejects_layer_decay_without_blocks_and_negative_norm():
-    with pytest.raises(ValueError, match="must be 1 for a model without Transformer blocks. Received: layer_decay=0.5"):
+    with pytest.raises(ValueError, match="must be 1 unless .*encoderblock_0.*Received: layer_decay=0.5"):
         optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
     with pytest.raises(ValueError, match="`norm` must be 0 or more. Received: norm=-1"):
         optimizers.clip_by_global_norm([np.ones(2, "float32")], -1)

@@ -95,13 +95,18 @@ def test_larger_images_are_fine_tuned_with_ema(model, pixels):
     assert (config["ema_decay"], config["data"]["image_size"]) == (0.9999, pixels)
 
 
-@pytest.mark.parametrize("name", {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes})
-def test_finetuning_resolution_fits_vit_and_hybrid_sizes(name):
+SIZES = {n: size for n, size in families.sizes().items() if not families.is_bit(n) and not size.get("max_patches")}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("averaged", [False, True])
+def test_finetuning_resolution_fits_patch_size(name, averaged):
     from keras_vit.models.validation import patch_grid
 
-    config = recipes.finetuning(name, "cifar10")
-    size = {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes}[name]
-    assert min(patch_grid(2 * (config["data"]["image_size"],), size["patch_size"], size.get("resnet_blocks"))) > 1
+    size = SIZES[name]
+    choices = {"resolution": 518 if size["patch_size"] == 14 else 512} if averaged else {}
+    side = recipes.finetuning(name, "cifar10", **choices)["data"]["image_size"]
+    assert min(patch_grid((side, side), size["patch_size"], size.get("resnet_blocks"))) > 1
 
 
 def test_bit_resnet_has_two_names_and_no_dropout():

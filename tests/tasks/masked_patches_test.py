@@ -214,6 +214,13 @@ def test_classifier_loads_pretrained_weights(tmp_path):
     )
 
 
+@pytest.mark.parametrize("architecture", ["BiT-R50x1", "AxialVisionTransformer"])
+def test_rejects_other_architectures(architecture):
+    config = ConfigDict(recipes.defaults(task="masked_patches", architecture=architecture))
+    with pytest.raises(ValueError, match=f"be VisionTransformer or one of its sizes.*Received: .*{architecture}'"):
+        tasks.get(config)
+
+
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_representation_is_mean_of_patch_tokens(classifier):
     model = task_of(classifier=classifier).build_model(inputs())

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_vit
 from keras_vit import tasks, training
 from keras_vit.layers.dropout import current_seeds
+from keras_vit.models.any_model import logits_activation_of
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent.parent / "training" / "small_run.py")
 small_run = importlib.util.module_from_spec(SPEC)
@@ -37,6 +39,21 @@ def _run(kind, workdir, write=lambda line: None, **changes):
     return small_run.start(
         kind, workdir, write, custom_task=Brightness(config), ema_decay=0.5, best_metric="error", **changes
     )
+
+
+class OneLayer(tasks.Classification):
+    """Classifies with another model."""
+
+    def build_model(self, inputs):
+        parts = [keras_vit.layers.InputPreprocessing(), keras.layers.Flatten(), keras.layers.Dense(10)]
+        return keras.Sequential([keras.Input(inputs.image_shape), *parts])
+
+
+def test_model_of_a_custom_task_records_the_loss(tmp_path):
+    changes = {"loss": "sigmoid", "total_steps": 1, "eval_every_steps": 0, "schedule": {"base": 1e-2}}
+    config = small_run.config_of(**changes)
+    result = small_run.start("alone", tmp_path, lambda line: None, OneLayer(config), **changes)
+    assert logits_activation_of(result.model) == "sigmoid"
 
 
 @pytest.mark.parametrize("kind", ["alone", pytest.param("mirrored", marks=pytest.mark.full)])

@@ -1,16 +1,19 @@
 import dataclasses
+import sys
+import types
 
 import numpy as np
 
 from keras_vit import data
+from keras_vit.training.engine import process_peak_memory
 from keras_vit.training.progress import Progress, class_summary, format_metrics, format_seconds, wrap
 
 
-def _line(metrics, devices=1, input_wait=0.0, total_steps=1000, seconds=4.0, grad_norm=1.5):
+def _line(metrics, devices=1, input_wait=0.0, total_steps=1000, seconds=4.0, grad_norm=1.5, peak_memory=1.25e9):
     lines, times = [], iter([100.0, 100.0 + seconds])
     progress = Progress(total_steps, batch_size=8, devices=devices, write=lines.append, clock=lambda: next(times))
     metrics = {**metrics, "grad_norm": grad_norm, "learning_rate": 0.003}
-    progress.report(step=200, steps=200, metrics=metrics, input_wait=input_wait, peak_memory=1.25e9)
+    progress.report(step=200, steps=200, metrics=metrics, input_wait=input_wait, peak_memory=peak_memory)
     (line,) = lines
     return line
 
@@ -19,6 +22,18 @@ def test_line_has_metrics_speed_memory_and_time_left():
     assert _line({"loss": 0.25, "accuracy": 0.9876}) == (
         "step  200/1000  loss 0.2500  accuracy  98.8 %  grad 1.5  mem 1.2 GB  400 images/s  0:16 left"
     )
+
+
+def test_unknown_memory_is_not_shown():
+    assert _line({"loss": 0.25}, peak_memory=0) == "step  200/1000  loss 0.2500  grad 1.5  400 images/s  0:16 left"
+
+
+def test_peak_memory_depends_on_platform(monkeypatch):
+    resource = types.SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: types.SimpleNamespace(ru_maxrss=3))
+    for platform, module, peak in (("linux", resource, 3072), ("darwin", resource, 3), ("win32", None, 0)):
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setitem(sys.modules, "resource", module)  # None makes the import fail
+        assert process_peak_memory() == peak
 
 
 def test_usual_lines_fit_in_100_columns():

@@ -17,7 +17,7 @@ from keras import ops
 from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import data, tasks, training
+from keras_vit import data, families, tasks, training
 from keras_vit.training.loop import Counters, _count_bad, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
@@ -65,6 +65,22 @@ def test_fine_tuning_uses_preprocessing_of_checkpoint(tmp_path):
     result, lines = _start(tmp_path / "other", **options, data=own)
     assert any(line.startswith("warning: the weights expect images normalized with ") for line in lines)
     assert keras_vit.preprocessing_of(result.model).mean == pytest.approx((127.5,) * 3)
+
+
+def test_partial_data_group_uses_preprocessing_of_weights(tmp_path):
+    preprocessing = keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
+    source = keras_vit.VisionTransformer(classes=7, **small_run.MODEL, preprocessing=preprocessing)
+    keras_vit.checkpoints.save(source, tmp_path / "source.npz")
+    config, lines = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz")), []
+    inputs = training_run.load_inputs(config, lines.append)
+    assert inputs.model_preprocessing().mean == pytest.approx((9,) * 3) and "as the weights expect" in lines[0]
+
+
+def test_data_group_uses_preprocessing_of_the_size():
+    fields = {"data": {"name": "digits"}, "weights": "laion2b", **families.model_config("CLIP-L/14")}
+    config, lines = small_run.config_of(**fields), []
+    inputs = training_run.load_inputs(config, lines.append)
+    assert inputs.model_preprocessing().mean == (127.5,) * 3 and not lines
 
 
 @pytest.mark.full
@@ -289,6 +305,14 @@ def test_bad_examples_are_summed_over_hosts():
     with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
         _count_bad(engine, counters, bad_examples, 12, 1)
     assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch starts at step 20
+
+
+def test_repeats_of_one_bad_example_are_tolerated():
+    source = data.arrays(np.zeros((50, 2, 2, 3), "uint8"), np.zeros(50, int), ["a"])
+    inputs = data.InputPipeline(source, source, {}, 128, 0, 0.01)
+    inputs._failures["train"][0] = [7, 7, 7]  # the first batch spans three epochs
+    engine = types.SimpleNamespace(gather_hosts=lambda values: [values])
+    assert _count_bad(engine, Counters(), inputs.bad_examples("train", lambda line: None), 0, 1) == [3]
 
 
 def test_resume_with_changed_config(tmp_path):

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 from keras_vit import data, files, recipes
-from keras_vit.training import Workdir
+from keras_vit.training import Workdir, read_config
 from keras_vit.training.workdir import workdir_lock
 
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
@@ -56,6 +56,13 @@ def test_missing_config_fields_have_defaults(tmp_path):
     Workdir(tmp_path, full)
     with pytest.raises(ValueError, match="another config: skip_nonfinite was False and is True"):
         Workdir(tmp_path, {**full, "skip_nonfinite": True})
+
+
+def test_config_with_empty_groups_is_restored(tmp_path):
+    config = recipes.defaults()
+    assert config["model"] == config["data"] == {}
+    Workdir(tmp_path, config).claim()
+    assert read_config(tmp_path).to_dict() == config
 
 
 def test_leftovers_of_killed_run_are_removed(tmp_path):

@@ -91,15 +91,18 @@ def _read_idx(path, dimensions):
     found = next((name for name in (path, f"{path}.gz") if os.path.isfile(name)), None)
     if found is None:
         raise ValueError(f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz")
-    with (gzip.open if found.endswith(".gz") else open)(found, "rb") as file:
+    content, start = b"", 4 + 4 * dimensions
+    opened = (gzip.open if found.endswith(".gz") else open)(found, "rb")
+    # A damaged .gz file leaves `content` empty.
+    with contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error), opened as file:
         content = file.read()
-    shape = np.frombuffer(content[4 : 4 + 4 * dimensions], ">i4")
-    values = np.frombuffer(content[4 + 4 * dimensions :], np.uint8)
-    if content[:4] != bytes([0, 0, 8, dimensions]) or len(values) != math.prod(shape.tolist()):
+    has_header = len(content) >= start and content[:4] == bytes([0, 0, 8, dimensions])
+    shape = np.frombuffer(content[4:start], ">i4") if has_header else ()
+    if not has_header or len(content) - start != math.prod(shape.tolist()):
         raise ValueError(
-            f"The file must be an IDX file of uint8 values with {dimensions} dimensions. Received: {found}"
+            f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. Received: {found}"
         )
-    return values.reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def first_of_each_class(labels, count):
