@@ -98,10 +98,12 @@ def train(
             if stopping or counters.step == total_steps or any(_due(counters.step, number) for number in every):
                 metric_writer.flush()
                 checkpoints.save(counters.step, dataclasses.asdict(counters))
-            if stopping and counters.step < total_steps:
+            if stopping:
                 stop(request)
             evaluate_if_due(request)
             clock = time.monotonic()
+        if alone and request.signal:  # the signal arrived during the last save
+            stop(request)
 
 
 def make_evaluate(config, engine, inputs, evaluators, write):

@@ -22,6 +22,7 @@ from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.loop import Counters, make_evaluate, note_best, train
 from keras_vit.training.metrics import MetricWriter
+from keras_vit.training.preemption import raise_on_stop_signals
 from keras_vit.training.progress import Progress, run_summary
 from keras_vit.training.workdir import Workdir, read_config
 
@@ -148,11 +149,12 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
             config, engine, inputs, counters, total_steps=total_steps, evaluate=evaluate, checkpoints=checkpoints,
             metric_writer=metric_writer, progress=progress, workdir=workdir, write=write,
         )  # fmt: skip
-        engine.swap_ema()
-        metrics = evaluate()
-        metric_writer.write_evaluation(total_steps, metrics)
-        note_best(counters, config.best_metric, metrics)
-        checkpoints.update(total_steps, dataclasses.asdict(counters))
+        with raise_on_stop_signals("the final evaluation"):
+            engine.swap_ema()
+            metrics = evaluate()
+            metric_writer.write_evaluation(total_steps, metrics)
+            note_best(counters, config.best_metric, metrics)
+            checkpoints.update(total_steps, dataclasses.asdict(counters))
     results, seconds = {f"test/{name}": value for name, value in metrics.items()}, counters.train_seconds
     speed = total_steps * config.batch_size / seconds if seconds else 0.0
     results |= {"train/bad_examples": counters.all_bad_examples, "train/skipped_steps": counters.skipped_steps}
@@ -185,7 +187,8 @@ def load_checkpoint(
         `(result, config)`: a `RunResult` without metrics, and the config of the run.
 
     Raises:
-        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the dataset is missing.
+        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the dataset
+            or the file of `config.weights` is missing.
     """
     folder = files.as_path(path)
     config = read_config(folder)
@@ -194,7 +197,7 @@ def load_checkpoint(
         raise ValueError(
             f"The run has no checkpoint yet. Resume it with the command in its command.json. Received: workdir={folder}"
         )
-    config.update(strategy="default", shard="")
+    config.update(strategy="default", shard="", tpu_address="")
     engine = choose_engine(config)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     with _global_state(config):

@@ -88,12 +88,12 @@ class StateReader(contextlib.ExitStack):
             self.enter_context(stack.pop_all())
 
     def check(self, name, shape):
-        """Returns True if the files contain this array, and False if it is a missing `scaling` array.
+        """Returns whether the files contain this array; raises a `ValueError` if its shape differs or it is needed.
 
-        Otherwise, raises a `ValueError`.
+        Arrays of `scaling` and the states of seed generators, which training does not use, may be missing.
         """
         pieces = self._pieces.get(_key(name), [])
-        if not pieces and name.startswith("scaling/"):
+        if not pieces and (name.startswith("scaling/") or name.endswith("/seed_generator_state")):
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]

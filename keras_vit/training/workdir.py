@@ -214,8 +214,13 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def _check_state_fields(changes):
-    """Raises a `ValueError` if a change needs state that the checkpoints lack, or would discard the EMA in them."""
+    """Raises a `ValueError` if a change has no effect, needs state that checkpoints lack, or discards the EMA."""
     for name, (before, now) in changes.items():
+        if name in ("weights", "weights_channels"):
+            raise ValueError(
+                f"`{name}` cannot change within a run, because weights are loaded only at its start. Choose another "
+                f"workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
+            )
         if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
             has = "contain an EMA, which would be lost" if before and not now else "lack state that the new value needs"
             raise ValueError(

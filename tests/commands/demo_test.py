@@ -218,6 +218,7 @@ def _error(*arguments):
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_bad_port_or_model_is_an_error_without_traceback(model):
     pytest.importorskip("gradio")
     with socket.socket() as taken:

@@ -150,7 +150,7 @@ def test_diverged_run_writes_results_but_no_export(run, tmp_path):
     assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "export").exists()
 
 
-@pytest.mark.parametrize("channels", [2, 6])
+@pytest.mark.parametrize("channels", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_trains_on_images_with_2_or_6_channels(channels, run, tmp_path):
     random = np.random.default_rng(0)
     for split, count in (("train", 128), ("test", 70)):

@@ -223,6 +223,7 @@ def test_bad_input_prints_an_error_line(argument, message, run_sweep, tmp_path):
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_diverged_run_does_not_end_the_sweep(run_sweep, tmp_path):
     overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
     done = run_sweep(f"--workdir={tmp_path}", "--rates=1e30,0.001", *overrides, "--config.schedule.decay=constant")

@@ -109,6 +109,7 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     assert calls == [2, 1]
 
 
+@pytest.mark.slow
 def test_patch_size_study_resumes(scripts, tmp_path):
     for _ in range(2):
         done = scripts.run(REAL / "patch_sizes.py", "--scale=tiny", "--output=out", cwd=tmp_path)

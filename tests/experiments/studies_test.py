@@ -65,6 +65,7 @@ def test_each_seed_is_a_separate_run():
     assert run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax covers runs on JAX")
 def test_killed_study_resumes_without_repeating_runs(tmp_path):
     study, scale = studies.get("self_supervision"), SCALES["tiny"]

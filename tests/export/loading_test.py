@@ -1,8 +1,5 @@
 """Tests of `export.load`."""
 
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +7,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import export
 
-from .conftest import SHAPE
+from .conftest import SHAPE, tiny_model
 
 
 @pytest.mark.full
@@ -27,14 +24,15 @@ def test_loaded_model_matches_and_trains(exported):
     assert loaded.evaluate(images, np.zeros((3, 5)), verbose=0) < before
 
 
-def test_loads_from_remote_file_system(exported):
-    source = Path(exported[0], "assets.extra/model.keras")
+def test_loads_from_remote_file_system(tmp_path):
+    model = tiny_model()
+    model.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://loading/1/assets.extra")
-    tf.io.gfile.copy(str(source), "ram://loading/1/assets.extra/model.keras", overwrite=True)
-    assert export.load("ram://loading/1").count_params() == exported[1].count_params()
+    tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://loading/1/assets.extra/model.keras", overwrite=True)
+    assert export.load("ram://loading/1").count_params() == model.count_params()
 
 
-def test_rejects_folder_without_model(exported, tmp_path):
-    shutil.copy(Path(exported[0], "saved_model.pb"), tmp_path)
+def test_rejects_folder_without_model(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
     with pytest.raises(ValueError, match="must contain assets.extra/model.keras. Received: path="):
         export.load(tmp_path)

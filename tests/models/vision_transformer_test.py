@@ -161,6 +161,7 @@ def _built(layer, inputs):
 
 
 @pytest.mark.full
+@pytest.mark.one_backend  # JAX always compiles with XLA
 @pytest.mark.parametrize("arguments", [{}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["vit", "hybrid"])
 def test_forward_and_train_step_compile_with_xla(xla, arguments):
     images, labels = _images(4), np.arange(4)

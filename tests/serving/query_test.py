@@ -58,6 +58,7 @@ def test_query_sends_arrays_to_tensor_signature(server, files, served):
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(server, files, tmp_path):
     golden = (f"--port={server.port}", "--model=golden")
     (tmp_path / "text.jpg").write_text("no image")

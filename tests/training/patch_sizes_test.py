@@ -95,7 +95,7 @@ def test_resume_is_bit_exact(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_evaluates_at_every_patch_size(tmp_path):
     config = _config(best_metric="patch2/accuracy", total_steps=4)
     result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)

@@ -4,7 +4,9 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import os
 import random
+import signal
 import sys
 import types
 from pathlib import Path
@@ -315,14 +317,16 @@ def test_repeats_of_one_bad_example_are_tolerated():
     assert _count_bad(engine, Counters(), inputs.bad_examples("train", lambda line: None), 0, 1) == [3]
 
 
+@pytest.mark.full
 def test_resume_with_changed_config(tmp_path):
     def stop(line):
         if line.startswith("step  6/11"):
             raise KeyError
 
     with pytest.raises(KeyError):
-        small_run.start("alone", tmp_path, stop)
-    config = small_run.config_of("alone").to_dict()
+        small_run.start("alone", tmp_path, stop, model={**small_run.MODEL, "dropout": 0.0})
+    model = {**small_run.MODEL, "attention_dropout": 0.0}  # one rate becomes 0, another positive
+    config = small_run.config_of("alone", model=model).to_dict()
 
     def resume(**changes):
         changed = ConfigDict({**config, **changes})
@@ -342,6 +346,30 @@ def test_resume_with_changed_config(tmp_path):
     best = int(np.argmax(evaluations["accuracy"]))
     assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
     assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # the accuracy, not the loss
+
+
+def test_signal_after_the_last_step_stops_the_run(tmp_path):
+    def stop(line):
+        if line.startswith("step 2/2"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    short = {"total_steps": 2, "eval_every_steps": 0, "schedule": {"base": 1e-2}}
+    with pytest.raises(training.Preempted, match="SIGTERM"):
+        small_run.start("alone", tmp_path, stop, **short)
+    evaluators = {"stop": types.SimpleNamespace(METRICS=("x",), evaluate=lambda *_: stop("step 2/2") or {"x": 1.0})}
+    with pytest.raises(training.Preempted, match="SIGTERM during the final evaluation; training is saved"):
+        small_run.start("alone", tmp_path / "other", evaluators=evaluators, evals=("stop",), **short)
+    assert small_run.start("alone", tmp_path, lambda line: None, **short).metrics["test/examples"] == 360
+
+
+def test_engine_can_train_several_runs(tmp_path):
+    config = small_run.config_of(total_steps=2, eval_every_steps=0, schedule={"base": 1e-2})
+    engine, results = training.choose_engine(config), []
+    for name in "ab":
+        workdir = training.Workdir(tmp_path / name, config.to_dict())
+        results.append(training.run(config, workdir, lambda line: None, engine=engine).model.get_weights())
+    for first, second in zip(*results):
+        np.testing.assert_array_equal(first, second)
 
 
 def test_lower_loss_breaks_ties_of_best_metric():

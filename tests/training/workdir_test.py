@@ -103,9 +103,16 @@ def test_changed_machine_settings_are_recorded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "before", "now"), [("optimizer.name", "sgd", "adamw"), ("ema_decay", 0.0, 0.9), ("ema_decay", 0.9, 0.0)]
+    ("name", "before", "now"),
+    [
+        ("optimizer.name", "sgd", "adamw"),
+        ("ema_decay", 0.0, 0.9),
+        ("ema_decay", 0.9, 0.0),
+        ("weights", "", "augreg"),
+        ("weights_channels", "mean", "sum"),
+    ],
 )
-def test_rejects_changes_that_add_or_drop_state(name, before, now, tmp_path):
+def test_rejects_changes_that_cannot_take_effect(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
     with pytest.raises(ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)

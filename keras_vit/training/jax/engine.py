@@ -40,7 +40,6 @@ class JaxEngine(Engine):
         self.num_devices = mesh.size
         self.num_hosts = len({device.process_index for device in mesh.devices.flat})
         self.host_index = jax.process_index() if self.num_hosts > 1 else 0
-        self._batches = None
 
     @property
     def description(self):
@@ -59,7 +58,7 @@ class JaxEngine(Engine):
 
     def _place(self, optimizer, averaged, scaled):
         config, model = self._config, self.model
-        self._optimizer = optimizer
+        self._optimizer, self._batches = optimizer, None  # the engine may have trained before, on other data
         state = initial_state(model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))

@@ -33,7 +33,6 @@ class TensorFlowEngine(Engine):
         self.num_devices = strategy.num_replicas_in_sync
         several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         self.num_hosts, self.host_index, _ = workers() if several else (1, 0, "")
-        self._iterator = None
 
     @property
     def description(self):
@@ -59,6 +58,7 @@ class TensorFlowEngine(Engine):
         return self.strategy.scope()
 
     def _place(self, optimizer, averaged, scaled):
+        self._iterator = None  # the engine may have trained before, on other data
         with self.strategy.scope():
             self.state = State(self.model, optimizer, averaged, scaled)
         self._swap_ema = make_swap_ema(self.strategy, self.state)
