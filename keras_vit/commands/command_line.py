@@ -18,6 +18,8 @@ from keras_vit import files
 CONFIGS = Path(__file__).parents[1] / "configs"
 # Exceptions raised by code in these folders have messages that are written for users.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
+# Environment variables that select the devices; the printed command repeats them.
+_VARIABLES = ("KERAS_BACKEND", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "TPU_NAME", "TPU_LOAD_LIBRARY")
 _arguments: list[str] = []  # arguments of the command, with config names replaced by paths
 
 
@@ -144,13 +146,13 @@ def this_command():
     """Returns the shell command that started this process; in a child of `run_children`, the command of its parent."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
-    backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
+    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     script, *arguments = sys.argv
     if script.endswith(os.path.join("keras_vit", "__main__.py")):
         program = [Path(sys.executable).name, "-m", "keras_vit"]
     else:
         program = [Path(sys.executable).name, script] if script.endswith(".py") else [Path(script).name]
-    return shlex.join([*backend, *program, *arguments])
+    return shlex.join([*variables, *program, *arguments])
 
 
 def run_children(commands):

@@ -158,8 +158,10 @@ def _load(source):
 
 
 def _is_model(path):
+    if not files.is_dir(path):
+        return str(path).endswith(".keras")
     is_run = files.exists(path / "config.json") and not has_weights(path)
-    return str(path).endswith(".keras") or is_run or bool(export.newest_version(path))
+    return is_run or bool(export.newest_version(path))
 
 
 def _did_you_mean_model(source):

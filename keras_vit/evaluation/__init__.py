@@ -55,11 +55,9 @@ EVALUATORS = {
     "real": Kind(("accuracy",), accuracy.real, dataset="imagenet2012_real"),
     "imagenet_v2": Kind(_ACCURACIES, accuracy.top1, dataset="imagenet_v2"),
     "fewshot": Kind(_SHOTS, frozen.fewshot, frozen.check_representation, _BOTH),
-    "linear_probe": Kind(
-        ("accuracy", "inverse_regularization"), frozen.linear_probe, frozen.check_representation, _BOTH
-    ),
+    "linear_probe": Kind(("accuracy", "inverse_regularization"), frozen.linear_probe, frozen.check_linear_probe, _BOTH),
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
-    "calibration": Kind(_CALIBRATION, calibration.calibration),
+    "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
 }
 """All kinds of evaluators by name."""

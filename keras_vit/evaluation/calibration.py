@@ -2,8 +2,19 @@
 
 import numpy as np
 
-from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
+from keras_vit.evaluation.collecting import (
+    check_classes,
+    check_one_label,
+    collect,
+    outputs_of,
+    refuse_several_labels,
+)
 from keras_vit.models.any_model import gives_probabilities, last_activation_of, logits_activation_of
+
+
+def check_calibration(model, inputs):
+    check_classes(model, inputs)
+    check_one_label(inputs)
 
 
 def calibration(model, inputs, engine=None):
@@ -29,11 +40,7 @@ def predictions(model, inputs):
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
-    if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
-        raise ValueError(
-            "Calibration requires one label per example; `top1` and `average_precision` support several labels. "
-            "Received: examples with several labels"
-        )
+    refuse_several_labels(arrays["labels"][counted])
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
     if kind == "probabilities" and last_activation_of(model) == "sigmoid":

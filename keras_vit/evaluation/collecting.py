@@ -253,3 +253,19 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
         raise ValueError(
             f"The model must have one output for each of {classes} classes. Received: output_shape={shape}"
         )
+
+
+def check_one_label(inputs):
+    """Raises a `ValueError` if a test example has several labels; unknown labels are read from the first batch."""
+    if inputs.test.labels is None:
+        _, labels, _ = next(iter(inputs.eval_batches()))
+        refuse_several_labels(np.asarray(labels))
+
+
+def refuse_several_labels(labels, split="test"):
+    """Raises a `ValueError` if a row of one-hot labels `(N, classes)` has several labels."""
+    if (np.count_nonzero(labels, axis=1) > 1).any():
+        raise ValueError(
+            "This evaluator requires one label per example; `top1` and `average_precision` support several labels. "
+            f"Received: examples of the split {split!r} with several labels"
+        )

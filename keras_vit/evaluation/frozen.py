@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.evaluation.collecting import collect, outputs_of, reused
+from keras_vit.evaluation.collecting import check_one_label, collect, outputs_of, refuse_several_labels, reused
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.features import FeatureModel
 
@@ -32,18 +32,31 @@ def representation_model(model):
 
 
 def check_representation(model, inputs):
+    check_one_label(inputs)
     representation_model(model)
+
+
+def check_linear_probe(model, inputs):
+    check_representation(model, inputs)
+    if inputs.train.labels is not None:
+        _check_counts(inputs.train.labels)
+
+
+def _check_counts(labels):
+    """Raises a `ValueError` unless there are two classes, and at least two examples of each class that occurs."""
+    counts = np.unique(labels, return_counts=True)[1]
+    if len(counts) < 2 or counts.min() < 2:
+        raise ValueError(
+            "A linear probe requires at least two classes and at least two training examples of each. "
+            f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
+        )
 
 
 def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)` and labels `(N,)` of examples with positive weight, and the mask that selects them."""
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
-    if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
-        raise ValueError(
-            "Classifiers on features require one label per example; `top1` and `average_precision` support several "
-            f"labels. Received: examples of the split {split!r} with several labels"
-        )
+    refuse_several_labels(arrays["labels"][readable], split)
     return arrays["outputs"][readable], arrays["labels"][readable].argmax(-1), readable
 
 
@@ -121,16 +134,11 @@ def fit_and_score(x, y, x_test, y_test):
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 
-    counts = np.unique(y, return_counts=True)[1]
-    if len(counts) < 2 or counts.min() < 2:
-        raise ValueError(
-            "A linear probe requires at least two classes and at least two training examples of each. "
-            f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
-        )
+    _check_counts(y)
     # Standardize the features. Hold out a tenth of the training examples, but no fewer than the number of classes.
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
-    held_out = max(len(x) // 10, len(counts))
+    held_out = max(len(x) // 10, len(np.unique(y)))
     x_fit, x_val, y_fit, y_val = train_test_split(x, y, test_size=held_out, random_state=0, stratify=y)
 
     def fitted(features, labels, inverse):

@@ -22,7 +22,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         base: learning rate at the end of the warm-up, above 0.
         total_steps: number of training steps.
         warmup_steps: number of warm-up steps, less than `total_steps`; 0 for no warm-up.
-        end: final learning rate of "linear", 0 or more.
+        end: final learning rate of "linear", from 0 to `base`.
         timescale: number of steps after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above 0.
 
     Raises:
@@ -47,6 +47,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 "`base` and `timescale` must be positive and `end` must be non-negative. "
                 f"Received: base={base}, end={end}, timescale={timescale}"
+            )
+        if decay == "linear" and end > base:
+            raise ValueError(
+                "`end` must be at most `base`, because a linear decay never raises the rate "
+                f"(--config.schedule.end). Received: base={base}, end={end}"
             )
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(

@@ -131,11 +131,27 @@ def make_evaluate(config, engine, inputs, evaluators, write):
         metrics["bad_examples"] = count_bad_examples()
         model = engine.gather_model() if config.evals else None
         for name in config.evals:
-            values = evaluators[name].evaluate(model, inputs, engine)
+            values = _apply(evaluators[name], name, model, inputs, engine, write)
             metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
         return metrics
 
     return evaluate
+
+
+def _apply(evaluator, name, model, inputs, engine, write):
+    """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run goes on."""
+    try:
+        values = {metric: float(value) for metric, value in evaluator.evaluate(model, inputs, engine).items()}
+        if values.keys() != set(evaluator.METRICS):
+            raise ValueError(f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: {', '.join(values)}")
+        return values
+    except preemption.Preempted:
+        raise
+    except Exception as error:
+        log.debug("the evaluator %s failed", name, exc_info=True)
+        reason = f"{type(error).__name__}: {terminal.first_line(error)}"
+        write(f"warning: the evaluator {name} failed, so its metrics are NaN: {reason}")
+        return dict.fromkeys(evaluator.METRICS, math.nan)
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):

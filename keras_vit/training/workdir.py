@@ -39,7 +39,8 @@ class Workdir:
     Args:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
-        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always change.
+        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always change. None is
+            False, but the error does not advise to pass --change.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -49,7 +50,7 @@ class Workdir:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
     """
 
-    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], change: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], change: bool | None = False) -> None:
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
@@ -96,6 +97,7 @@ class Workdir:
             yield
             return
         with contextlib.ExitStack() as stack:
+            is_new = not files.exists(self.path)
             with self._usable():
                 files.make_dirs(self.path)
                 stack.enter_context(workdir_lock(self.path))
@@ -108,6 +110,10 @@ class Workdir:
                 yield
             finally:
                 self._locked = False
+                if not files.is_remote(self.path) and os.listdir(self.path) == ["lock"]:  # the run was refused
+                    os.remove(self.path / "lock")
+                    if is_new:
+                        os.rmdir(self.path)
 
     def _compare(self, change):
         """Returns the differences from the stored config as `{name: [before, now]}`, or raises a `ValueError`."""
@@ -129,6 +135,8 @@ class Workdir:
                 advice = ", because this run is finished"
             elif not finished_steps(self.checkpoints):
                 advice = ", or delete this one, which has no checkpoint"
+            elif change is None:
+                advice = ""
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"
@@ -161,24 +169,29 @@ def workdir_lock(folder):
     if fcntl is None or files.is_remote(folder):
         yield
         return
-    with open(files.as_path(folder) / "lock", "a+", encoding="utf-8", errors="replace") as file:
+    path = files.as_path(folder) / "lock"
+    with open(path, "a+", encoding="utf-8", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that was refused may have removed the file after it was opened here.
+            is_free = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except BlockingIOError:
+            is_free = False
+        except OSError:
+            is_free = True  # the file system does not support locks
+        if not is_free:
             file.seek(0)
             raise ValueError(
                 f"Another run is using this workdir: {file.read() or 'an unknown process'}. Wait for it to finish, "
                 f"stop it, or choose another workdir. Received: workdir={folder}"
-            ) from None
-        except OSError:
-            pass  # the file system does not support locks
+            )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         try:
             yield
         finally:
-            # Do not delete the file: another process may have opened it, and would then lock a deleted file.
+            # The file stays: a process that has opened it would otherwise be refused.
             file.truncate(0)
 
 

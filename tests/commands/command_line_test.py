@@ -80,6 +80,17 @@ def test_value_of_config_flag_may_be_a_separate_word(monkeypatch):
     assert given == ["--config=digits", "--workdir=runs/a"]
 
 
+def test_printed_command_selects_the_same_devices(monkeypatch):
+    from keras_vit.commands import command_line
+
+    for name in command_line._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TPU_NAME", "my tpu")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(sys, "argv", ["/bin/keras-vit", "train", "--workdir=a b"])
+    assert command_line.this_command() == "KERAS_BACKEND=jax 'TPU_NAME=my tpu' keras-vit train '--workdir=a b'"
+
+
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
 def test_each_command_prints_its_help(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")

@@ -184,7 +184,7 @@ def test_trains_on_images_with_2_or_6_channels(channels, run, tmp_path):
 def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
     done = run(f"--workdir={tmp_path}/run", *TINY, f"--config.evals={evals}")
     assert message in _error(done)
-    assert "step" not in done.stdout and not (tmp_path / "run" / "metrics.csv").exists()
+    assert "step" not in done.stdout and not list(tmp_path.iterdir())
 
 
 def test_stopped_run_saves_and_resumes(scripts, tmp_path):
@@ -254,7 +254,7 @@ def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
 
     error = _error(run(f"--workdir={tmp_path}/run", *arguments))
     assert re.search(message, error), error
-    assert not (tmp_path / "run" / "results.json").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_rejects_unusable_workdir(finished, run, tmp_path):

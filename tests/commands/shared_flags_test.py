@@ -87,13 +87,20 @@ def test_rejects_paths_without_a_model(source, message, model):
         ("facebook/dinov2-small", r"Did you mean --weights=facebook/dinov2-small\? Received"),
         ("weights", "--model must not be weights; use --weights instead. Received: model='weights'"),
         ("weights/model.safetensors", "use --weights instead"),
+        ("refused", "neither a run nor an export.* Received: model='refused'"),
         ("notes.txt", "^--model takes the workdir of a run, .* Received: model='notes.txt'"),
         ("qqq", r"--model takes the workdir of a run.* a constructor. Received: model='qqq'"),
     ],
 )
 def test_invalid_model_error_names_alternatives(source, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("runs/photos/config.json", "weights/config.json", "weights/model.safetensors", "notes.txt"):
+    for name in (
+        "runs/photos/config.json",
+        "weights/config.json",
+        "weights/model.safetensors",
+        "notes.txt",
+        "refused/lock",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     (tmp_path / "model.keras").write_text("")

@@ -123,6 +123,16 @@ def test_sweep_trains_missing_runs_and_writes_the_table(run_sweep, tmp_path):
     assert done.stdout.count("run    rate      seed  metrics") == 1
 
 
+def test_changed_sweep_is_not_told_to_pass_change(tmp_path, monkeypatch):
+    config = digits.get_config()
+    training.Workdir(tmp_path, config.to_dict()).claim()
+    (tmp_path / "checkpoints/000000001").mkdir(parents=True)
+    (tmp_path / "checkpoints/000000001/finished").write_text("{}")
+    monkeypatch.setattr(sweep, "FLAGS", types.SimpleNamespace(config=config))
+    with pytest.raises(ValueError, match="seed was 0 and is 1. Choose another workdir. Received"):
+        sweep._results(str(tmp_path), {"seed": 1})
+
+
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
 def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
     """Sends SIGINT only to the sweep, like `kill`, or also to its training process, like Ctrl-C in a terminal."""

@@ -337,8 +337,10 @@ def test_calibration_rejects_multiple_labels():
     several = dataclasses.replace(
         inputs.test, read=lambda i: {**read(i), "label": tf.constant([0, 1], tf.int64)}, labels=None
     )
-    with pytest.raises(ValueError, match="one label.*Received: examples with several labels"):
-        evaluation.evaluate(mean_color(), ["calibration"], dataclasses.replace(inputs, test=several))
+    inputs, evaluator = dataclasses.replace(inputs, test=several), evaluation.get(["calibration"])["calibration"]
+    for function in (evaluator.check, evaluator.evaluate):
+        with pytest.raises(ValueError, match="one label.*Received: .*'test' with several labels"):
+            function(mean_color(), inputs)
 
 
 @pytest.mark.full
@@ -513,7 +515,11 @@ def test_rejects_bad_requests(model):
             call()
 
 
-def test_linear_probe_requires_two_examples_per_class():
+def test_linear_probe_requires_two_examples_per_class(model):
+    evaluator, inputs = evaluation.get(["linear_probe"])["linear_probe"], inputs_of(train=5)
+    evaluator.check(model, inputs_of(train=6))
+    with pytest.raises(ValueError, match="Received: 3 classes, the smallest with 1 examples"):
+        evaluator.check(model, inputs)
     x = np.zeros((3, 2), "float32")
     for y in ([0, 0, 0], [0, 0, 1]):
         with pytest.raises(ValueError, match="at least two classes and at least two training examples"):

@@ -241,6 +241,24 @@ def test_evaluator_metric_can_select_best_checkpoint(tmp_path):
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
 
 
+def test_failing_evaluator_does_not_end_the_run(tmp_path):
+    def fail(*_):
+        raise RuntimeError("one image\nmore")
+
+    functions = {"good": lambda *_: {"score": np.float32(0.5)}, "bad": fail, "odd": lambda *_: {"scores": 1.0}}
+    evaluators = {
+        name: types.SimpleNamespace(METRICS=("score",), evaluate=function) for name, function in functions.items()
+    }
+    changes = {"evals": tuple(functions), "best_metric": "good/score", "total_steps": 5, "schedule": {}}
+    result, lines = _start(tmp_path, evaluators=evaluators, **changes)
+    assert result.metrics["test/good/score"] == 0.5 and type(result.metrics["test/good/score"]) is float
+    assert np.isnan([result.metrics["test/bad/score"], result.metrics["test/odd/score"]]).all()
+    assert "warning: the evaluator bad failed, so its metrics are NaN: RuntimeError: one image" in lines
+    assert any("odd failed" in line and "must return score. Received: scores" in line for line in lines)
+    counters = json.loads((tmp_path / "checkpoints" / "000000005" / "finished").read_text())
+    assert counters["best_value"] == 0.5
+
+
 def test_run_first_prints_changed_fields(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])

@@ -8,6 +8,7 @@ import pytest
 
 from keras_vit import data, files, recipes
 from keras_vit.training import Workdir, read_config
+from keras_vit.training import workdir as workdir_module
 from keras_vit.training.workdir import workdir_lock
 
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
@@ -141,6 +142,28 @@ with workdir_lock(sys.argv[1]):
     print("locked", flush=True)
     sys.stdin.read()
 """
+
+
+def test_refused_run_leaves_no_files(tmp_path):
+    for folder in (tmp_path / "new", tmp_path):
+        with pytest.raises(KeyError), Workdir(folder, CONFIG).lock():
+            raise KeyError
+    assert not list(tmp_path.iterdir())
+    with Workdir(tmp_path, CONFIG).lock():
+        Workdir(tmp_path, CONFIG).claim()
+    assert (tmp_path / "lock").read_text() == ""
+
+
+def test_removed_lock_file_locks_nothing(tmp_path, monkeypatch):
+    flock = workdir_module.fcntl.flock
+
+    def remove_first(*arguments):
+        (tmp_path / "lock").unlink()
+        flock(*arguments)
+
+    monkeypatch.setattr(workdir_module.fcntl, "flock", remove_first)
+    with pytest.raises(ValueError, match="Another run is using"), workdir_lock(tmp_path):
+        pass
 
 
 @pytest.mark.full
