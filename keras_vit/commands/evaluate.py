@@ -33,8 +33,11 @@ def main():
     if not FLAGS.evals:
         raise ValueError(f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}")
     # Load the model, and the data if an evaluator or the report needs it.
-    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
+    evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
     model, details, title = shared_flags.chosen_model()
+    config = (details.get("recipe") or {}).get("data") or {}
+    split = {field: config[field] for field in ("test_share", "split_seed") if field in config}
+    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), **split)
     inputs, data = None, ""
     if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
         inputs, data = shared_flags.load_data(model, details, max_bad_share=FLAGS.max_bad_share)

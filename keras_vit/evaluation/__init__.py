@@ -10,16 +10,18 @@ Examples of evaluator names:
     fewshot:digits          on another dataset
     knn:cifar10@/data/tfds  on a dataset in a folder
     real:real.json@FOLDER   with ReaL's label file, on ImageNet's validation images in a folder
+    objectnet:folder@FOLDER on the unpacked archive of ObjectNet
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import keras
 
 from keras_vit.data import InputPipeline
-from keras_vit.evaluation import accuracy, calibration, frozen
+from keras_vit.evaluation import accuracy, calibration, frozen, objectnet
 from keras_vit.evaluation.collecting import check_classes, load_inputs, reuse_compiled
 from keras_vit.files import did_you_mean
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
@@ -37,6 +39,7 @@ class Kind:
         check: function `(model, inputs)` that raises a `ValueError` if the model cannot be evaluated on the data.
         splits: names of the required splits.
         dataset: name of the default dataset; "" for the run's data.
+        load: function that loads the dataset, with the arguments of `load_inputs`.
     """
 
     metrics: tuple[str, ...]
@@ -44,6 +47,7 @@ class Kind:
     check: Callable = check_classes
     splits: tuple[str, ...] = ("test",)
     dataset: str = ""
+    load: Callable = load_inputs
 
 
 _BOTH = ("train", "test")
@@ -59,6 +63,7 @@ EVALUATORS = {
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
+    "objectnet": Kind(objectnet.METRICS, objectnet.objectnet, objectnet.check, dataset="folder", load=objectnet.load),
 }
 """All kinds of evaluators by name."""
 
@@ -72,14 +77,16 @@ class Evaluator:
         kind: the kind of evaluator.
         dataset: name of the dataset; "" for the run's data.
         path: folder of the dataset; "" for the default folder.
-        max_bad_share: maximum fraction of examples that may be unreadable, in [0, 1].
+        options: arguments of `load_inputs`: `max_bad_share`, and for a folder the fields of the run's split.
+        class_names: names of the model's classes; by default those of the run's data.
     """
 
     name: str
     kind: Kind
     dataset: str = ""
     path: str = ""
-    max_bad_share: float = 0.01
+    options: dict = dataclasses.field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
     _loaded: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -113,12 +120,14 @@ class Evaluator:
             if inputs is None:
                 raise ValueError(f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}")
             return inputs
-        names = () if inputs is None or self.dataset != "folder" else inputs.test.class_names
-        key = (image_shape_of(model), find_preprocessing(model), names)
+        names = self.class_names or (() if inputs is None else inputs.test.class_names)
+        if "train" in self.kind.splits:
+            names = ()  # a classifier that is trained on features does not use the model's classes
+        place = self.dataset, self.path, self.kind.splits
+        key = (*place, self.kind.load, image_shape_of(model), find_preprocessing(model), names)
         if key not in self._loaded:
-            place = self.dataset, self.path, self.kind.splits
             try:
-                self._loaded[key] = load_inputs(model, *place, max_bad_share=self.max_bad_share, class_names=names)
+                self._loaded[key] = self.kind.load(model, *place, class_names=names, **self.options)
             except ValueError as error:
                 local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
                 raise ValueError(
@@ -127,21 +136,26 @@ class Evaluator:
         return self._loaded[key]
 
 
-def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:
+def get(
+    names: Iterable[str], max_bad_share: float = 0.01, class_names: Sequence[str] = (), **split: Any
+) -> dict[str, Evaluator]:
     """Returns evaluators by name.
 
     Args:
         names: names of the form `NAME`, `NAME:DATASET` or `NAME:DATASET@FOLDER`, in which `NAME` is a key of
             `EVALUATORS`.
         max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0, 1].
+        class_names: names of the model's classes, in the order of its outputs; by default those of the run's data.
+        **split: `test_share` and `split_seed` of the run, which also divide the folder of an evaluator.
 
     Raises:
         ValueError: an evaluator is unknown.
     """
-    return {name: _parse(name, max_bad_share) for name in names}
+    loaded: dict = {}  # evaluators share their datasets
+    return {name: _parse(name, {"max_bad_share": max_bad_share}, tuple(class_names), split, loaded) for name in names}
 
 
-def _parse(text, max_bad_share):
+def _parse(text, options, class_names, split, loaded):
     name, _, place = text.partition(":")  # only the first colon, because a dataset "tfds:NAME" has another
     dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
@@ -154,22 +168,27 @@ def _parse(text, max_bad_share):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
         check = functools.partial(accuracy.check_real_labels, path=dataset)
         kind, dataset = Kind(kind.metrics, compute, check, splits=("",)), "folder"
-    return Evaluator(text, kind, dataset or kind.dataset, path, max_bad_share)
+    dataset = dataset or kind.dataset
+    options = {**options, **split} if dataset == "folder" else options
+    return Evaluator(text, kind, dataset, path, options, class_names, loaded)
 
 
-def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | None = None) -> dict[str, float]:
+def evaluate(
+    model: keras.Model, names: Iterable[str], inputs: InputPipeline | None = None, **options: Any
+) -> dict[str, float]:
     """Returns the metrics of several evaluators as `{"<evaluator>/<metric>": value}`.
 
     Args:
         model: a `keras.Model`.
         names: names of evaluators, as for `get`.
         inputs: the `data.InputPipeline` for evaluators without their own dataset.
+        **options: other arguments of `get`, such as `class_names`.
 
     Raises:
         ValueError: an evaluator is unknown, its dataset cannot be loaded, or it cannot evaluate the model.
     """
     with reuse_compiled():
-        metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}
+        metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names, **options).items()}
     return {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
 
 

@@ -10,7 +10,9 @@ from keras import ops
 
 from keras_vit.evaluation.collecting import check_one_label, collect, outputs_of, refuse_several_labels, reused
 from keras_vit.layers.patch_masking import PatchMasking
+from keras_vit.models.any_model import output_shape_of, weights_digest
 from keras_vit.models.features import FeatureModel
+from keras_vit.models.image_model import ImageModel
 
 log = logging.getLogger("keras_vit")
 
@@ -21,11 +23,19 @@ _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model that outputs the head's input `(B, F)` or, if `model` masks patches, the mean patch token."""
+    """Builds a model that outputs the head's input `(B, F)` or, if `model` masks patches, the mean patch token.
+
+    A backbone without a head is returned unchanged.
+    """
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
-    last = model.layers[-1] if model.layers else None
+    last = inner = model.layers[-1] if model.layers else None
+    while getattr(inner, "layers", None) and not isinstance(inner, ImageModel):
+        inner = inner.layers[-1]
+    backbone = next((part for part in (model, inner) if isinstance(part, ImageModel)), None)
+    if backbone is not None and not backbone.arguments["include_top"] and len(output_shape_of(model)) == 2:
+        return model
     if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
         return keras.Model(model.inputs[0], last.input)
     return FeatureModel(model, tokens="pooled")
@@ -54,10 +64,30 @@ def _check_counts(labels):
 
 def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)` and labels `(N,)` of examples with positive weight, and the mask that selects them."""
-    arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
+    arrays = _features(model, inputs, split, indices)
     readable = arrays["weights"] > 0
-    refuse_several_labels(arrays["labels"][readable], split)
-    return arrays["outputs"][readable], arrays["labels"][readable].argmax(-1), readable
+    return arrays["outputs"][readable], arrays["labels"][readable], readable
+
+
+def _features(model, inputs, split, indices):
+    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the weights change."""
+    kept, state = reused(_nothing_kept), (model, weights_digest(model))
+    if kept.get("state") != state:
+        kept.clear()
+        kept["state"] = state
+    known = kept.get((id(inputs), split))
+    if known is not None:
+        return {name: array if indices is None else array[indices] for name, array in known[1].items()}
+    arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
+    refuse_several_labels(arrays["labels"][arrays["weights"] > 0], split)
+    arrays["labels"] = arrays["labels"].argmax(-1)
+    if indices is None:
+        kept[id(inputs), split] = inputs, arrays  # holds `inputs`, so that its id stays unique
+    return arrays
+
+
+def _nothing_kept():
+    return {}
 
 
 def _train_and_test(model, inputs):

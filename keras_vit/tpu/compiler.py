@@ -35,7 +35,7 @@ def check_installed():
             )
 
 
-def topology_devices(topology):
+def topology_devices(topology, chip_config="default"):
     """Returns the JAX devices of a slice, for which functions can be lowered and compiled but not run."""
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)  # read when JAX and libtpu are first loaded
@@ -43,7 +43,8 @@ def topology_devices(topology):
         import jax
         from jax.experimental import topologies
 
-        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+        how = {"topology_name": topology, "chip_config_name": chip_config}
+        return topologies.get_topology_desc(platform="tpu", **how).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
             f"`topology` must be a slice known to libtpu ({str(error).splitlines()[0]}). Received: topology={topology}"

@@ -22,7 +22,8 @@ class JaxPrograms(Programs):
 
     def _build(self, inputs, total_steps):
         config = self._config
-        self._mesh = Mesh(np.array(compiler.topology_devices(self.topology.name)), (AXIS,))
+        devices = compiler.topology_devices(self.topology.name, self.topology.device.chip_config)
+        self._mesh = Mesh(np.array(devices), (AXIS,))
         model = self._task.build_model(inputs)
         self._optimizer = make_optimizer(config, total_steps)
         self._optimizer.build(model.trainable_variables)

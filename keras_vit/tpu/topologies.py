@@ -4,12 +4,17 @@ import dataclasses
 import math
 import re
 
+import keras
+
 GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device that libtpu compiles for: a core on TPU v2, v3 and v4, a chip on later generations."""
+    """A device that libtpu compiles for: a core on TPU v2, v3 and v4, a chip on later generations.
+
+    On TPU v4, JAX combines the two cores of a chip into one device.
+    """
 
     kind: str
     devices_per_chip: int
@@ -17,6 +22,7 @@ class Device:
     peak_flops: float  # dense bfloat16 FLOP/s
     bandwidth: float  # HBM bytes/s
     interconnect: float  # bytes/s over all links
+    chip_config: str = "default"  # libtpu's name for the division of a chip into devices
 
 
 # The rates per chip of v4 and later are from https://cloud.google.com/tpu/docs/v4, /v5e, /v5p and /v6e. The rates of v2
@@ -31,6 +37,8 @@ DEVICES = {
     "v6e": Device("TPU v6 lite", 1, int(31.24 * GIB), 918e12, 1638e9, 3200e9 / 8),
 }
 """Maps TPU generations, the prefixes of topology names, to devices."""
+MEGACORE = Device("TPU v4", 1, int(30.75 * GIB), 275e12, 1200e9, 2400e9 / 8, "megacore")
+"""The device of JAX on TPU v4: both cores of a chip, which share their memory."""
 # The number of dimensions of each generation's network. A topology name has one side for each dimension.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
@@ -45,8 +53,12 @@ class Topology:
     num_devices: int
 
 
-def get_topology(name: str) -> Topology:
-    """Returns the TPU slice with a given name, such as "v3:2x2".
+def get_topology(name: str, backend: str | None = None) -> Topology:
+    """Returns the TPU slice with a given name.
+
+    Args:
+        name: name of a slice, such as "v3:2x2".
+        backend: "tensorflow" or "jax", whose devices differ on TPU v4; None for the active Keras backend.
 
     Raises:
         ValueError: the name is invalid. The message contains examples.
@@ -55,5 +67,6 @@ def get_topology(name: str) -> Topology:
     sides = [int(side) for side in shape.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) else []
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
         raise ValueError(f"`topology` must be a name like {EXAMPLES}. Received: topology={name!r}")
-    device = DEVICES[generation]
+    is_jax = (backend or keras.backend.backend()) == "jax"
+    device = MEGACORE if generation == "v4" and is_jax else DEVICES[generation]
     return Topology(name, device, math.prod(sides) * device.devices_per_chip)

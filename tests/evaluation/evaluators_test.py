@@ -91,6 +91,27 @@ def test_frozen_features_distinguish_colors(model, caplog):
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
+def test_evaluators_share_features_until_the_weights_change(model, monkeypatch):
+    splits = []
+    collect_again = frozen.collect
+    monkeypatch.setattr(frozen, "collect", lambda *a: splits.append(a[3]) or collect_again(*a))
+    inputs, names = inputs_of(), ["knn", "linear_probe", "fewshot"]
+    alone = {metric: value for name in names for metric, value in evaluation.evaluate(model, [name], inputs).items()}
+    assert splits == 3 * ["train", "test"]
+    splits.clear()
+    with collecting.reuse_compiled():
+        assert evaluation.evaluate(model, names, inputs) == alone and splits == ["train", "test"]
+        before = model.get_weights()
+        model.set_weights([weight + 1 for weight in before])
+        shifted = frozen.representations(model, inputs)[0]
+        model.set_weights(before)
+    assert splits == ["train", "test", "test"]
+    assert np.abs(shifted - frozen.representations(model, inputs)[0]).max() > 0.1
+    splits.clear()
+    evaluation.evaluate(model, ["knn:digits", "linear_probe:digits"])
+    assert splits == ["train", "test"]
+
+
 def test_fewshot_computes_features_once(model, monkeypatch):
     sizes = []
     real = frozen.representations
@@ -328,7 +349,7 @@ def test_bad_images_are_logged_and_bounded(caplog):
     assert "skipped 2 of 20 examples: 2 cannot be read" in caplog.text
     with pytest.raises(ValueError, match="More than 5 % of 20 examples are bad"):
         evaluation.evaluate(mean_color(), ["top1"], dataclasses.replace(broken, max_bad_share=0.05))
-    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].max_bad_share == 0.3
+    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].options == {"max_bad_share": 0.3}
 
 
 def test_calibration_rejects_multiple_labels():
@@ -428,6 +449,24 @@ def test_representation_excludes_a_custom_head():
     np.testing.assert_array_equal(representation_model(model)(images), expected)
 
 
+@pytest.mark.parametrize("kind", ["vit", "bit", "axial"])
+def test_representation_of_a_backbone_is_its_output(kind):
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+    common = {"include_top": False, "input_shape": (32, 32, 3)}
+    if kind == "bit":
+        backbone = keras_vit.BiTResNet(depth=8, width=32, **common)
+    elif kind == "axial":
+        backbone = keras_vit.AxialVisionTransformer(**sizes, **common)
+    else:
+        backbone = keras_vit.VisionTransformer(**sizes, **common, representation_size=5)
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    expected = backbone(images)
+    wrapped = keras.Sequential([keras.Input((32, 32, 3)), backbone])
+    headed = keras.Sequential([keras.Input((32, 32, 3)), backbone, keras.layers.Dense(3)])
+    for model in (backbone, wrapped, headed):
+        np.testing.assert_allclose(representation_model(model)(images), expected, atol=1e-5)
+
+
 def test_representation_is_what_an_outer_head_reads():
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=2, hidden_size=8, mlp_dim=12, num_heads=2, classes=5
@@ -466,6 +505,26 @@ def test_folder_classes_get_the_order_of_the_model(tmp_path):
     assert inputs.test.class_names == names and inputs.test.labels.tolist() == [1, 1, 2, 2]
     inputs = evaluation.load_inputs(mean_color(), "folder", str(photos), ("test",), class_names=("cat", "dog"))
     assert inputs.test.class_names == ("cat", "owl")  # not all of the folder's classes are the model's
+
+
+def test_folder_evaluator_uses_the_classes_and_the_split_of_the_model(tmp_path):
+    """The model's classes are in the order owl, cat, dog, and a bright image is a training image."""
+    colors = {"owl": (200, 30, 30), "cat": (30, 200, 30), "dog": (30, 30, 200)}
+    for name, color in colors.items():
+        (tmp_path / name).mkdir()
+        for i in range(12):
+            pixels = np.full((8, 8, 3), color, "uint8") + np.uint8(i)
+            (tmp_path / name / f"{i}.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    evaluator, names, split = f"top1:folder@{tmp_path}", tuple(colors), {"test_share": 0.25, "split_seed": 7}
+    accuracy = lambda **options: evaluation.evaluate(mean_color(), [evaluator], **options)[f"{evaluator}/accuracy"]  # noqa: E731
+    assert accuracy(class_names=names) == 1 and accuracy() == 0
+    one = evaluation.get([evaluator], class_names=names, **split)[evaluator]
+    source = one._inputs(mean_color(), None).test
+    expected = data.load_split("folder", "test", path=str(tmp_path), **split)
+    assert {*map(source.name_of, range(9))} == {*map(expected.name_of, range(9))} and source.num_examples == 9
+    with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits'"):
+        evaluation.evaluate(mean_color(), ["top1:digits"], class_names=[*"9876543210"])
+    assert evaluation.get(["knn:digits"], class_names=[*"9876543210"])["knn:digits"]._inputs(mean_color(), None)
 
 
 def test_rejects_a_dataset_with_another_class_order(model):

@@ -10,9 +10,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_vit.tpu import compiler
 from keras_vit.terminal import first_line
 from keras_vit.tpu.jax_programs import compile_function
+from keras_vit.tpu.topologies import get_topology
 
 mesh = Mesh(np.array(compiler.topology_devices("v3:2x2")), ("data",))
 x = jax.ShapeDtypeStruct((16, 128), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("data")))
+
+for name in ("v4:2x2x1", "v5p:2x2x1"):
+    topology = get_topology(name, "jax")
+    devices = compiler.topology_devices(name, topology.device.chip_config)
+    assert len(devices) == topology.num_devices == 4 and devices[0].device_kind == topology.device.kind
 
 dynamic = compile_function(jax.jit(lambda x: x[jnp.nonzero(x > 0)]), x)
 assert not dynamic.compiles and not dynamic.out_of_memory

@@ -1,8 +1,9 @@
 """Tests of TPU slices and their devices."""
 
+import keras
 import pytest
 
-from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, get_topology
+from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, MEGACORE, get_topology
 
 
 @pytest.mark.parametrize(
@@ -19,8 +20,17 @@ from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, get_topology
     ],
 )
 def test_slice_has_the_expected_devices(name, devices, kind):
-    topology = get_topology(name)
+    topology = get_topology(name, "tensorflow")
     assert (topology.num_devices, topology.device.kind) == (devices, kind)
+
+
+def test_jax_combines_the_cores_of_a_v4_chip():
+    topology = get_topology("v4:2x2x1", "jax")
+    device = topology.device
+    assert (topology.num_devices, device.peak_flops, device.bandwidth) == (4, 275e12, 1200e9)
+    assert device.memory_bytes > 2 * DEVICES["v4"].memory_bytes and device.chip_config == "megacore"
+    assert get_topology("v3:2x2", "jax") == get_topology("v3:2x2", "tensorflow")
+    assert (get_topology("v4:2x2x1").device is MEGACORE) == (keras.backend.backend() == "jax")
 
 
 @pytest.mark.parametrize("name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None])

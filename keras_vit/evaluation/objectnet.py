@@ -1,0 +1,115 @@
+"""Computes the accuracy of ImageNet classifiers on ObjectNet, for the classes that both datasets have.
+
+The evaluator `objectnet:folder@DIR` reads the unpacked archive `objectnet-1.0`, with its folders `images` and
+`mappings`. Of ObjectNet's 313 classes, 113 correspond to one or more of ImageNet's. Other images are skipped.
+
+References: Barbu et al., "ObjectNet" (2019); the crop of BiT (Kolesnikov et al., 2020), which appendix D.9 follows.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit import data, files
+from keras_vit.data.images import decode
+from keras_vit.data.sources.files import read_text_file
+from keras_vit.evaluation.collecting import collect, load_inputs, outputs_of
+from keras_vit.models.any_model import check_not_masked, output_shape_of
+
+METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
+_BORDER = 2  # pixels to remove on each side, because the images have a thin red border
+_RESIZE = 512 / 480  # BiT resizes the shorter side to 512 pixels and crops 480
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectNet(data.InputPipeline):
+    """The images of the overlapping classes; `groups` has the ImageNet classes of each ObjectNet class, or ()."""
+
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+def load(model, name, path, splits=(), max_bad_share=0.01, **_):
+    """Loads the images without their border; resizes and crops them in the proportion that BiT uses."""
+    groups = read_groups(path)
+    whole = load_inputs(model, name, f"{path}/images", ("",), max_bad_share=max_bad_share)
+    source, options = whole.test, dict(whole.options)
+    of_class = tuple(groups.get(title, ()) for title in source.class_names)
+    kept = [index for index, label in enumerate(source.labels) if of_class[label]]
+    if not kept:
+        raise ValueError(f"At least one image must have a class that ImageNet has. Received: path={path!r}")
+    source = data.subset(source, kept)
+    read, how = source.read, {"channels": options["channels"], "bit_depth": options.get("bit_depth", 8)}
+
+    def without_border(index):
+        example = read(index)
+        return {**example, "image": decode(example["image"], **how)[_BORDER:-_BORDER, _BORDER:-_BORDER]}
+
+    source = dataclasses.replace(source, read=without_border)
+    if "max_patches" not in options:  # a NaFlex model reads the whole image
+        options |= {"eval_crop": "resize_small_crop", "resize_size": round(options["image_size"] * _RESIZE)}
+    return ObjectNet(source, source, options, whole.batch_size, whole.seed, max_bad_share, of_class)
+
+
+def read_groups(path):
+    """Reads the archive's mappings; returns `{folder name: ImageNet classes}` for the overlapping classes."""
+    titles = _read(path, "folder_to_objectnet_label.json")
+    names_of = _read(path, "objectnet_to_imagenet_1k.json")  # ImageNet names, separated by "; "
+    line_of = _read(path, "pytorch_to_imagenet_2012_id.json")  # from a class to the line of its name
+    names = read_text_file(f"{path}/mappings/imagenet_to_label_2012_v2").splitlines()
+    try:
+        class_of = {names[int(line)].strip(): int(label) for label, line in line_of.items()}
+        return {
+            folder: tuple(sorted(class_of[name] for name in names_of[title].split("; ")))
+            for folder, title in titles.items()
+            if title in names_of
+        }
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"The mappings must be those of ObjectNet's archive ({error}). Received: {path!r}") from error
+
+
+def _read(path, name):
+    content = files.read_json(f"{path}/mappings/{name}")
+    if not isinstance(content, dict):
+        raise ValueError(f"The folder must contain ObjectNet's images and mappings/{name}. Received: path={path!r}")
+    return content
+
+
+def check(model, inputs):
+    """Raises a `ValueError` unless the model has one output for each of ImageNet's classes."""
+    check_not_masked(model)
+    if output_shape_of(model)[1:] != (1000,):
+        raise ValueError(
+            "ObjectNet requires a classifier of ImageNet's 1000 classes, in their usual order. "
+            f"Received: output_shape={output_shape_of(model)}"
+        )
+
+
+def objectnet(model, inputs, engine=None):
+    """Computes top-1 and top-5 accuracy among all classes and, as "mapped", among the overlapping classes only."""
+    check(model, inputs)
+    arrays = collect(model, outputs_of, inputs)
+    counted = arrays["weights"] > 0
+    return score(arrays["outputs"][counted], arrays["labels"][counted].argmax(1), inputs.groups)
+
+
+def score(outputs, labels, groups):
+    """Computes the metrics from outputs `(N, 1000)`, ObjectNet classes `(N,)` and the groups of all classes.
+
+    If several ImageNet classes correspond to a class, any of them is right. The paper does not say whether it ranks
+    all classes or the overlapping ones, which get the largest output of their group.
+    """
+    overlapping = sorted(set(groups) - {()})
+    right = np.zeros(outputs.shape, bool)
+    for row, label in enumerate(labels):
+        right[row, list(groups[label])] = True
+    mapped = np.stack([outputs[:, list(group)].max(1) for group in overlapping], axis=1)
+    number = np.array([overlapping.index(groups[label]) for label in labels])
+    mapped_right = number[:, None] == np.arange(len(overlapping))
+    pairs = ((outputs, right), (mapped, mapped_right))
+    values = [_any_of_best(ranked, answers, count) for ranked, answers in pairs for count in (1, 5)]
+    return dict(zip(METRICS, values))
+
+
+def _any_of_best(values, right, count):
+    best = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    return float(np.take_along_axis(right, best, axis=1).any(1).mean())

@@ -1,0 +1,104 @@
+"""Tests of the evaluator of ObjectNet, on made images."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import evaluation
+from keras_vit.evaluation import objectnet
+
+TITLES = {"air_fan": "Air fan", "basket": "Basket", "only_here": "Only here", "unseen": "Unseen"}
+CLASSES = {"Air fan": "fan", "Basket": "hamper; pannier, bag", "Unseen": "unseen"}
+COLORS = {"air_fan": (0, 0, 255), "basket": (0, 255, 0), "only_here": (0, 0, 0)}
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Writes an archive with three images of one color, 36x34 pixels, with a red border of two pixels."""
+    (tmp_path / "mappings").mkdir()
+    mappings = {
+        "folder_to_objectnet_label.json": TITLES,
+        "objectnet_to_imagenet_1k.json": CLASSES,
+        "pytorch_to_imagenet_2012_id.json": {"5": 0, "700": 1, "9": 2, "3": 3},
+    }
+    for name, content in mappings.items():
+        (tmp_path / "mappings" / name).write_text(json.dumps(content))
+    (tmp_path / "mappings" / "imagenet_to_label_2012_v2").write_text("pannier, bag\nfan\nhamper\nunseen\n")
+    for folder, color in COLORS.items():
+        (tmp_path / "images" / folder).mkdir(parents=True)
+        pixels = np.full((36, 34, 3), (255, 0, 0), "uint8")
+        pixels[2:-2, 2:-2] = color
+        (tmp_path / "images" / folder / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    return tmp_path
+
+
+def color_model():
+    """Returns a model that predicts class 9 for green and class 8 for blue, with class 700 second."""
+    kernel = np.zeros((3, 1000), "float32")
+    kernel[1, 9] = kernel[2, 8] = 1
+    kernel[2, 700] = 0.5
+    images = keras.Input((15, 15, 3))
+    x = keras.layers.GlobalAveragePooling2D()(images)
+    return keras.Model(images, keras.layers.Dense(1000, kernel_initializer=lambda *_, **__: kernel)(x))
+
+
+def test_any_class_of_the_mapping_is_right(archive):
+    name = f"objectnet:folder@{archive}"
+    assert objectnet.read_groups(archive) == {"air_fan": (700,), "basket": (5, 9), "unseen": (3,)}
+    assert evaluation.evaluate(color_model(), [name]) == {
+        f"{name}/accuracy": 0.5, f"{name}/top5_accuracy": 1, f"{name}/mapped_accuracy": 1,
+        f"{name}/mapped_top5_accuracy": 1,
+    }  # fmt: skip
+
+
+def test_images_have_no_border_and_the_crop_of_bit(archive):
+    # 32x30 pixels without the border; the shorter side is resized to 15 * 512 / 480 = 16.
+    rows = np.repeat(np.arange(0, 128, 4, dtype="uint8"), 30).reshape(32, 30, 1)
+    pixels = np.pad(np.repeat(rows, 3, axis=2), ((2, 2), (2, 2), (0, 0)), constant_values=255)
+    for folder in COLORS:
+        (archive / "images" / folder / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    inputs = objectnet.load(color_model(), "folder", str(archive))
+    assert inputs.test_options.resize_size == 16 and inputs.test.num_examples == 2
+    assert inputs.test.name_of(1).endswith("basket/1.png")
+    images = np.asarray(next(iter(inputs.eval_batches()))[0])[:2]
+    values = 127.5 * (images + 1)
+    assert images.shape == (2, 15, 15, 3) and np.ptp(values, axis=2).max() < 1e-3 and values.max() < 125
+    np.testing.assert_allclose(np.diff(values[0, :, 0, 0]), 4 * 30 / 16, atol=0.5)
+
+
+def test_scores_rank_all_or_only_overlapping_classes():
+    outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
+    labels = np.array([1, 2, 1])
+    assert objectnet.score(outputs, labels, [(0,), (1, 2), (4,), ()]) == {
+        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(1 / 3), "mapped_top5_accuracy": 1
+    }  # fmt: skip
+    # A class without an image is still an answer.
+    assert objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])["mapped_accuracy"] == pytest.approx(2 / 3)
+
+
+def test_rejects_other_models_and_folders(archive, tmp_path):
+    name = f"objectnet:folder@{archive}"
+    ten = keras_vit.VisionTransformer(
+        input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=10
+    )
+    with pytest.raises(ValueError, match="1000 classes.*Received: output_shape"):
+        evaluation.get([name])[name].check(ten)
+    (archive / "mappings" / "imagenet_to_label_2012_v2").write_text("pannier, bag\nfan\nhamper\nother\n")
+    with pytest.raises(ValueError, match="must be those of ObjectNet's archive .'unseen'"):
+        evaluation.evaluate(color_model(), [name])
+    (archive / "mappings" / "objectnet_to_imagenet_1k.json").unlink()
+    with pytest.raises(ValueError, match="mappings/objectnet_to_imagenet_1k.json. Received"):
+        evaluation.evaluate(color_model(), [name])
+    with pytest.raises(ValueError, match="specify a local copy as objectnet:folder@FOLDER"):
+        evaluation.evaluate(color_model(), ["objectnet"])
+
+
+def test_damaged_image_is_skipped(archive, caplog):
+    (archive / "images" / "basket" / "1.png").write_bytes(b"no image")
+    name = f"objectnet:folder@{archive}"
+    metrics = evaluation.evaluate(color_model(), [name], max_bad_share=0.5)
+    assert metrics[f"{name}/accuracy"] == 0 and "basket/1.png" in caplog.text
