@@ -1,6 +1,7 @@
 """Shared helpers for plots and HTML pages; matplotlib is imported on first use."""
 
 import html
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,9 @@ class Page:
         `columns` is the number of columns in the picture. On a narrow screen, a picture scrolls instead of shrinking
         below 96 pixels per column.
         """
-        with files.atomic_path(self.folder / name) as path:
-            function(path, *arguments)
+        with tempfile.TemporaryDirectory() as folder:  # matplotlib cannot write to remote paths
+            function(f"{folder}/{name}", *arguments)
+            files.copy(f"{folder}/{name}", self.folder / name)
         self._write(f"drew {self.folder / name}")
         heading, text = html.escape(heading), html.escape(text)
         self._parts.append(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit import naflex, plots
+from keras_vit import files, naflex, plots
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -30,3 +30,11 @@ def test_wide_figure_scrolls_on_narrow_screen(tmp_path):
     page.draw("worst.png", "Worst", "", lambda path: open(path, "w").close(), columns=8)
     text = page.save("facts").read_text()
     assert 'style="min-width: 768px"' in text and "overflow-x: auto" in text
+
+
+def test_page_in_a_remote_folder():
+    """TensorFlow's in-memory file system stands in for gs://."""
+    page = plots.Page("ram://plots/page", "title", write=lambda line: None)
+    page.draw("one.png", "One", "text", lambda path: open(path, "wb").close())
+    assert 'src="one.png"' in files.read_text(page.save("facts"))
+    assert files.list_dir("ram://plots/page") == ["index.html", "one.png"]

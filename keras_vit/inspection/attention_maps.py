@@ -56,7 +56,8 @@ def attention_maps(
     """Computes how much a model attends to each location of its images.
 
     A map is the class token's row of the attention matrix if the output depends only on that token, and otherwise the
-    mean of the patch tokens' rows. Rollout and relevance end at the last layer that the output depends on.
+    mean of the patch tokens' rows. In a distilled model, it is the mean of the rows of both class tokens. Rollout and
+    relevance end at the last layer that the output depends on.
 
     Args:
         model, images: as in `attention_scores`.
@@ -140,8 +141,8 @@ def rollout_step(rollout, scores, residual=True):
 def token_row(model, matrix, patch=None):
     """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B, N, N)`.
 
-    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the token is the class token if the
-    output depends only on the class token, and otherwise the result is the mean over the patch tokens.
+    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the result is the mean over the
+    tokens that the output reads, such as the class token.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
@@ -149,7 +150,7 @@ def token_row(model, matrix, patch=None):
     if patch is not None:
         rows = matrix[:, prefix + patch[0] * vit.grid[1] + patch[1]]
     else:
-        rows = matrix[:, 0] if tokens_read(model)[0] else ops.mean(matrix[:, prefix:], axis=1)
+        rows = ops.mean(matrix[:, tokens_read(model)[0]], axis=1)
     return ops.reshape(rows[:, prefix:], (-1, *vit.grid))
 
 
@@ -160,8 +161,8 @@ def token_attention(
 
     Args:
         model, images: as in `attention_scores`.
-        patch: `(row, column)` of a patch token, counted from 0. None for the class token if the output depends
-            only on that token, or else for the mean over the patch tokens.
+        patch: `(row, column)` of a patch token, counted from 0. None for the mean over the tokens that the output
+            reads, as in `attention_maps`.
         layer: the layer of the second result, counted from 1, or -1 for the last.
         head: the head in that layer, counted from 1, or None for the mean over heads.
 

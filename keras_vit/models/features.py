@@ -156,14 +156,22 @@ class FeatureModel(keras.Model):
     from_config = classmethod(rebuild)
 
 
-def tokens_read(model: keras.Model) -> tuple[bool, int]:
-    """Returns whether the output reads only the class token, and the number of the last layer used, at least 1."""
+def tokens_read(model: keras.Model) -> tuple[slice, int]:
+    """Returns which tokens the output reads, and the number of the last layer used, at least 1.
+
+    The tokens are the class tokens, the register tokens or, if the output reads any other tokens, the patch tokens.
+    """
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
-    if reader is None:
-        return vit.classifier == "token", vit.num_layers
-    is_class = reader.tokens == "class" or (reader.tokens == "pooled" and vit.classifier == "token")
-    return is_class, max(*reader._numbers, 1)
+    tokens = "pooled" if reader is None else reader.tokens
+    last = vit.num_layers if reader is None else max(*reader._numbers, 1)
+    if tokens == "class":
+        return slice(1), last
+    if tokens == "registers":
+        return slice(vit.num_class_tokens, vit.num_prefix_tokens), last
+    if tokens == "pooled" and vit.classifier == "token":
+        return slice(vit.num_class_tokens), last  # two in a distilled model
+    return slice(vit.num_prefix_tokens, None), last
 
 
 def find_feature_model(model: keras.Model) -> FeatureModel | None:

@@ -96,6 +96,24 @@ def test_maps_match_rollout_and_mean_scores():
     np.testing.assert_allclose(large[:, 0, 0], inspection.attention_maps(model, images, upsample=False)[:, 0, 0])
 
 
+@pytest.mark.parametrize("kind", ["distilled", "registers"])
+def test_maps_average_the_rows_that_are_read(kind):
+    if kind == "distilled":
+        model = vit = build(distilled=True)
+        rows, prefix = slice(0, 2), 2
+    else:
+        vit = build(num_registers=2)
+        model = keras.Sequential([keras_vit.FeatureModel(vit, tokens="registers"), keras.layers.Flatten()])
+        rows, prefix = slice(1, 3), 3
+    images = images_of(vit)
+    model(images)
+    scores = inspection.attention_scores(vit, images)
+    for method, matrix in (("rollout", inspection.attention_rollout(scores)), ("mean", scores[-1].mean(1))):
+        expected = matrix[:, rows, prefix:].mean(1).reshape(2, 3, 2)
+        ours = inspection.attention_maps(model, images, method, upsample=False)
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["gap", "wrapped", "registers"])
 def test_relevance_matches_finite_differences(kind, monkeypatch):
     monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)  # JAX splits longer sequences into chunks
