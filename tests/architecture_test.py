@@ -25,7 +25,7 @@ ALLOWED_IMPORTS = {
     "families": {"files", "layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
     "plots": {"files", "naflex"},
-    "inspection": {"files", "layers", "models", "plots"},
+    "inspection": {"files", "layers", "models", "plots", "preprocessing"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost"},
     "training": {

@@ -9,7 +9,7 @@
 `--scale=tiny` and `--scale=small` need no download. With `--scale=tiny`, each training has two steps. `--scale=paper`
 uses the paper's setting, with the data in `--data_path`. The same command resumes a stopped study.
 `--processes=4` trains up to four runs at once, each in its own process. With `--study=all`, up to four studies run at
-once.
+once. A study that measures speed always runs alone.
 """
 
 import os
@@ -66,7 +66,7 @@ def main():
                 raise ValueError(f"The runs of {FLAGS.study} are {known}. Received: run={FLAGS.run!r}")
             make_run(study, chosen[0], runs, workdir)
             return
-        if FLAGS.processes > 1:
+        if FLAGS.processes > 1 and study.measure is None:
             make_runs(runs)
         studies.make(study, scale, workdir)
     except training.Preempted as preempted:
@@ -90,10 +90,17 @@ def print_estimates(scale):
 def make_all(workdir):
     """Runs every study in its own folder, up to `--processes` at once."""
     names = list({id(study): name for name, study in reversed(studies.STUDIES.items())}.values())[::-1]
-    for start in range(0, len(names), FLAGS.processes):
-        some = names[start : start + FLAGS.processes]
+    for some in batches(names):
         wait_for([[f"--study={name}", f"--workdir={workdir}/{name}"] for name in some])
     print(f"Everything is in {workdir}.")
+
+
+def batches(names):
+    """Divides studies into lists of up to `--processes`; a study that measures speed has its own list."""
+    trained = [name for name in names if studies.get(name).measure is None]
+    starts = range(0, len(trained), FLAGS.processes)
+    measured = [[name] for name in names if name not in trained]
+    return [trained[start : start + FLAGS.processes] for start in starts] + measured
 
 
 def make_runs(runs):

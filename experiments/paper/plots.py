@@ -5,13 +5,13 @@ import statistics
 from keras_vit.plots import figure_class
 
 
-def picture(path, title, rows, kind, x, y, group):
+def picture(path, title, parts, kind, x, y, group):
     """Draws the results of a study. Each panel is followed by a panel with the paper's numbers, if the rows have any.
 
     Args:
         path: the file to write; its ending decides the format.
         title: title of the picture.
-        rows: dicts from `study.rows_of`.
+        parts: dicts from `study.rows_of`, as `{title of their panels: rows}`.
         kind: "bars" draws a bar for each row with a value of y. "lines" draws y against a logarithmic x, with one line
             per value of `group`. A point is the mean over the seeds, and its error bar spans all seeds. If a seed has
             several rows at one x, only the row with the highest y counts. "slopes" draws the same lines with a
@@ -23,13 +23,18 @@ def picture(path, title, rows, kind, x, y, group):
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     names = [column for name in y for column in (name, f"{name}, paper")]
-    names = [name for name in names if any(row.get(name) is not None for row in rows)]
-    columns = min(len(names), 2) or 1
-    lines = -(-len(names) // 2) or 1
+    panels = [
+        (part, name, [row for row in rows if row.get(name) is not None])
+        for part, rows in parts.items()
+        for name in names
+    ]
+    panels = [panel for panel in panels if panel[2]]
+    columns = min(len(panels), 2) or 1
+    lines = -(-len(panels) // 2) or 1
     figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
-    for axes, name in zip(figure.subplots(lines, columns, squeeze=False).ravel(), names):
-        shown = [row for row in rows if row.get(name) is not None]
+    for axes, (part, name, shown) in zip(figure.subplots(lines, columns, squeeze=False).ravel(), panels):
+        axes.set_title(part)
         if kind == "bars":
             axes.barh([row["run"] for row in shown], [row[name] for row in shown], color="tab:blue")
             axes.invert_yaxis()

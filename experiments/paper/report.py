@@ -39,7 +39,8 @@ def write_page(study, scale, runs, rows, folder, write=print):
             y = (y,) if isinstance(y, str) else y
             # Few-shot accuracy is not measured at tiny scale.
             y = tuple(name for name in y if any(row[name] is not None for row in rows)) or ("accuracy",)
-            plots.picture(path, study.title, rows, kind, x, y, group)
+            parts = {"": rows} if study.panels is None else study.panels(rows)
+            plots.picture(path, study.title, parts, kind, x, y, group)
     except ImportError as error:
         has_picture = False
         write(f"warning: picture.png was not drawn: {error}")

@@ -23,7 +23,7 @@ STUDIES = {
     "fig10": position_similarity.STUDY,
     "fig9": pooling.STUDY,
     "fig8": shape.STUDY,
-    **dict.fromkeys(("fig5", "table2", "table5", "table6"), compute.COMPUTE),
+    **dict.fromkeys(("fig5", "table6"), compute.COMPUTE),
     "table7": compute.ADAM_OR_SGD,
     **dict.fromkeys(("fig6", "fig7", "fig11", "fig14"), inside.STUDY),
     "fig3": data_size.FIGURE_3,

@@ -44,6 +44,7 @@ class Study:
         metrics: maps each column to a test metric or to several candidates, as in `FEWSHOT_METRICS`. The table shows
             the first candidate that was measured.
         picture: `(kind, x, y, group)`, as in `plots.picture`. y is the name of a column, or a tuple of names.
+        panels: a function from the rows to a dict `{title: rows}`, drawn separately; None to draw all rows together.
         notes: sentences about choices that the paper does not specify.
         inspected: whether to write an inspection report for each trained run.
         measure: a function from a `ConfigDict` to a dict of numbers, called instead of training; None to train.
@@ -54,6 +55,7 @@ class Study:
     runs: Callable
     metrics: dict
     picture: tuple
+    panels: Callable | None = None
     notes: tuple = ()
     inspected: bool = False
     measure: Callable | None = None

@@ -3,7 +3,7 @@
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
-The evaluators real and imagenet_v2 have their own datasets. The others use `--data`, by default the run's data.
+The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by default the run's.
 NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. Images are preprocessed for
 the model. `--pages` adds an HTML report with calibration, confusion matrix and worst mistakes.
 """

@@ -5,15 +5,18 @@
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
 The plots show attention (rollout, last layer, relevance), attention distances, position embeddings, filters and
-patches. Images are preprocessed for the model. From a dataset, the command uses evenly spaced test images.
+patches. Images are preprocessed for the model. From a dataset, the command uses evenly spaced test images. Damaged
+image files are skipped.
 """
 
 import os
+import sys
 
 import numpy as np
 from absl import flags
 
 import keras_vit
+from keras_vit import data, files, terminal
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
@@ -36,18 +39,27 @@ def define_flags():
 
 def main():
     model, details, title = shared_flags.chosen_model()
+    others = {path: shared_flags.load_model(path)[0] for path in FLAGS.others}
+    classifier = find_classifier(model, details)
     images, names = read_images(model, details, FLAGS.count)
     print(f"{len(images)} images of {FLAGS.data or 'the run'}")
-    others = {path: shared_flags.load_model(path)[0] for path in FLAGS.others}
-    captions = [f"{said}\n{name}" for said, name in zip(predictions(model, details, images[: FLAGS.shown]), names)]
+    captions = [f"{said}\n{name}" for said, name in zip(predictions(classifier, images[: FLAGS.shown]), names)]
     print(f"wrote {write_report(model, images, FLAGS.output, title, others, FLAGS.shown, captions=captions)}")
 
 
-def predictions(model, details, images):
-    """Returns a text for each image: its predicted class and probability, or "" if `Classifier` raises an error."""
+def find_classifier(model, details):
+    """Returns the `Classifier`, or None if the model is no classifier and `--class_names` is not set."""
     try:
-        classifier = Classifier(model, details, FLAGS.class_names)
+        return Classifier(model, details, FLAGS.class_names)
     except ValueError:
+        if FLAGS.class_names:
+            raise
+        return None
+
+
+def predictions(classifier, images):
+    """Returns a text for each image: its predicted class and probability, or "" without a classifier."""
+    if classifier is None:
         return [""] * len(images)
     rows = classifier.probabilities(images)
     return [f"{classifier.class_names[row.argmax()]} {100 * row.max():.0f} %" for row in rows]
@@ -56,7 +68,9 @@ def predictions(model, details, images):
 def read_images(model, details, count):
     """Returns up to `count` preprocessed images `(N, H, W, C)` of `--data` or of the run, and their names."""
     source = FLAGS.data
-    if not (os.path.exists(source) or os.sep in source or source.lower().endswith(IMAGE_ENDINGS)):
+    is_name = source.partition(":")[0] in data.dataset_names() or FLAGS.data_path or files.is_remote(source)
+    is_path = os.path.exists(source) or os.sep in source or source.lower().endswith(IMAGE_ENDINGS)
+    if is_name or not is_path:
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
@@ -70,8 +84,16 @@ def read_images(model, details, count):
         )
     paths = _spread_first(paths)[:count]
     reader = ImageFileReader(Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model)))
-    images = np.stack([reader.read(str(path), path.read_bytes())[0] for path in paths])
-    return images, [printable(path.name) for path in paths]
+    images, names = [], []
+    for path in paths:
+        try:
+            images.append(reader.read(printable(str(path)), path.read_bytes())[0])
+            names.append(printable(path.name))
+        except (OSError, ValueError) as error:
+            if path == paths[-1] and not images:
+                raise
+            terminal.write(error, sys.stderr)
+    return np.stack(images), names
 
 
 def _spread_first(items):

@@ -1,5 +1,6 @@
 """Writes an HTML report with plots of a model."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +13,7 @@ from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
 from keras_vit.inspection.scores import as_images, attention_scores
 from keras_vit.plots import Page, to_pictures
+from keras_vit.preprocessing import find_preprocessing
 
 
 def write_report(
@@ -48,7 +50,10 @@ def write_report(
     vit, images = as_images(model, np.asarray(images, "float32"))
     vit.check_grid()
     page = Page(output, title, write)
-    few, photographs = images[:shown], to_pictures(images[:shown], vit.preprocessing)
+    few, preprocessing = images[:shown], None
+    with contextlib.suppress(ValueError):  # the model changes images without declaring their range
+        preprocessing = find_preprocessing(model)
+    photographs = to_pictures(few, preprocessing)
     # Draw attention maps of the images.
     maps = {
         "rollout": attention_maps(model, few),

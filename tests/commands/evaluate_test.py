@@ -45,11 +45,40 @@ def test_inspect_draws_images_of_all_classes(monkeypatch):
     pixels = np.repeat(np.arange(12, dtype="uint8"), 8 * 8 * 3).reshape(12, 8, 8, 3)
     source = data.arrays(pixels, np.arange(12) // 4, ["a", "b", "c"])  # sorted by class
     inputs = data.InputPipeline(source, source, {}, batch_size=4, seed=0, max_bad_share=0.0)
-    monkeypatch.setattr(inspect_model, "FLAGS", types.SimpleNamespace(data="", shown=3))
+    monkeypatch.setattr(inspect_model, "FLAGS", types.SimpleNamespace(data="", data_path="", shown=3))
     monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (inputs, ""))
     images, _ = inspect_model.read_images(None, {}, 9)
     values = np.round(127.5 * images[:, 0, 0, 0] + 127.5).astype(int).tolist()
     assert len(set(values)) == 9 and [value // 4 for value in values[:3]] == [0, 1, 2]
+
+
+def test_inspect_skips_damaged_files_and_prefers_datasets(tmp_path, monkeypatch, capsys):
+    tf = pytest.importorskip("tensorflow")
+    model = keras_vit.VisionTransformer(**SIZES)
+    (tmp_path / "digits").mkdir()
+    for i in range(4):
+        content = tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(i, tf.uint8))).numpy() if i != 1 else b"no image"
+        (tmp_path / "digits" / f"{i}.png").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+
+    def read(**flags):
+        flags = types.SimpleNamespace(**{"data_path": "", "shown": 2, "class_names": "", **flags})
+        for module in (inspect_model, inspect_model.shared_flags):
+            monkeypatch.setattr(module, "FLAGS", flags)
+        return inspect_model.read_images(model, {}, 10)
+
+    images, names = read(data="./digits")
+    assert sorted(names) == ["0.png", "2.png", "3.png"] and images.shape == (3, 8, 8, 3)
+    assert "1.png cannot be read: it is not an image" in capsys.readouterr().err
+    assert len(read(data="digits")[0]) == 10
+    read_datasets = []
+    monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: read_datasets.append(1) or (None, ""))
+    with pytest.raises(ValueError, match="--data must name"):
+        read(data="./digits", data_path=str(tmp_path))
+    assert read_datasets
+    inspect_model.FLAGS.class_names = "nothing.txt"
+    with pytest.raises(ValueError, match="The file does not exist. Received: class_names='nothing.txt'"):
+        inspect_model.find_classifier(model, {})
 
 
 def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):

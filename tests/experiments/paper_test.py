@@ -1,6 +1,8 @@
 """Tests of the command that runs the paper's studies."""
 
+import importlib.util
 import os
+import types
 from pathlib import Path
 
 import keras
@@ -28,6 +30,18 @@ def test_study_runs_in_two_processes(paper, tmp_path):
     assert "Everything is in study." in done.stdout and (tmp_path / "study" / "table.md").exists()
     assert (tmp_path / "study" / "runs" / "row" / "results.json").exists()
     assert done.stdout.count("step 2/2") == 2
+
+
+def test_measured_study_runs_alone(monkeypatch):
+    spec = importlib.util.spec_from_file_location("paper_command", EXPERIMENTS / "paper" / "__main__.py")
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+    monkeypatch.setattr(command, "FLAGS", types.SimpleNamespace(processes=3))
+    assert command.batches(["fig12", "fig3", "fig4", "fig9", "fig10"]) == [
+        ["fig3", "fig4", "fig9"],
+        ["fig10"],
+        ["fig12"],
+    ]
 
 
 def test_paper_scale_without_data_is_an_error(paper, tmp_path):

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 
+import compute
 import keras
 import plots
 import pytest
@@ -12,6 +13,7 @@ import runner
 import studies
 import tpu_table as table
 from estimates import exaflops_of, images_of
+from paper_results import TABLE_7
 from study import Run, Study, metric_name, rows_of, start_of
 
 from keras_vit import evaluation, optimizers, tasks, training
@@ -218,6 +220,21 @@ def test_plotted_lines_have_best_value_of_each_seed():
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
     lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
     assert plots.lines_of(rows, "images", "accuracy", "family") == lines
+
+
+def test_figure_5_has_imagenet_and_the_mean_of_five_datasets(tmp_path):
+    study = studies.get("fig5")
+    runs = study.runs(SCALES["paper"])
+    results = {run.name: {"test/accuracy": run.paper.get("accuracy", 0), "study/exaflops": 1.0} for run in runs}
+    mean, imagenet = compute._panels(rows_of(study, runs, results)).values()
+    assert len(mean) == len(imagenet) == 16
+    for model, average, top1 in (("R50x1", TABLE_7["R50x1", "Adam"][-1], 77.54), ("ViT-H/14", 95.822, 88.08)):
+        for rows, expected in ((mean, average), (imagenet, top1)):
+            (row,) = (row for row in rows if row["model"] == model)
+            assert 100 * row["accuracy"] == 100 * row["accuracy, paper"] == pytest.approx(expected, abs=0.005)
+    assert list(compute._panels([{"dataset": "digits", "accuracy": 0.5}])) == ["digits"]
+    plots.picture(tmp_path / "5.png", "t", {"a": mean, "b": imagenet}, *study.picture[:2], ("accuracy",), "family")
+    assert (tmp_path / "5.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,21 @@ def test_report_contains_all_figures(tmp_path):
     assert any("untrained head" in line for line in lines)  # the head of a new model is zero
 
 
+def test_pictures_show_the_pixels_of_a_wrapped_model(tmp_path, monkeypatch):
+    """The outer model takes pixel values, which it scales for the inner one."""
+    vit = keras_vit.VisionTransformer(**SIZES)
+    pixels = keras.Input((24, 16, 3))
+    x = keras_vit.layers.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(pixels)
+    model = keras.Model(pixels, vit(keras.layers.Rescaling(1 / 127.5, -1)(x)))
+    drawn = []
+    monkeypatch.setattr(
+        plots, "attention", lambda path, pictures, *_: drawn.append(pictures) or open(path, "wb").close()
+    )
+    images = np.random.default_rng(0).integers(0, 256, (2, 24, 16, 3)).astype("float32")
+    write_report(model, images, tmp_path, write=lambda line: None)
+    np.testing.assert_allclose(drawn[0], images / 255, atol=1e-6)
+
+
 def test_report_omits_unavailable_figures(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
