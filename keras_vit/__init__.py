@@ -59,6 +59,7 @@ _FUNCTIONS = {
     "features": "models.features",
     "flops": "cost",
     "freeze": "models.freezing",
+    "unfreeze": "models.freezing",
     "zero_shot": "models.zero_shot",
 }
 
@@ -67,7 +68,7 @@ if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference w
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone
     from keras_vit.models.features import FeatureModel, features
-    from keras_vit.models.freezing import enable_lora, freeze
+    from keras_vit.models.freezing import enable_lora, freeze, unfreeze
     from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [

@@ -46,6 +46,9 @@ keras_vit.freeze(model)  # everything except the head
 # Freezes the first block and everything before it
 keras_vit.freeze(model, up_to=1)
 
+# %% keras_vit.unfreeze
+keras_vit.unfreeze(model)  # trains everything again
+
 # %% keras_vit.enable_lora
 # Trains the head, and adapters of rank 4 for queries and values
 keras_vit.enable_lora(model, rank=4)

@@ -10,6 +10,9 @@
 folder --output, or a file whose name is --output plus .tflite or .onnx. float32 counts as accurate. bfloat16 and int8
 count as accurate if they predict the model's class for at least 99 % of the images in --calibrate. Without --calibrate,
 bfloat16 is compared on images of noise, and int8 is never selected.
+
+LiteRT and ONNX files contain no class names, preprocessing or signatures, so the flags for these require
+--format=saved_model.
 """
 
 import sys
@@ -26,7 +29,7 @@ from keras_vit.export import choosing, conversions
 # Each is the name of a function in `export`, optionally followed by "_" and a quantization.
 FORMATS = ("litert", "litert_int8", "onnx", "onnx_int8")
 # Flags for a SavedModel only.
-SERVING = ("version", "name", "signatures", "precision", "top", "max_megapixels", "max_batch_size")
+SERVING = ("version", "name", "class_names", "signatures", "precision", "top", "max_megapixels", "max_batch_size")
 MOST_IMAGES = 128  # maximum number of images to read from --calibrate
 FLAGS = flags.FLAGS
 
@@ -58,14 +61,15 @@ def main():
             "--output is required, and --variant requires --weights. Received: "
             f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
-    if FLAGS.format == "auto" and (FLAGS.output.endswith((".tflite", ".onnx")) or FLAGS["precision"].present):
+    if FLAGS.format == "auto" and FLAGS.output.endswith((".tflite", ".onnx")):
         raise ValueError(
-            "--output must not end in .tflite or .onnx, and --precision must not be set, because --format=auto selects "
-            "the file extension and the precision. Received: "
-            f"output={FLAGS.output!r}, precision={FLAGS.precision!r}"
+            "--output must not end in .tflite or .onnx, because --format=auto selects the file extension. "
+            f"Received: output={FLAGS.output!r}"
         )
-    unused = [f"--{name}" for name in SERVING if FLAGS[name].present] if FLAGS.format in FORMATS else []
-    if unused:
+    # --exif also affects how the images of --calibrate are read.
+    serving = SERVING if FLAGS.calibrate else (*SERVING, "exif")
+    unused = [f"--{name}" for name in serving if FLAGS[name].present]
+    if unused and FLAGS.format != "saved_model":
         raise ValueError(
             f"These flags require --format=saved_model. Received: {', '.join(unused)} with --format={FLAGS.format}"
         )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_vit import export, files
 from keras_vit.commands import shared_flags
+from keras_vit.data.options import Options
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
@@ -49,6 +50,8 @@ class Classifier:
         if class_names:
             names = shared_flags.read_class_names(class_names, model.output_shape[-1])
         how = {name: details.get(name) for name in ("rounding", "exif")}
+        trained_on = (details.get("recipe") or {}).get("data") or {}
+        how["max_megapixels"] = trained_on.get("max_megapixels", Options.max_megapixels)
         self.class_names, decoder = export.check(
             model, class_names=names, signatures=("serving_default",), activation=activation, **how
         )

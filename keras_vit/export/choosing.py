@@ -28,7 +28,8 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
     spec = conversions.check_convertible(model, "A file")
     reference = conversions.reference(model, images)
     has_onnx = all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime")))
-    write(f"{'format':20}   images/s      MB  difference  same class, of {reference[2]}")
+    header = f"{'format':20}   images/s      MB  difference  same class, of {reference[2]}"
+    write(f"{header}; measured on {conversions.instructions()}")
     measurements, content = {}, b""
     for name in CANDIDATES:
         path, low = f"{folder}/{name.replace(' ', '_')}", name.endswith(("int8", "bfloat16"))

@@ -1,9 +1,12 @@
 """Exports models to LiteRT and ONNX, runs the files, and compares their logits with the model's."""
 
 import dataclasses
+import functools
 import os
+import platform
 import tempfile
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,6 +18,19 @@ from keras_vit.models.any_model import check_images_known, is_naflex
 from keras_vit.terminal import first_line
 
 _OPSET = 18  # the newest opset that tf2onnx writes
+# Extensions of the instruction set for 8-bit products, as /proc/cpuinfo names them, best first.
+_INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx512bw", "avx2", "i8mm", "asimddp")
+
+
+@functools.cache
+def instructions() -> str:
+    """Returns this machine's architecture and its best extension for 8-bit products, such as "x86_64, avx512_vnni"."""
+    try:
+        available = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:  # not Linux
+        available = []
+    best = [name for name in _INSTRUCTIONS if name in available][:1]
+    return ", ".join([platform.machine(), *best])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +46,8 @@ class ExportReport:
         same_class: fraction of images, in [0, 1], for which both models predict the same class.
         cosine: cosine similarity between the outputs of both models, averaged over the images.
         images: description of the images, such as "8 images of noise".
+        instructions: architecture of the machine that ran the comparison, and its extension of the instruction set for
+            8-bit products, such as "x86_64, avx512_vnni".
     """
 
     path: str
@@ -40,12 +58,14 @@ class ExportReport:
     same_class: float
     cosine: float
     images: str
+    instructions: str = dataclasses.field(default_factory=instructions)
 
     def __str__(self):
         return (
             f"{self.path}: {self.size_bytes / 1e6:.2f} MB ({self.size_bytes / self.weights_bytes:.2f} of float32), "
             f"outputs differ by at most {self.largest_difference:.2g} (their range is {self.logits_range:.2g}), "
-            f"same class for {100 * self.same_class:.3g} % of {self.images}, mean cosine {self.cosine:.5f}"
+            f"same class for {100 * self.same_class:.3g} % of {self.images}, mean cosine {self.cosine:.5f}; "
+            f"measured on {self.instructions}"
         )
 
 
@@ -57,7 +77,8 @@ def litert(
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
-        model: a `keras.Model` of any precision and strategy; an unquantized file computes in float32.
+        model: a `keras.Model` with one output, such as logits or the features of a `FeatureModel`, of any precision and
+            strategy; an unquantized file computes in float32.
         path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
         quantization: "none", or "int8" to store kernels and compute products with kernels in 8-bit integers (LiteRT's
             dynamic-range quantization).
@@ -83,11 +104,12 @@ def onnx(
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
-        model: a `keras.Model` of any precision and strategy; an unquantized file computes in float32.
+        model: a `keras.Model` with one output, such as logits or the features of a `FeatureModel`, of any precision and
+            strategy; an unquantized file computes in float32.
         path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
         quantization: "none", or "int8" to compute products and convolutions with kernels in 8-bit integers. Kernels are
-            scaled per channel, and activations by their range on every second image of `images`. Other operations use
-            float32.
+            scaled per channel to 7 bits, because sums of 8-bit products overflow on x86 processors without VNNI.
+            Activations are scaled by their range on every second image of `images`. Other operations use float32.
         images: images for the report and for "int8", float32 `(N, H, W, C)`, preprocessed for the model. None uses
             smooth noise, but is not allowed for "int8".
 
@@ -203,9 +225,15 @@ def quantize_onnx(content, images):
         products = [node.name for node in nodes if node.op_type in kinds and kernels.intersection(node.input)]
         quantization.quant_utils.add_pre_process_metadata(model)  # suppresses the advice to preprocess the model
         quantization.quantize_static(
-            model, f"{folder}/int8.onnx", Reader(), nodes_to_quantize=products, per_channel=True,
-            activation_type=quantization.QuantType.QUInt8, extra_options={"OpTypesToExcludeOutputQuantization": kinds},
-        )  # fmt: skip
+            model,
+            f"{folder}/int8.onnx",
+            Reader(),
+            nodes_to_quantize=products,
+            per_channel=True,
+            reduce_range=True,  # 7-bit kernels, because sums of two 8-bit products overflow without VNNI
+            activation_type=quantization.QuantType.QUInt8,
+            extra_options={"OpTypesToExcludeOutputQuantization": kinds},
+        )
         with open(f"{folder}/int8.onnx", "rb") as file:
             return file.read()
 
@@ -341,7 +369,8 @@ def _check_arguments(path, ending, quantization):
 def check_convertible(model, format_name):
     """Returns the `TensorSpec` of a model's images.
 
-    Raises a `ValueError` if the backend is not TensorFlow, the model is a NaFlex model, or its image size is unknown.
+    Raises a `ValueError` if the backend is not TensorFlow, the model is a NaFlex model or has several outputs, or its
+    image size is unknown.
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
@@ -350,7 +379,11 @@ def check_convertible(model, format_name):
         )
     if is_naflex(model):
         raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")
-    return tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
+    shape = (None, *check_images_known(model))
+    outputs = keras.tree.flatten(model.compute_output_spec(keras.KerasTensor(shape)))
+    if len(outputs) > 1:
+        raise ValueError(f"The model must have one output. Received: {len(outputs)} outputs, model={model.name!r}")
+    return tf.TensorSpec(shape, tf.float32, "images")
 
 
 def _cannot_convert(converter, model, error):

@@ -61,7 +61,8 @@ def saved_model(
     model's. If they differ by more than a tolerance, the folder is kept as `partial-...` for inspection.
 
     Args:
-        model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
+        model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy. A
+            Vision Transformer without a head has only the signatures "features" and "attention".
         base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
         version: a positive integer that is not in use, or None for the number after the largest version.
         name: name of the model on the server, of letters, digits and `_.-`; None for a name based on `base_dir`.
@@ -163,8 +164,8 @@ def check(
     Raises:
         ValueError: an argument is invalid, or the model cannot be served.
     """
-    check_outputs(model, logits_activation_of(model) if activation is None else activation)
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
+    check_outputs(model, logits_activation_of(model) if activation is None else activation, signatures)
     if not signatures or not set(signatures) <= set(SIGNATURES):
         raise ValueError(
             f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: signatures={signatures}"

@@ -19,7 +19,7 @@ from keras_vit.models.any_model import (
     last_activation_of,
     output_shape_of,
 )
-from keras_vit.models.features import FeatureModel
+from keras_vit.models.features import FeatureModel, returns_features
 from keras_vit.preprocessing import preprocessing_of
 
 ENCODED = "image/encoded"  # the feature of a `tf.train.Example` that contains an image file
@@ -153,12 +153,18 @@ SIGNATURES = {
 """Functions that build the signatures of a SavedModel, by name; see `saved_model`."""
 
 
-def check_outputs(model, activation):
+def check_outputs(model, activation, signatures):
     """Raises a `ValueError` if a model's output or `activation` cannot be served."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
     check_images_known(model)
     check_not_masked(model)
+    if returns_features(model) and not {"features", "attention"}.issuperset(signatures):
+        raise ValueError(
+            "A model that returns features has no probabilities to serve. Export the Vision Transformer with only the "
+            "signature `features`, or write a LiteRT or ONNX file. "
+            f"Received: model={model.name!r}, signatures={tuple(signatures)}"
+        )
     if len(output_shape_of(model)) != 2:
         raise ValueError(
             "The model must return logits or probabilities (B, classes) to be served. "

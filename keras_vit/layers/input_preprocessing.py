@@ -60,6 +60,13 @@ class InputPreprocessing(BaseLayer):
         self._warn_about_range(images)
         return images
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError`, because a model that Keras has quantized could not be loaded from its file."""
+        raise ValueError(
+            "Models of keras_vit do not support `quantize`. For 8-bit inference, use `export.onnx` or `export.litert` "
+            f'with quantization="int8". Received: layer={self.name!r}'
+        )
+
     def _warn_about_range(self, images):
         values = None if self._has_warned else concrete_values(images[:1])
         if values is not None and self.preprocessing.resize == "naflex":

@@ -109,10 +109,6 @@ class PatchEncoder(keras.layers.Dense):
         x = x if self.bias is None else x + self.bias
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Excludes the patch projection from the quantization of a model."""
-        raise NotImplementedError  # `keras.Model.quantize` skips layers that raise this
-
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, P*P*C)`."""
         return input_shape[1] * input_shape[2] * self.hidden_size

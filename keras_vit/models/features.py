@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before, layers_inside
+from keras_vit.models.image_model import ImageModel
 
 TOKENS = ("class", "registers", "patch", "all", "pooled")
 
@@ -91,6 +92,10 @@ class FeatureModel(keras.Model):
 
     def build(self, input_shape: tuple) -> None:
         self.built = True  # all layers belong to the wrapped model, which is already built
+
+    @property
+    def inputs(self) -> list[keras.KerasTensor]:
+        return self.model.inputs
 
     def _used_layers(self):
         vit = self.vit
@@ -177,6 +182,16 @@ def tokens_read(model: keras.Model) -> tuple[slice, int]:
 def find_feature_model(model: keras.Model) -> FeatureModel | None:
     """Returns the first `FeatureModel` that a model is or contains at any depth, or None."""
     return next(layers_inside(model, FeatureModel), None)
+
+
+def returns_features(model: keras.Model) -> bool:
+    """Returns whether a model's output is that of a `FeatureModel`, or of a model of keras_vit without a head."""
+    while not isinstance(model, FeatureModel | ImageModel):
+        steps = model.layers if isinstance(model, keras.Sequential) else getattr(model, "operations", None)
+        if not steps:
+            return False
+        model = steps[-1]
+    return isinstance(model, FeatureModel) or model.head is None
 
 
 def _validate(vit, tokens, grid, norm):

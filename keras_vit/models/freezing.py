@@ -1,4 +1,4 @@
-"""Layer freezing and low-rank adapters (LoRA)."""
+"""Freezes and unfreezes layers, and adds low-rank adapters (LoRA)."""
 
 import collections
 import math
@@ -14,10 +14,10 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a model up to a block or the head of its Vision Transformer.
+    """Freezes a model up to a block or the head of its Vision Transformer, and makes all other layers trainable.
 
-    If the Vision Transformer is nested in another model, the layers before it are frozen too. Recompile a compiled
-    model afterwards. To unfreeze everything, set `model.trainable = True`.
+    If the Vision Transformer is nested in another model, the layers before it are frozen too. Earlier calls have no
+    effect on the result. Recompile a compiled model afterwards. To train everything, call `unfreeze`.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -39,8 +39,27 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
         frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
     else:
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")
+    _set_trainable(model, True)
     for layer in (*layers_before(model, vit), *frozen):
-        layer.trainable = False
+        _set_trainable(layer, False)
+    return _report(model, write)
+
+
+def unfreeze(model: keras.Model, write: Callable[[str], object] = print) -> int:
+    """Makes all layers of a model trainable, for example to fine-tune everything after a linear probe.
+
+    With TensorFlow, `model.trainable = True` has no effect if the attribute is True already, even if layers of the
+    model are frozen. If the model has LoRA adapters, both the adapters and the kernels become trainable. Recompile a
+    compiled model afterwards.
+
+    Args:
+        model: any `keras.Model`.
+        write: function that receives one line with the number of trainable parameters.
+
+    Returns:
+        The number of trainable parameters.
+    """
+    _set_trainable(model, True)
     return _report(model, write)
 
 
@@ -54,7 +73,8 @@ def enable_lora(
     """Adds low-rank adapters to every block of a Vision Transformer and freezes all other weights before the head.
 
     The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export or
-    `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels, and load it again.
+    `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels, and load it again. The
+    loaded model has no adapters and trains only the head; call `enable_lora` again to train new adapters.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -91,6 +111,14 @@ def enable_lora(
         for variable in block.variables:
             variable.trainable = "lora_kernel" in variable.path
     return _report(model, write)
+
+
+def _set_trainable(layer, value):
+    """Sets `trainable` of a layer, of all layers in it, and of their variables."""
+    for inner in layer._flatten_layers():
+        # TensorFlow ignores an assignment that does not change the attribute, and Keras then skips the inner layers.
+        inner.trainable = not value
+        inner.trainable = value
 
 
 def _report(model, write):

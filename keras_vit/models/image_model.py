@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras.dtype_policies import QuantizedDTypePolicy
 
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
@@ -55,6 +56,8 @@ class ImageModel(keras.Model):
         self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
+        if any(isinstance(layer.dtype_policy, QuantizedDTypePolicy) for layer in self._flatten_layers()):
+            self.input_preprocessing.quantize("int8")  # raises an error
         activation = self.arguments["classifier_activation"]
         if callable(activation):
             activation = keras.activations.serialize(activation)
@@ -65,19 +68,38 @@ class ImageModel(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "logits_activation": self.input_preprocessing.logits_activation,
-            "frozen": [layer.name for layer in self.layers if not layer.trainable],
+            "frozen": self._frozen(),
         }
+
+    def _frozen(self):
+        """Returns the names of frozen layers and, for partly frozen layers, the paths of the frozen variables."""
+        frozen = []
+        for layer in self.layers:
+            # Saving merges adapters into the kernels, so a layer that trains only its adapters is loaded frozen.
+            kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]
+            paths = [_path_inside(layer, variable) for variable in kept if not variable.trainable]
+            is_frozen = not layer.trainable or (paths and len(paths) == len(kept))
+            frozen += [layer.name] if is_frozen else paths
+        return frozen
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "ImageModel":
         config = dict(config)
-        frozen, activation = config.pop("frozen", ()), config.pop("logits_activation", "softmax")
+        frozen, activation = set(config.pop("frozen", ())), config.pop("logits_activation", "softmax")
         model = cls(**config)
         model.input_preprocessing.logits_activation = activation
         for layer in model.layers:
             if layer.name in frozen:
                 layer.trainable = False
+            for variable in layer.weights:
+                if _path_inside(layer, variable) in frozen:
+                    variable.trainable = False
         return model
+
+
+def _path_inside(layer, variable):
+    """Returns the path of a layer's variable from the layer's name on."""
+    return f"{layer.name}/{variable.path.rpartition(f'{layer.name}/')[2]}"
 
 
 def kept_arguments(names):

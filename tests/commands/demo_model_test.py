@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import Preprocessing, export, inspection
+from keras_vit import Preprocessing, data, export, inspection
 from keras_vit.commands import demo, image_files, shared_flags
 from keras_vit.export.decoding import Decoder
 
@@ -91,6 +91,18 @@ def test_demo_handles_models_without_attention_or_classes():
         demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), {}, "features")
     with pytest.raises(ValueError, match="The model has no classes"):
         demo.DemoModel(_vit(include_top=False), {}, "backbone")
+
+
+def test_images_may_be_as_large_as_in_training(monkeypatch):
+    limits = []
+    check = export.check
+    monkeypatch.setattr(export, "check", lambda *a, **k: limits.append(k["max_megapixels"]) or check(*a, **k))
+    model, content = _vit(), _png(20, 30, 3)
+    image_files.Classifier(model, {}).reader.read("a.png", content)
+    small = image_files.Classifier(model, {"recipe": {"data": {"max_megapixels": 0.0005}}})
+    with pytest.raises(ValueError, match="0.0005 megapixels"):
+        small.reader.read("a.png", content)
+    assert limits == [100, 0.0005] and data.Options().max_megapixels == 100
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,14 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
             ],
             "Received: --name, --precision, --top, --max_megapixels, --max_batch_size with --format=onnx$",
         ),
+        (
+            ["--output=TMP/a", "--model=WORKDIR", "--format=auto", "--name=a", "--precision=bfloat16"],
+            "Received: --name, --precision with --format=auto$",
+        ),
+        (
+            ["--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx", "--class_names=published", "--exif"],
+            "Received: --class_names, --exif with --format=onnx$",
+        ),
         (["--model=WORKDIR"], "--output is required"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
         (

@@ -2,7 +2,9 @@
 
 import builtins
 import importlib.util
+import platform
 import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -109,6 +111,58 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     onnxruntime.InferenceSession(tmp_path / "model.onnx", options, providers=["CPUExecutionProvider"])
     kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
     assert "DequantizeLinear" not in kinds and kinds.count("QGemm") == len(quantized_nodes)
+
+
+@needs_onnx
+def test_onnx_int8_products_fit_16_bits(tmp_path):
+    import onnx
+    import onnxruntime
+
+    # The head adds up the largest activation times the largest weight of either sign.
+    images = keras.Input(SHAPE)
+    head = keras.layers.Dense(4, use_bias=False, name="head")
+    model = keras.Model(images, head(keras.layers.Flatten()(images)))
+    pixels = int(np.prod(SHAPE))
+    head.kernel.assign(np.tile([1.0, -1.0, 0.5, 0.0], (pixels, 1)))
+    extreme = np.ones((1, *SHAPE), "float32")
+    given = np.concatenate([extreme, np.zeros_like(extreme)])
+    report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=given)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (outputs,) = session.run(["logits"], {"images": extreme})
+    np.testing.assert_allclose(outputs[0], [pixels, -pixels, 0.5 * pixels, 0], rtol=1e-3)
+    # Without VNNI, processors add two products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 does not.
+    stored = {tensor.name: tensor for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer}
+    kernels = [onnx.numpy_helper.to_array(tensor) for tensor in stored.values() if tensor.data_type == 3]
+    largest = max(np.abs(kernel.astype(int)).max() for kernel in kernels)
+    assert 63 <= largest <= 64 and 2 * 255 * largest <= np.iinfo(np.int16).max
+    assert report.largest_difference < 1e-3 * pixels
+
+
+def test_report_names_the_instructions():
+    report = compare("x", 1, tiny_model(), reference(tiny_model()), logits_of(tiny_model())[1])
+    assert platform.machine() in report.instructions
+    assert str(report).endswith(f"measured on {report.instructions}")
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert ("avx512_vnni" in flags or "avx_vnni" in flags) == any(
+        name in report.instructions for name in ("vnni", "amx_int8")
+    )
+
+
+@needs_onnx
+def test_feature_model_is_exported(tmp_path):
+    model, images = tiny_model(), example_images(SHAPE)
+    pooled = keras_vit.FeatureModel(model, tokens="pooled")
+    expected = keras_vit.features(model, images, tokens="pooled")
+    export.litert(pooled, tmp_path / "pooled.tflite")
+    run = conversions.litert_runner((tmp_path / "pooled.tflite").read_bytes())
+    np.testing.assert_allclose(run(images), expected, atol=1e-5)
+    export.onnx(pooled, tmp_path / "pooled.onnx")
+    run = conversions.onnx_runner((tmp_path / "pooled.onnx").read_bytes())
+    np.testing.assert_allclose(run(images), expected, atol=1e-5)
+    several = keras_vit.FeatureModel(tiny_model(num_layers=2), [1, 2])
+    for convert, name in ((export.litert, "a.tflite"), (export.onnx, "a.onnx")):
+        with pytest.raises(ValueError, match="must have one output. Received: 2 outputs"):
+            convert(several, tmp_path / name)
 
 
 def test_onnx_int8_needs_images(tmp_path):

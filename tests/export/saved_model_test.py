@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import export, inspection
+from keras_vit.export import verification
 from keras_vit.models.any_model import set_logits_activation
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
@@ -160,6 +161,35 @@ def test_wrong_output_is_not_published(tmp_path, monkeypatch):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
     (kept,) = tmp_path.iterdir()
     assert kept.name.startswith("partial-") and (kept / "saved_model.pb").exists()
+
+
+def test_verification_of_many_small_probabilities(tmp_path):
+    softmax = tf.function(lambda images: {"probabilities": tf.nn.softmax(images)})
+    spec = tf.TensorSpec((None, 21_843), tf.float32, "images")
+    tf.saved_model.save(tf.Module(), tmp_path / "served", {"tensor": softmax.get_concrete_function(spec)})
+    logits = tf.constant(np.random.default_rng(0).uniform(-0.5, 0.5, (2, 21_843)), tf.float32)
+
+    def verify(probabilities):
+        (tmp_path / "cases/tensor").mkdir(parents=True, exist_ok=True)
+        for name, tensor in (("inputs", logits), ("probabilities", probabilities)):
+            tf.io.write_file(str(tmp_path / "cases/tensor" / name), tf.io.serialize_tensor(tensor))
+        verification._main(str(tmp_path / "served"), str(tmp_path / "cases"), 1e-4)
+
+    verify(tf.nn.softmax(logits + 1e-5 * logits**2))
+    for wrong in (tf.fill(logits.shape, 1 / 21_843), tf.zeros_like(logits), 1.01 * tf.nn.softmax(logits)):
+        with pytest.raises(SystemExit, match="probabilities differs"):
+            verify(wrong)
+
+
+@pytest.mark.parametrize("build", [lambda model: model, lambda model: keras_vit.FeatureModel(model, tokens="pooled")])
+def test_features_are_not_served_as_probabilities(build, tmp_path):
+    model = build(tiny_model(include_top=False))
+    wrapped = keras.Sequential([keras.Input(SHAPE), model])
+    for whole in (model, wrapped):
+        with pytest.raises(ValueError, match="returns features .*'tensor'"):
+            export.saved_model(whole, tmp_path)
+    classifier = keras.Sequential([keras.Input(SHAPE), model, keras.layers.Dense(len(NAMES))])
+    assert len(export.check(classifier)[0]) == len(NAMES)
 
 
 @pytest.mark.full

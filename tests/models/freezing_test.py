@@ -86,6 +86,91 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
         keras_vit.enable_lora(model, 2, write=lines.append)
 
 
+def _quiet(line):
+    """Ignores the line with the number of parameters."""
+
+
+def _reloaded(model, tmp_path):
+    model.save(tmp_path / "saved.keras")
+    return keras.models.load_model(tmp_path / "saved.keras")
+
+
+def _trained(model):
+    """Returns the positions of the trainable weights."""
+    trained = set(map(id, model.trainable_variables))
+    return [i for i, weight in enumerate(model.weights) if id(weight) in trained]
+
+
+def _wrapped():
+    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    return keras.Sequential([keras.Input((16, 24, 3)), keras.layers.Conv2D(3, 1), vit, keras.layers.Dense(2)])
+
+
+def _backbone():
+    return keras_vit.backbone(keras_vit.VisionTransformer(**SIZES), layers=[1, 3], strides=[4, 8])
+
+
+def _bit():
+    return keras_vit.BiTResNet(depth=8, width=32, input_shape=(16, 24, 3), classes=3)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("build", [lambda: keras_vit.VisionTransformer(**SIZES), _wrapped, _backbone, _bit])
+def test_unfreezing_trains_everything(build, saved, tmp_path):
+    model = build()
+    assert _trained(model) == list(range(len(model.weights)))
+    if build is _bit:
+        model.resnet.trainable = False
+    else:
+        keras_vit.freeze(model, write=_quiet)
+    last = _trained(model)
+    assert len(last) == 2  # the kernel and the bias
+    model = _reloaded(model, tmp_path) if saved else model
+    assert _trained(model) == last
+    count = keras_vit.unfreeze(model, write=_quiet)
+    assert _trained(model) == list(range(len(model.weights)))
+    assert count == model.count_params()
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_freezing_twice_equals_the_last_call(saved, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    keras_vit.freeze(model, up_to=2, write=_quiet)
+    model = _reloaded(model, tmp_path) if saved else model
+    keras_vit.freeze(model, up_to=1, write=_quiet)
+    assert _trainable_layers(model) == {"encoderblock_1", "encoderblock_2", "encoder_norm", "head"}
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_partly_frozen_layers_stay_frozen_until_unfreezing(saved, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    model.blocks[1].attention.trainable = False
+    trained = _trained(model)
+    assert len(trained) == len(model.weights) - 8  # four projections with biases
+    model = _reloaded(model, tmp_path) if saved else model
+    assert _trained(model) == trained
+    keras_vit.unfreeze(model, write=_quiet)
+    assert len(model.trainable_variables) == len(model.weights)
+
+
+def test_loaded_lora_model_trains_only_the_head(tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    keras_vit.enable_lora(model, 2, write=_quiet)
+    assert len(model.trainable_variables) == 2 * 2 * 3 + 2
+    loaded = _reloaded(model, tmp_path)
+    assert _trainable_layers(loaded) == {"head"}
+    frozen = [np.array(variable) for variable in loaded.non_trainable_variables]
+    loaded.compile("sgd", "mse", jit_compile=JIT)
+    loaded.fit(np.ones((2, 16, 24, 3), "float32"), np.ones((2, 4)), verbose=0)
+    for old, new in zip(frozen, loaded.non_trainable_variables, strict=True):
+        np.testing.assert_array_equal(old, new)
+    keras_vit.enable_lora(loaded, 2, write=_quiet)
+    assert len(loaded.trainable_variables) == 2 * 2 * 3 + 2
+    keras_vit.unfreeze(loaded, write=_quiet)
+    assert len(loaded.trainable_variables) == len(loaded.weights)
+
+
 def test_bad_requests_leave_the_model_trainable():
     model = keras_vit.VisionTransformer(**SIZES)
     for match, call in (

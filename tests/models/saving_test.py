@@ -168,3 +168,22 @@ def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
     again = keras_vit.from_pretrained(tmp_path / "weights.npz", source_grid=model.grid)
     images = random.uniform(-1, 1, (1, *model.image_shape)).astype("float32")
     np.testing.assert_array_equal(again(images), model(images))
+
+
+@pytest.mark.one_backend
+@pytest.mark.filterwarnings("ignore:.*quantize")
+def test_quantize_is_refused_before_saving(tmp_path):
+    model = keras_vit.VisionTransformer(**TINY, patch_size=16)
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
+    before = np.array(model(images))
+    with pytest.raises(ValueError, match="do not support `quantize`"):
+        model.quantize("int8")
+    np.testing.assert_array_equal(model(images), before)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.models.load_model(tmp_path / "model.keras")(images), before)
+    with pytest.raises(ValueError, match="do not support `quantize`"):
+        keras.Sequential([keras.Input(model.image_shape), model]).quantize("int8")
+    model = keras_vit.VisionTransformer(**TINY, patch_size=16)
+    model.quantize("int8", filters="head")
+    with pytest.raises(ValueError, match="do not support `quantize`"):
+        model.get_config()
