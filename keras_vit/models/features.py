@@ -68,7 +68,9 @@ def rebuild(
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FeatureModel(keras.Model):
-    """`features` as a Keras model that can be trained, saved and exported; shares the layers of `model`.
+    """`features` as a Keras model that can be trained, saved and exported to ONNX or LiteRT.
+
+    The model shares the layers of `model`.
 
     For arguments and errors, see `features`. The output is a tensor in the Vision Transformer's compute dtype, or a
     list of tensors if `layers` is a list.
