@@ -78,7 +78,7 @@ def test_lazy_names_are_importable():
     for name in LAZY:
         assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
         assert name in dir(keras_vit)
-    for name in ("FeatureModel", "backbone", "enable_lora", "features", "flops", "freeze"):
+    for name in ("FeatureModel", "backbone", "enable_lora", "features", "flops", "freeze", "unfreeze"):
         assert getattr(keras_vit, name).__name__ == name
         assert name in dir(keras_vit)
     with pytest.raises(AttributeError, match="has no attribute 'modles'"):

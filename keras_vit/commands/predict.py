@@ -5,10 +5,11 @@
     keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=predictions.csv
 
 Folders are searched recursively. Images are preprocessed for the model. They may have as many pixels as in the model's
-training, by default 100 megapixels. The default output is plain text. --json writes
-one object per line, {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}, best class first. --csv
-writes the columns image, rank, class and probability. Unreadable files are skipped and listed on standard error, and
-the exit code is then 1.
+training, by default 100 megapixels. Unreadable files are skipped and listed on standard error, and the exit code is
+then 1.
+
+The default output is plain text. --json writes one object per line, {"image": FILE, "classes": [{"class": NAME,
+"probability": P}, ...]}, best class first. --csv writes the columns image, rank, class and probability.
 """
 
 import contextlib

@@ -70,10 +70,8 @@ def rebuild(
 class FeatureModel(keras.Model):
     """`features` as a Keras model that can be trained, saved and exported to ONNX or LiteRT.
 
-    The model shares the layers of `model`.
-
-    For arguments and errors, see `features`. The output is a tensor in the Vision Transformer's compute dtype, or a
-    list of tensors if `layers` is a list.
+    The model shares the layers of `model`. For arguments and errors, see `features`. The output is a tensor in the
+    Vision Transformer's compute dtype, or a list of tensors if `layers` is a list.
     """
 
     def __init__(
