@@ -47,7 +47,8 @@ def find_arguments(source, num_heads=None, grid=None):
         arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
     needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]  # resnet_blocks may be None
     missing = [name for name in needed if name in arguments and arguments[name] is None]
-    if family is None or (unknown_kind and (missing or "input_shape" not in arguments)):
+    has_no_blocks = "num_layers" in missing
+    if family is None or has_no_blocks or (unknown_kind and (missing or "input_shape" not in arguments)):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(

@@ -35,6 +35,10 @@ def run(load, name, arguments):
     optionally `POSITIONAL`, the names of its positional arguments.
     """
     _arguments[:] = map(_expand_config, arguments)
+    # JAX has set the first variable if the machine has no TPU. Then the others keep libtpu from printing errors.
+    if os.environ.get("TPU_SKIP_MDS_QUERY") == "1":
+        os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+        os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
     try:
         module = load()
         known = set(flags.FLAGS)
@@ -74,6 +78,7 @@ def _parse(name, positional):
     try:
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
+            _set_length(flags.FLAGS.config, config_flags.get_override_values(flags.FLAGS["config"]))
             flags.FLAGS.config.to_dict()  # errors in a config are raised only when its fields are read
     except flags.Error as error:
         # absl's error contains the whole traceback of a `ValueError` in a config file; print only the last line.
@@ -85,7 +90,7 @@ def _parse(name, positional):
         given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
         path, reason = given.partition(":")[0], _text(error)
         if path and not os.path.exists(path):
-            near = files.did_you_mean_path(path) or files.did_you_mean(path, _config_names())
+            near = files.did_you_mean_path(path) if path.endswith(".py") else files.did_you_mean(path, _config_names())
             reason = f"it must be a file or one of {', '.join(_config_names())}.{near} Received: config={given!r}"
         _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
@@ -93,6 +98,15 @@ def _parse(name, positional):
         wanted = f"{' and '.join(positional)} are expected" if positional else "this command takes only flags"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
+
+
+def _set_length(config, overrides):
+    """Lets `total_steps` or `total_epochs` of the command line replace the other field of the config file."""
+    given = [name for name in ("total_steps", "total_epochs") if overrides.get(name)]
+    if given == ["total_steps"] and "total_epochs" not in overrides:
+        config.total_epochs = 0.0
+    if given == ["total_epochs"] and "total_steps" not in overrides:
+        config.total_steps = 0
 
 
 def _print_help(module, name, defined):

@@ -8,6 +8,7 @@ By default, only this machine can open the page; `--host=0.0.0.0` makes it acces
 to other servers. Images stay in memory and in a temporary folder for about an hour, or until the command ends.
 """
 
+import collections
 import os
 import signal
 import tempfile
@@ -87,8 +88,13 @@ class DemoModel:
             self.facts += f"; {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches"
 
     def probabilities(self, image):
-        """Returns `{class name: probability}` for an image, float32 `(H, W, C)`."""
-        return dict(zip(self.class_names, map(float, self._classifier.probabilities(image[None])[0])))
+        """Returns `{class name: probability}` for an image, float32 `(H, W, C)`.
+
+        If several classes have one name, as ImageNet's two classes "crane", their numbers are added to it.
+        """
+        counts = collections.Counter(self.class_names)
+        names = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(self.class_names)]
+        return dict(zip(names, map(float, self._classifier.probabilities(image[None])[0]), strict=True))
 
     def attention(self, image, patch=None, layer=-1, head=None):
         """Returns two attention maps `(rows, columns)` of an image; see `keras_vit.inspection.token_attention`."""

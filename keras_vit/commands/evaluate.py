@@ -4,8 +4,10 @@
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
 The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by default the run's.
-NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. Images are preprocessed for
-the model. `--pages` adds an HTML report with calibration, confusion matrix and worst mistakes.
+NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. If the folder of `--data`
+has no subfolders for splits, all its images are tested. If an evaluator needs training images, or if it is the folder
+of the run, only the held-out images are tested. Images are preprocessed for the model. `--pages` adds an HTML report
+with calibration, confusion matrix and worst mistakes.
 """
 
 from absl import flags
@@ -40,7 +42,9 @@ def main():
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), **split)
     inputs, data = None, ""
     if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
-        inputs, data = shared_flags.load_data(model, details, max_bad_share=FLAGS.max_bad_share)
+        trains = any("train" in evaluator.kind.splits for evaluator in evaluators.values() if not evaluator.dataset)
+        splits = ("train", "test") if trains else ("test",)
+        inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
     if inputs is not None:
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:

@@ -1,5 +1,6 @@
 """Reads the user's image files and predicts their classes."""
 
+import os
 import re
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import tensorflow as tf
 from keras_vit import export, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
-from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
+from keras_vit.data.sources.files import IMAGE_ENDINGS, is_hidden, printable
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
-    """Lists the given files, and the images in the given folders and subfolders. Skips hidden images."""
+    """Lists the given files, and the images in the given folders and subfolders, without hidden files and folders."""
     paths = []
     for source in map(Path, sources):
         if not source.exists():
@@ -24,13 +25,26 @@ def find_images(sources):
             raise ValueError(f"The file or folder does not exist.{near} Received: {printable(str(source))}")
         inside = [source]
         if source.is_dir():
-            found = (path for path in source.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
-            inside = sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+            inside = _images_below(source)
             if not inside:
                 endings = ", ".join(IMAGE_ENDINGS)
                 raise ValueError(f"The folder contains no images ({endings}). Received: {printable(str(source))}")
         paths += inside
     return paths
+
+
+def _images_below(folder):
+    """Returns the images in a folder and its subfolders, sorted; follows links, but reads each folder once."""
+    found, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        if os.path.realpath(place) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(place))
+        images = (name for name in names if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name))
+        found += [Path(place, name) for name in images]
+    return sorted(path for path in found if path.is_file())
 
 
 class Classifier:

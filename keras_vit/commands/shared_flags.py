@@ -1,5 +1,6 @@
 """Defines flags that several commands share, and loads the models and data that they select."""
 
+import os
 import re
 import sys
 
@@ -8,7 +9,8 @@ from absl import flags
 import keras_vit
 from keras_vit import checkpoints, data, evaluation, export, files, training
 from keras_vit.checkpoints import hub, published
-from keras_vit.data.sources.files import read_text_file
+from keras_vit.data.loading import name_and_path
+from keras_vit.data.sources.files import has_no_splits, read_text_file
 from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
@@ -39,13 +41,20 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither is known.
 
     If `--data` is a folder, it must contain one subfolder per class, or one subfolder per split, each of which contains
-    one subfolder per class.
+    one subfolder per class. If `splits` is only "test", all images of a folder without splits are read, unless it is
+    the folder of the run, whose training images are left out.
     """
     name, path = FLAGS.data, FLAGS.data_path
-    if name and name not in data.DATASETS and not path and files.is_dir(name):
-        name, path = "folder", name
+    if not path:
+        name, path = name_and_path(name)
     check_data_name(name)
     config = (details.get("recipe") or {}).get("data") or {}
+    part = ""
+    if name == "folder" and has_no_splits(path):
+        is_run = config.get("name") == "folder" and os.path.realpath(config.get("path", "")) == os.path.realpath(path)
+        if tuple(splits) == ("test",) and not is_run:
+            splits = ("",)
+        part = " (all images)" if splits == ("",) else " (held-out images; the others are for training)"
     if name:
         # A folder is split as in the run, so that no training image is tested.
         same = {field: config[field] for field in ("test_share", "split_seed") if field in config and name == "folder"}
@@ -56,7 +65,7 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
         inputs, name = load_run_inputs(model, config), config.get("name", "digits")
     else:
         return None, ""
-    return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip()
+    return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip() + part
 
 
 def check_data_name(name):

@@ -1,5 +1,7 @@
 """Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty classes.
 
+Also counts the JPEG files that EXIF rotates.
+
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
@@ -52,6 +54,8 @@ def main():
         print(f"duplicates: {', '.join(names)}")
     for name in report["empty_classes"]:
         print(f"no examples: {name}")
+    if rotated := report["rotated"]:
+        print(f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
     summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
     print(f"{report['examples']} examples: {summary}")

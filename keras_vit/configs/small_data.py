@@ -2,6 +2,7 @@
 
     keras-vit train --config=small_data:ViT-B/16,pets
     keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
+    keras-vit train --config=small_data:ViT-S/16,../photos  # the same for a path
     keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
     keras-vit train --config=small_data:SigLIP2-NaFlex-B/16,folder --config.data.path=photos
 
@@ -13,12 +14,14 @@ from ml_collections import ConfigDict
 
 from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
+from keras_vit.data.loading import name_and_path
 
 
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,pets")
     if choices:
         raise ValueError(f"This config takes a model and a dataset, but no choices. Received: {', '.join(choices)}")
+    name, path = name_and_path(dataset)
     # ResNets have neither stochastic depth nor layer decay.
     arguments, layer_decay = ({}, 1.0) if families.is_bit(model) else ({"stochastic_depth": 0.1}, 0.75)
     fields = families.model_fields(model)
@@ -34,7 +37,13 @@ def get_config(request=""):
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
             **families.model_config(model, **arguments),
-            data=data.defaults(name=dataset, **(patches or {"image_size": 224}), augreg="light1", label_smoothing=0.1),
+            data=data.defaults(
+                name=name,
+                path=path,
+                **(patches or {"image_size": 224}),
+                augreg="light1",
+                label_smoothing=0.1,
+            ),
             optimizer={"name": "adamw", "weight_decay": 0.05, "decay_mask": "kernels", "layer_decay": layer_decay},
             schedule={"decay": "cosine", "base": 5e-4, "warmup_steps": 200},
         )

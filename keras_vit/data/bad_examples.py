@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import examples
+from keras_vit.data import examples, images
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 
@@ -128,8 +128,8 @@ def verify(
     Returns:
         A dict with `examples`, the number of examples; `bad`, the names of examples with an unreadable image or an
         invalid label; `reasons`, a dict from these names to error messages; `duplicates`, a list with the names of
-        each group of byte-identical images, within and across splits; and `empty_classes`, the names of classes without
-        examples.
+        each group of byte-identical images, within and across splits; `empty_classes`, the names of classes without
+        examples; and `rotated`, the names of JPEG files whose EXIF orientation is not upright.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
@@ -139,11 +139,12 @@ def verify(
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 
     # Examine examples in parallel, and collect the results in order.
-    names_of, reasons = collections.defaultdict(list), {}
+    names_of, reasons, rotated = collections.defaultdict(list), {}, []
     threads = options.threads or 8
     examined = ((split, *row) for split in sources for row in _examined(sources[split], decoders[split], threads))
-    for split, name, digest, reason, labels in progress(examined):
+    for split, name, digest, reason, labels, is_rotated in progress(examined):
         name = prefixes[split] + name
+        rotated += [name] * is_rotated
         if reason:
             reasons[name] = reason
         if digest:
@@ -160,18 +161,25 @@ def verify(
         "reasons": reasons,
         "duplicates": [names for names in names_of.values() if len(names) > 1],
         "empty_classes": empty,
+        "rotated": rotated,
     }
 
 
 def _examined(source, decode, threads):
-    """Yields `(name, digest, reason, labels)` of each example, in order; reads a bounded number of examples ahead."""
+    """Yields `(name, digest, reason, labels, whether EXIF rotates the image)` of each example, in order.
+
+    Reads a bounded number of examples ahead.
+    """
+    orientation = tf.function(images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+    is_encoded = source.is_encoded
 
     def work(index, record=None):
         stored, labels, reason = examine(source, int(index), decode, record)
         if source.labels is not None:
             labels = source.labels[index]
         digest = hashlib.sha256(stored).digest() if stored else b""
-        return source.name_of(index), digest, reason, np.atleast_1d(labels)
+        is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
+        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated
 
     items = iter(source.shards.in_order() if source.read is None else zip(range(source.num_examples)))
     with ThreadPoolExecutor(threads) as pool:

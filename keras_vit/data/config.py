@@ -82,9 +82,10 @@ class InputPipeline:
         """Returns a line that summarizes crops, shifts, flips and RandAugment, in terms of the config fields."""
         train, test = self.train_options, self.test_options
         flip = "on" if train.flip else "off"
+        exif = "; EXIF rotation is applied" if test.exif else ""
         return (
             f"training images: train_crop {train.train_crop}, shift {train.shift}, flip {flip}, "
-            f"{train.randaugment_layers} layers of RandAugment; test images: eval_crop {test.eval_crop}"
+            f"{train.randaugment_layers} layers of RandAugment; test images: eval_crop {test.eval_crop}{exif}"
         )
 
     def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:

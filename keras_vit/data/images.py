@@ -3,8 +3,7 @@
 The formats are JPEG, PNG, GIF (the first frame), BMP and, on TensorFlow 2.21 or later, WebP without animation.
 
 For three channels, gray values are repeated, alpha channels are dropped and CMYK is converted. For one channel, colors
-are converted to gray. Any other number of channels must match the file. EXIF orientation is ignored by default, as in
-`vit_jax`.
+are converted to gray. Any other number of channels must match the file. EXIF orientation is ignored by default.
 """
 
 import tensorflow as tf
@@ -152,7 +151,8 @@ def checked(value, condition, message, received):
 
 def _small_enough(encoded, size, max_megapixels):
     area = tf.reduce_prod(tf.cast(size, tf.int64))
-    message = f"not an image in a known format, or larger than {max_megapixels:g} megapixels; height and width:"
+    too_large = f"larger than {max_megapixels:g} megapixels (max_megapixels); height and width:"
+    message = tf.where(area > 0, too_large, "not an image in a known format; height and width:")
     return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
 from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
-from keras_vit.files import did_you_mean
+from keras_vit.files import did_you_mean, is_dir
 
 SOURCES: dict[str, Callable[..., Source]] = {}
 """User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:REST" is loaded by
@@ -136,6 +137,16 @@ def load_known_split(name, split, names, **details):
 def dataset_names() -> list[str]:
     """Returns the names of all datasets. The last name, "tfds", stands for names such as "tfds:mnist"."""
     return ["digits", *SOURCES, *DATASETS, "folder", "list", "tfrecords", "idx", "tfds"]
+
+
+def name_and_path(text: str) -> tuple[str, str]:
+    """Returns the fields `name` and `path` for a dataset's name, or for the path of a folder of images.
+
+    A text that is no name of a dataset is a path if it starts with a dot, a slash or a tilde, or is a folder.
+    """
+    if text.partition(":")[0] not in dataset_names() and (text[:1] in ("/", ".", "~") or is_dir(text)):
+        return "folder", os.path.expanduser(text)
+    return text, ""
 
 
 def _kind_of(name):

@@ -59,7 +59,8 @@ class Options:
             probability.
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
         max_megapixels: largest size of an image, in megapixels; larger images count as unreadable and are not decoded.
-        exif: if True, applies the EXIF orientation of photographs, which `vit_jax` ignores.
+        exif: "on" applies the EXIF orientation of photographs; "off" ignores it, as in `vit_jax`. "auto" is "on" for
+            "folder" and "list", and "off" for other datasets. True and False also work.
         shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling sources that cannot
             be read by index.
         prefetch: number of batches to prepare ahead.
@@ -89,7 +90,7 @@ class Options:
     cutmix_alpha: float = 0.0
     label_smoothing: float = 0.0
     max_megapixels: float = 100.0
-    exif: bool = False
+    exif: str | bool = "auto"
     shuffle_buffer: int = 10_000
     prefetch: int = 2
     threads: int = 0
@@ -99,7 +100,7 @@ class Options:
             "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
             "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"), "bit_depth": (8, 16),
             "rounding": ("float", "uint8"), "interpolation": ("", "bilinear", "bicubic"), "augreg": tuple(LEVELS),
-            "flip": ("auto", "on", "off", True, False), "mixup_form": FORMS,
+            "flip": ("auto", "on", "off", True, False), "exif": ("auto", "on", "off", True, False), "mixup_form": FORMS,
             "randaugment_form": ("corrected", "original"),
         }  # fmt: skip
         lowest = {
@@ -142,7 +143,8 @@ class Options:
         if self.max_patches:
             self = self._for_naflex()
         small = 0 < self.image_size < _SMALL
-        defaults = {"train_crop": "resize" if small else "inception", "eval_crop": "resize", "flip": "on"}
+        train_crop = "resize" if small else "inception"
+        defaults = {"train_crop": train_crop, "eval_crop": "resize", "flip": "on", "exif": "off"}
         defaults |= source.options
         if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
             defaults |= {"train_crop": "resize", "eval_crop": "resize"}
@@ -150,9 +152,10 @@ class Options:
         if self.augreg != "none":
             names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
             changes |= {"augreg": "none", **dict(zip(names, LEVELS[self.augreg]))}
-        if small and changes.get("train_crop") == "resize" and not (source.options or self.shift):
+        if small and changes.get("train_crop") == "resize" and not (set(source.options) - {"exif"} or self.shift):
             changes["shift"] = self.image_size // 8
-        changes["flip"] = changes.get("flip", self.flip) in ("on", True)
+        for field in ("flip", "exif"):
+            changes[field] = changes.get(field, getattr(self, field)) in ("on", True)
         if changes.get("randaugment_layers", self.randaugment_layers):
             changes["rounding"] = "uint8"
         resolved = dataclasses.replace(self, **changes)

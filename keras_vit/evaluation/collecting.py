@@ -89,7 +89,7 @@ def _normalized(model, inputs):
 def _options_for(model, source):
     """Returns the fields of `data.Options` that convert a source's images to the model's inputs."""
     height, width, channels = check_images_known(model)
-    options: dict[str, Any] = {"channels": channels}
+    options: dict[str, Any] = {"channels": channels, "exif": False}
     preprocessing = find_preprocessing(model)
     if preprocessing is not None and preprocessing.resize == "naflex":
         patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}

@@ -14,10 +14,9 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     probabilities = np.exp(log_probabilities)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
-    # Sort by the probability of the true class.
-    order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:32]
-    images, _, files = read_test_examples(inputs, indices[order])
-    pictures = to_pictures(images, inputs.model_preprocessing())
+    # Sort the mistakes by the probability of the true class.
+    order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")
+    order = order[probabilities.argmax(1)[order] != labels[order]][:32]
     page = Page(output, f"{title} on {data_title}" if data_title else title)
     page.draw(
         "calibration.png", "Calibration",
@@ -30,11 +29,14 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         "Number of predictions by true class (rows) and predicted class (columns).",
         plots.confusion, matrix, names,
     )  # fmt: skip
-    page.draw(
-        "worst.png", "Worst mistakes", "The images whose true class has the lowest probability, worst first.",
-        plots.predictions, pictures, labels[order], probabilities[order], names, 8, files,
-        wide=True, columns=min(8, len(order)),
-    )  # fmt: skip
+    if len(order):
+        images, _, files = read_test_examples(inputs, indices[order])
+        page.draw(
+            "worst.png", "Worst mistakes",
+            "The wrong predictions whose true class has the lowest probability, worst first.",
+            plots.predictions, to_pictures(images, inputs.model_preprocessing()), labels[order], probabilities[order],
+            names, 8, files, wide=True, columns=min(8, len(order)),
+        )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
         f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} {100 * row.max():.1f} %"

@@ -14,7 +14,7 @@ def run_summary(config, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
     model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
-    groups = {name: value for name, value in config.items() if hasattr(value, "items")}
+    groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
     groups = {"run": {name: value for name, value in config.items() if name not in groups}, **groups}
     # List the config fields that differ from their defaults.
     lines = ["config fields that differ from the defaults (config.json has all fields):"]

@@ -244,7 +244,8 @@ def load_inputs(config, write):
     own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs
-    numbers = f"mean={expected.mean}, std={expected.std}"
+    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std))
+    numbers = f"mean=({mean}), std=({std})"
     if config.data.get("mean") or config.data.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
         write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
         return inputs

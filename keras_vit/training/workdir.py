@@ -122,6 +122,9 @@ class Workdir:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
+        # `exif` was a bool that was False by default. Only files of a folder or a list are rotated by "auto".
+        if self._config.get("data.exif") == "auto" and self._config.get("data.name") not in ("folder", "list"):
+            existing = {**existing, "data.exif": "auto"} if existing.get("data.exif") is False else existing
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}

@@ -248,6 +248,12 @@ def test_rejects_safetensors_header_longer_than_the_file(assert_rejected, tmp_pa
     assert_rejected(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
 
 
+@pytest.mark.parametrize("inside", ["checkpoints", "export", "saved_model.pb"])
+def test_run_or_export_is_no_file_of_weights(inside, assert_rejected, tmp_path):
+    (tmp_path / "run" / inside).mkdir(parents=True)
+    assert_rejected(tmp_path / "run", "`keras-vit convert .*run weights.npz` writes its weights")
+
+
 def test_rejects_file_without_model_weights(assert_rejected, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
     assert_rejected(tmp_path / "other.npz", "contains no weights of a known family")

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from ml_collections import ConfigDict
 
 import keras_vit_cli
+from keras_vit.commands import command_line
 
 SCRIPT = """
 import errno, sys, types
@@ -55,6 +57,30 @@ def test_exit_codes_and_messages(statement, code, line):
         assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, ["localhost"]), ({"TPU_WORKER_HOSTNAMES": "a,b"}, ["a,b"])])
+def test_libtpu_is_quiet_without_a_tpu(given, expected, monkeypatch):
+    monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")  # as JAX does
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    statement = "import os; print(os.environ['TPU_WORKER_HOSTNAMES'])"
+    assert _run("-c", SCRIPT.format(statement=statement)).stdout.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, (0, 75.0)),
+        ({"total_steps": 20}, (20, 0.0)),
+        ({"total_epochs": 3.0}, (0, 3.0)),
+        ({"total_steps": 20, "total_epochs": 3.0}, (20, 3.0)),  # refused later
+    ],
+)
+def test_length_on_the_command_line_replaces_the_length_in_the_config(overrides, expected):
+    config = ConfigDict({"total_steps": 0, "total_epochs": 75.0, **overrides})
+    command_line._set_length(config, overrides)
+    assert (config.total_steps, config.total_epochs) == expected
+
+
 def test_closed_pipe_exits_without_a_traceback():
     ended = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
     assert ended.returncode == 141 and "Traceback" not in ended.stderr
@@ -72,8 +98,6 @@ def test_lists_commands_without_importing_layers(capsys, monkeypatch):
 
 
 def test_value_of_config_flag_may_be_a_separate_word(monkeypatch):
-    from keras_vit.commands import command_line
-
     given = []
     monkeypatch.setattr(command_line, "run", lambda load, name, arguments: given.extend(arguments))
     keras_vit_cli.main(["train", "--config", "digits", "--workdir=runs/a"])

@@ -68,6 +68,26 @@ def test_config_docstring_contains_its_command(file):
     assert f"keras-vit train --config={file}" in _module(file).__doc__
 
 
+def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "pets").mkdir()
+    for dataset, expected in (
+        ("../photos", ("folder", "../photos")),
+        ("photos", ("folder", "photos")),
+        ("pets", ("pets", "")),
+        ("tfds:beans", ("tfds:beans", "")),
+    ):
+        fields = _config("small_data", f"ViT-B/16,{dataset}").data
+        assert (fields.name, fields.path) == expected
+
+
+@pytest.mark.parametrize(("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", False)])
+def test_recipes_of_the_paper_ignore_exif(file, exif):
+    assert _config(file, REQUESTS[file][0]).data.exif == exif
+    assert not any(_config("pretrain", request).data.exif for request in REQUESTS["pretrain"])
+
+
 @config_files
 def test_config_file_has_all_config_fields(file, request_):
     config, fields = _config(file, request_), recipes.defaults()

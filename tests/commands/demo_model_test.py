@@ -51,6 +51,14 @@ def test_predictions_and_attention_match_the_model(changes, facts):
     np.testing.assert_allclose(rollout.ravel(), inspection.attention_rollout(scores)[0, row, prefix:], atol=1e-6)
 
 
+def test_classes_of_one_name_are_all_shown():
+    model = _vit()
+    image = np.ones((16, 24, 3), "float32")
+    shown = demo.DemoModel(model, {"class_names": ["crane", "dog", "crane"]}, "").probabilities(image)
+    assert list(shown) == ["crane (0)", "dog", "crane (2)"]
+    np.testing.assert_allclose(list(shown.values()), tf.nn.softmax(model(image[None]))[0], atol=1e-6)
+
+
 def _values(demo_model, image):
     probabilities = demo_model.probabilities(image)
     assert list(probabilities) == list(demo_model.class_names)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import evaluation, export, training
+from keras_vit import data, evaluation, export, training
 from keras_vit.commands import image_files, predict, shared_flags, train
 
 from ..training import small_run
@@ -66,6 +66,22 @@ def test_run_export_and_keras_file_predict_equally(run, photos, capsys):
         for others in (export_rows, file_rows):
             np.testing.assert_array_equal(others[path.name], run_rows[path.name])
         np.testing.assert_allclose(served, run_rows[path.name], atol=1e-6)
+
+
+def test_folders_are_listed_as_in_training(tmp_path):
+    for name in ("a/0.png", "a/@eaDir/0.png", "@eaDir/1.png", "__MACOSX/2.png", ".ipynb_checkpoints/3.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(b"")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "4.png").write_bytes(b"")
+    (tmp_path / "photos" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "a" / "loop").symlink_to(tmp_path / "photos")
+    found = image_files.find_images([tmp_path / "photos"])
+    assert [str(path.relative_to(tmp_path / "photos")) for path in found] == ["a/0.png", "b/4.png"]
+    source = data.folder(tmp_path / "photos")
+    assert [source.name_of(i) for i in range(source.num_examples)] == [str(path) for path in found]
+    hidden = tmp_path / "photos" / ".ipynb_checkpoints"
+    assert image_files.find_images([hidden]) == [hidden / "3.png"]  # named by the user
 
 
 def test_predict_preprocessing_matches_evaluation(run, photos):

@@ -143,6 +143,28 @@ def test_folder_is_split_as_in_the_run(tmp_path, monkeypatch):
     assert names(shared_flags.load_data(model, {})[0].test) != names(inputs.test)
 
 
+def test_named_folder_is_tested_whole_unless_it_is_the_run_s(tmp_path, monkeypatch):
+    for i in range(20):
+        path = tmp_path / "photos" / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
+    shutil.copytree(tmp_path / "photos", tmp_path / "split" / "test")
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    monkeypatch.chdir(tmp_path)
+    own = {"recipe": {"data": {"name": "folder", "path": "photos"}}}
+    other = {"recipe": {"data": {"name": "folder", "path": "elsewhere"}}}
+    for folder, details, splits, count, part in (
+        ("photos", {}, ("test",), 20, " (all images)"),
+        ("photos", other, ("test",), 20, " (all images)"),
+        (str(tmp_path / "photos"), own, ("test",), 2, " (held-out images; the others are for training)"),
+        ("photos", {}, ("train", "test"), 2, " (held-out images; the others are for training)"),
+        ("split", {}, ("test",), 20, ""),
+    ):
+        monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data=folder, data_path=""))
+        inputs, title = shared_flags.load_data(model, details, splits)
+        assert (inputs.test.num_examples, title) == (count, f"folder {folder}{part}")
+
+
 def test_class_names_may_have_a_mark_and_blank_lines(tmp_path):
     (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbfcat\r\n dog\n\n")
     assert shared_flags.read_class_names(str(tmp_path / "names.txt"), 2) == ["cat", "dog"]

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import examples
@@ -157,6 +158,14 @@ def test_verify_finds_bad_files_duplicates_and_empty_classes(photos, broken, ima
     assert report["reasons"][str(photos / "cat" / "02.jpg")] == "the file is empty"
     assert report["duplicates"] == [[str(photos / "ant" / "00.jpg"), str(photos / "bee" / "twin.jpg")]]
     assert report["empty_classes"] == ["dog"]
+
+
+def test_verify_names_rotated_photos(photos):
+    exif = Image.Exif()
+    for name, orientation in (("bee/00", 6), ("bee/01", 1), ("cat/00", 3)):
+        exif[0x0112] = orientation
+        Image.new("RGB", (12, 8)).save(photos / f"{name}.jpg", exif=exif)
+    assert data.verify(data.folder(photos))["rotated"] == [str(photos / "bee/00.jpg"), str(photos / "cat/00.jpg")]
 
 
 def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monkeypatch):

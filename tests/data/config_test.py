@@ -42,6 +42,7 @@ def test_every_option_has_a_default_and_documentation():
         ({"num_classes": 3}, "The fields of `data` are .*classes.*Received: num_classes"),
         ({"name": "digit"}, "'digit'"),
         ({"flip": "maybe"}, "'maybe'"),
+        ({"exif": "true"}, "one of auto, on, off, True, False. Received: exif='true'"),
         ({"name": "folder", "path": "/nowhere"}, "/nowhere"),
         ({"train_crop": "inception"}, "image_size=0"),
     ],
@@ -72,7 +73,7 @@ def test_folder_yields_training_and_evaluation_batches(photos):
 def test_model_preprocessing_matches_evaluation(fields, resize, crop_fraction, photos):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25}
     inputs = data.from_config({**folder, **fields}, batch_size=2, seed=0)
-    assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction)
+    assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction, exif=True)
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
     # The preprocessing is for values from 0 to 255, although the digits range from 0 to 16.
     assert digits == Preprocessing()

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import sources
@@ -53,6 +54,69 @@ def test_entries_that_are_not_images_are_skipped(photos, caplog):
     (photos / "bee" / "deeper").mkdir()
     assert data.folder(photos).num_examples == 23
     assert "skipped 2 entries that are not image files" in caplog.text
+
+
+def test_system_folders_are_no_classes_and_links_are_followed(photos, tmp_path):
+    for name in ("@eaDir", "__MACOSX", ".ipynb_checkpoints"):
+        (photos / name).mkdir()
+        (photos / name / "0.jpg").write_bytes(b"")
+    (photos / "dog").symlink_to(photos / "bee")
+    source = data.folder(photos)
+    assert source.class_names == ("ant", "bee", "cat", "dog") and source.num_examples == 30
+    assert list(data.folder_splits(photos)) == [""]
+
+
+def test_warning_of_a_run_is_logged_once(photos, caplog):
+    (photos / "ant" / "notes.txt").write_text("no image")
+    data.load("folder", path=str(photos))
+    assert caplog.text.count("skipped 1 entries") == 1
+
+
+def test_photos_are_rotated_by_exif_unless_switched_off(tmp_path):
+    """Orientation 6 turns the stored image clockwise: its left half becomes the upper half."""
+    pixels = np.zeros((8, 8, 3), "uint8")
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "a").mkdir()
+    for i in range(3):
+        Image.fromarray(pixels).save(tmp_path / "a" / f"{i}.jpg", exif=exif, quality=100)
+    (tmp_path / "list.csv").write_text("a/0.jpg,a\na/1.jpg,a\n")
+    for source in (data.folder(tmp_path), data.file_list(tmp_path / "list.csv")):
+        for choice, upright in ({}, True), ({"exif": "off"}, False), ({"exif": False}, False):
+            batches = data.eval_batches(source, batch_size=1, image_size=8, **choice)
+            image = next(iter(batches))[0][0]
+            first = image[:4] if upright else image[:, :4]
+            np.testing.assert_allclose(first, np.ones_like(first), atol=0.05)
+            options = data.Options(image_size=8, train_crop="resize", **choice).resolve(source)
+            assert options.exif is upright and options.shift == 0
+    records = data.arrays(pixels[None], [0], ["a"])
+    assert not data.Options().resolve(records).exif
+
+
+def test_labels_that_may_be_several_are_named(photos, caplog):
+    path = photos / "several.csv"
+    path.write_text("ant/00.jpg,cat dog\nant/01.jpg,dog\nant/02.jpg,cat\nant/03.jpg,guinea pig\n")
+    assert data.file_list(path).class_names == ("cat", "cat dog", "dog", "guinea pig")
+    assert "1 labels have several words, such as 'cat dog'; each is one class" in caplog.text
+    caplog.clear()
+    (photos / "breeds.csv").write_text("ant/00.jpg,golden retriever\nant/01.jpg,labrador retriever\n")
+    data.file_list(photos / "breeds.csv")
+    assert not caplog.text
+
+
+def test_images_without_classes_are_refused(tmp_path, images_of):
+    for name in ("train/a", "train/b", "test"):
+        (tmp_path / name).mkdir(parents=True)
+        for i in range(2):
+            (tmp_path / name / f"{i}.jpg").write_bytes(images_of(i))
+    message = f"directly in {tmp_path}/test have no class. The folder {tmp_path}/train alone can be divided"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        data.load("folder", path=str(tmp_path))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        data.folder_splits(tmp_path)
+    train, test = data.load("folder", path=f"{tmp_path}/train")
+    assert (train.num_examples, test.num_examples) == (2, 2)
 
 
 @pytest.mark.parametrize("header", ["", "file,label\n"])
@@ -119,6 +183,8 @@ def write(path, content):
         (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
         (lambda p: data.file_list(write(p / "one.csv", "file,label\n\na.jpg\n")), "a file and a label.*a.jpg.*line 3"),
         (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
+        (lambda p: data.file_list(write(p / "h.csv", "img,y\nphotos/ant/00.jpg,a\n")), "header file,label..*'img,y'"),
+        (lambda p: data.file_list(write(p / "e.csv", "photos/ant/00,a\n")), "1 of 1 .* need their ending.*ant/00"),
         (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
         (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
         (lambda p: data.tfrecords(p / "no-*", ["a"]), "must match at least one file"),

@@ -96,6 +96,8 @@ def test_tfds_classes_follow_the_order_of_class_names(prepared, tmp_path):
 
 def test_numeric_class_names_may_be_reordered_or_replaced():
     assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [1, 2, 0]
+    with pytest.raises(ValueError, match="in any order. Received: 4 names"):
+        sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1", "0"))
     assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
 
 

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import data, evaluation
+from keras_vit import data, evaluation, files
 from keras_vit.data.sources.shards import Shards
-from keras_vit.evaluation import accuracy, calibration, collecting, frozen
+from keras_vit.evaluation import accuracy, calibration, collecting, frozen, report
 from keras_vit.evaluation.collecting import collect, outputs_of, read_test_examples, sample_indices
 from keras_vit.evaluation.frozen import representation_model
 from keras_vit.models.any_model import gives_probabilities, set_logits_activation
@@ -50,6 +50,24 @@ def mean_color():
     images = keras.Input((8, 8, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
     return keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x))
+
+
+@pytest.mark.parametrize("mistakes", [0, 2])
+def test_report_lists_only_mistakes(mistakes, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    inputs = inputs_of(test=11)
+    labels = inputs.test.labels.copy()
+    labels[:mistakes] = (labels[:mistakes] + 1) % 3
+    images = np.stack([inputs.test.read(tf.constant(i, tf.int64))["image"] for i in range(11)])
+    inputs = dataclasses.replace(inputs, test=data.arrays(images, labels, inputs.test.class_names))
+    shown = []
+    monkeypatch.setattr(report.plots, "predictions", lambda path, pictures, labels, *rest: shown.extend(labels))
+    monkeypatch.setattr(report.Page, "draw", lambda page, name, title, text, function, *rest, **_: function("", *rest))
+    monkeypatch.setattr(report.plots, "reliability", lambda *_: None)
+    monkeypatch.setattr(report.plots, "confusion", lambda *_: None)
+    page = report.write_report(mean_color(), inputs, tmp_path)
+    assert sorted(shown) == sorted(labels[:mistakes])
+    assert files.read_text(page).count(", predicted class") == mistakes
 
 
 def test_top1_counts_every_example_once():

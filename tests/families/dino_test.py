@@ -238,9 +238,12 @@ def test_mismatches_are_reported(folder, tmp_path):
         keras_vit.from_pretrained(path, include_top=True, classes=5)
     with pytest.raises(ValueError, match="no register tokens"):
         keras_vit.features(keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers")
-    save_file({"swin.layers.0.weight": np.ones((2, 2), "float32")}, tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"):
-        keras_vit.from_pretrained(tmp_path / "other.safetensors")
+    resnet = {"conv1.weight": np.ones((4, 3, 7, 7), "float32"), "fc.weight": np.ones((5, 4), "float32")}
+    resnet |= {f"layer1.{i}.conv1.weight": np.ones((4, 4, 3, 3), "float32") for i in range(2)}
+    for arrays in ({"swin.layers.0.weight": np.ones((2, 2), "float32")}, resnet):
+        save_file(arrays, tmp_path / "other.safetensors")
+        with pytest.raises(ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"):
+            keras_vit.from_pretrained(tmp_path / "other.safetensors")
 
 
 @pytest.mark.one_backend

@@ -53,16 +53,16 @@ def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
 @pytest.mark.full
 def test_fine_tuning_uses_preprocessing_of_checkpoint(tmp_path):
     sizes = small_run.MODEL
-    preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 60))
+    preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 0.224 * 255))
     source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     options = {"weights": str(tmp_path / "source.npz"), "total_steps": 3, "checkpoint_every_steps": 0}
     result, lines = _start(tmp_path / "run", **options)
-    assert "images are normalized with mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0), as the weights expect" in lines
+    assert "images are normalized with mean=(10, 20, 30), std=(40, 50, 57.12), as the weights expect" in lines
     trained = keras_vit.preprocessing_of(result.model)
     assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(preprocessing.std)
     image = next(iter(result.inputs.eval_batches()))[0][0]
-    assert float(tf.reduce_min(image)) == pytest.approx(-30 / 60)
+    assert float(tf.reduce_min(image)) == pytest.approx(-30 / 57.12)
     own = data.defaults(name="digits", shift=1, mean=(8.0, 8.0, 8.0), std=(8.0, 8.0, 8.0))
     result, lines = _start(tmp_path / "other", **options, data=own)
     assert any(line.startswith("warning: the weights expect images normalized with ") for line in lines)
@@ -409,6 +409,7 @@ def test_final_evaluation_can_be_best(tmp_path):
 def test_warns_if_batch_is_larger_than_dataset(tmp_path):
     _, lines = _start(tmp_path, batch_size=1440, total_steps=1, schedule={}, eval_every_steps=0)
     assert any("a batch of 1440 images repeats" in line and "--config.batch_size" in line for line in lines)
+    assert any("mlp_dim=12" in line for line in lines) and not any("rotary" in line for line in lines)
 
 
 def test_nan_is_never_best():

@@ -47,6 +47,16 @@ def test_nonfinite_results_are_valid_json(tmp_path):
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
 
 
+@pytest.mark.parametrize("name", ["digits", "folder"])
+def test_run_from_before_automatic_exif_resumes_unless_it_changes(name, tmp_path):
+    Workdir(tmp_path, {"data": {"name": name, "exif": False}}).claim()
+    if name == "digits":
+        assert not Workdir(tmp_path, {"data": {"name": name, "exif": "auto"}})._changes
+    else:
+        with pytest.raises(ValueError, match="data.exif was False and is 'auto'"):
+            Workdir(tmp_path, {"data": {"name": name, "exif": "auto"}})
+
+
 def test_missing_config_fields_have_defaults(tmp_path):
     full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
     Workdir(tmp_path, full).claim()

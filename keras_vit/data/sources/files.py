@@ -2,10 +2,12 @@
 
 import collections
 import csv
+import functools
 import hashlib
 import logging
 import os
 import posixpath
+import re
 import unicodedata
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,8 @@ from keras_vit.files import did_you_mean_path, read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
+_SYSTEM_FOLDERS = {"@eaDir", "#recycle", "__MACOSX", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
+_SPLITS = {"train", "test", "val", "validation"}  # not the names of classes
 _MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
 
 log = logging.getLogger(__name__)
@@ -29,9 +33,10 @@ def folder(
 ) -> Source:  # fmt: skip
     """Returns a source of the images in `path/<split>/<class>/*`, or in a hash-based split of `path/<class>/*`.
 
-    Images are sorted by class, then by file name. In a class folder, hidden files, files with an extension other than
-    .jpg, .jpeg, .png, .gif, .bmp and .webp, and entries that are not files (subfolders, pipes, broken links) are
-    skipped and logged.
+    Images are sorted by class, then by file name. Hidden folders and folders of the system, such as `@eaDir` and
+    `__MACOSX`, are not classes; links to folders are followed. In a class folder, hidden files, files with an extension
+    other than .jpg, .jpeg, .png, .gif, .bmp and .webp, and entries that are not files (subfolders, pipes, broken links)
+    are skipped and logged.
 
     Args:
         path: a local folder, or a remote folder that `tf.io.gfile` can read, such as `gs://bucket/photos`.
@@ -55,7 +60,7 @@ def folder(
     # List the images of each class.
     root = path if hashed else subfolder
     folders = _visible_folders(root)
-    if hashed and (whole not in ("train", "test") or {"train", "test", "val", "validation"} & set(folders)):
+    if hashed and (whole not in ("train", "test") or _SPLITS & set(folders)):
         raise ValueError(
             f"`split` must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or 'tune_val' for a folder "
             f"without split subfolders. Received: split={split!r}, subfolders={folders[:10]}"
@@ -70,10 +75,9 @@ def folder(
         listed = list(pool.map(lambda item: _images(posixpath.join(root, item[1])), present))
     others = [printable(name) for _, of_class in listed for name in of_class]
     if others:
-        log.warning(
-            "%s: skipped %d entries that are not image files (%s), such as %s",
-            root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
-        )  # fmt: skip
+        endings = ", ".join(IMAGE_ENDINGS)
+        some = ", ".join(others[:5])
+        _warn_once(f"{root}: skipped {len(others)} entries that are not image files ({endings}), such as {some}")
     # Select the images of a hash-based split.
     paths, labels = [], []
     for (label, name), (images, _) in zip(present, listed):
@@ -91,8 +95,16 @@ def folder(
         )
     if not paths:
         place = root.rstrip("/")
-        raise ValueError(f"`path` must contain images as {place}/<class>/<image>. Received: path={path!r}")
+        advice = f" The images directly in {place} have no class." if _images(root)[0] else ""
+        if advice and split and _visible_folders(posixpath.join(path, "train")):
+            advice += f" The folder {path}/train alone can be divided into training and test images (test_share)."
+        raise ValueError(f"`path` must contain images as {place}/<class>/<image>.{advice} Received: path={path!r}")
     return _file_source(paths, np.array(labels, np.int64), names)
+
+
+def has_no_splits(path: str | os.PathLike) -> bool:
+    """Returns whether no subfolder of `path` is a split, so that `folder` divides its classes by a hash."""
+    return not _SPLITS & set(_visible_folders(_existing(path)))
 
 
 def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
@@ -103,10 +115,11 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     path = _existing(path)
     classes = {name: _visible_folders(posixpath.join(path, name)) for name in _visible_folders(path)}
     splits = [name for name in classes if classes[name]]
-    if not splits or any(_images(posixpath.join(path, name))[0] for name in classes):
+    without_classes = [name for name in classes if _images(posixpath.join(path, name))[0]]
+    if not splits or (without_classes and not _SPLITS & set(splits)):
         return {"": folder(path)}
     names = sorted({printable(name) for split in splits for name in classes[split]})
-    return {split: folder(path, split, names) for split in splits}
+    return {split: folder(path, split, names) for split in dict.fromkeys([*splits, *without_classes])}
 
 
 def file_list(
@@ -114,9 +127,9 @@ def file_list(
 ) -> Source:
     """Returns a source of the image files and labels in a list.
 
-    A `.csv` list has rows with an image file and a label, and may have a header. Any other list has lines with an image
-    file and a label, separated by white space. Labels are class names, or integers from 0. If any of `class_names` is
-    an integer, all labels are treated as names.
+    A `.csv` list has rows with an image file and a label, and may have a header, such as `file,label`. Any other list
+    has lines with an image file and a label, separated by white space. Labels are class names, or integers from 0. If
+    any of `class_names` is an integer, all labels are treated as names.
 
     Args:
         path: path of the list, local or remote (`gs://`).
@@ -134,6 +147,7 @@ def file_list(
     # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
+    _warn_about_several(words, path)
     integers = [word.isdecimal() for word in words]
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
@@ -166,7 +180,11 @@ def file_list(
     files = {name: set(_entries(name)[1]) for name in folders}
     missing = [name for name in paths if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())]
     if missing:
-        raise ValueError(f"{len(missing)} of {len(paths)} files are missing. Received: {missing[:10]} in {path!r}")
+        has_ending = any(name.lower().endswith(IMAGE_ENDINGS) for name in missing)
+        advice = "" if has_ending else " File names need their ending, such as .jpg."
+        raise ValueError(
+            f"{len(missing)} of {len(paths)} files are missing.{advice} Received: {missing[:10]} in {path!r}"
+        )
     return _file_source(paths, labels, names)
 
 
@@ -183,6 +201,18 @@ def printable(name):
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
+def _warn_about_several(labels, path):
+    """Logs labels such as "cat dog" whose words all occur in other labels too: they may be meant as several labels."""
+    words_of = {label: re.split(r"[\s,;|]+", label) for label in labels}
+    counts = collections.Counter(word for words in words_of.values() for word in set(words))
+    several = [label for label, words in words_of.items() if len(words) > 1 and min(map(counts.get, words)) > 1]
+    if several:
+        _warn_once(
+            f"{path}: {len(several)} labels have several words, such as {several[0]!r}; each is one class, because "
+            "an image in a list has one label (TFRecords may store several)"
+        )
+
+
 def _file_source(paths, labels, class_names):
     """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8, as in `os`."""
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
@@ -192,7 +222,7 @@ def _file_source(paths, labels, class_names):
         return {"image": tf.io.read_file(path_tensor[index]), "label": label_tensor[index]}
 
     rest = {"name_of": lambda index: printable(paths[index]), "checksum": lambda: checksum_of(paths)}
-    return Source(read, len(labels), tuple(class_names), labels=labels, **rest)
+    return Source(read, len(labels), tuple(class_names), labels=labels, options={"exif": "on"}, **rest)
 
 
 def _existing(path: str | os.PathLike) -> str:
@@ -203,14 +233,25 @@ def _existing(path: str | os.PathLike) -> str:
     return path
 
 
+def is_hidden(name: str) -> bool:
+    """Returns whether the name of a file or folder is hidden or the system's, so that no command reads it."""
+    return name.startswith(".") or name in _SYSTEM_FOLDERS
+
+
+@functools.cache
+def _warn_once(line):
+    """Logs a warning once, although training and test images are loaded one after the other."""
+    log.warning("%s", line)
+
+
 def _visible_folders(path):
-    return [name for name in _entries(path)[0] if not name.startswith(".")]
+    return [name for name in _entries(path)[0] if not is_hidden(name)]
 
 
 def _images(path):
     """Returns the names of the image files in a folder, sorted, and the paths of its other entries."""
     folders, files, others = _entries(path)
-    images = [name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")]
+    images = [name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)]
     return images, [posixpath.join(path, name) for name in [*folders, *others, *sorted(set(files) - set(images))]]
 
 
@@ -251,6 +292,11 @@ def _rows(path):
         rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
         if rows and rows[0][1].lower() in HEADERS:
             rows = rows[1:]
+        elif [row[1].lower().endswith(IMAGE_ENDINGS) for row in rows[:2]] == [False, True]:
+            raise ValueError(
+                "The first line must be an image file and its label, or the header file,label. "
+                f"Received: {','.join(rows[0][1:])!r} in line 1 of {path!r}"
+            )
     else:
         rows = [[number, *line.rsplit(maxsplit=1)] for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:

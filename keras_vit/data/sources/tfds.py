@@ -114,7 +114,7 @@ def _places(dataset, known, names):
         raise ValueError(f"`class_names` must be set for a dataset without class names. Received: name={dataset!r}")
     if names == known or not known:
         return None
-    if set(names) == set(known):
+    if sorted(names) == sorted(known):
         return tf.constant([names.index(name) for name in known], tf.int64)
     if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # the dataset has only numbers
         return None
