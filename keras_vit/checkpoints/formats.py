@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -34,6 +35,7 @@ class Checkpoint:
     # Facts about the model, for example from the zip comment or a config.json. Most keys are names of constructor
     # arguments. "grid" is the grid of the position embeddings. "constructor" and "arguments" rebuild the model.
     facts: dict[str, Any]
+    stated: frozenset = frozenset()  # names of the facts that are not defaults of the format
     unknown_kind: str = ""  # the model type in the config.json, if it belongs to no known family
 
     @property
@@ -43,7 +45,10 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields a `Checkpoint`."""
+    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields a `Checkpoint`.
+
+    `num_heads` splits the arrays of attention; None for the number in the config.
+    """
     path = str(path)
     if path.endswith(".json"):
         opened = ShardedFile(hub.shards(path))
@@ -51,26 +56,28 @@ def open_checkpoint(path, subtree="", num_heads=None):
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
         # Find the format and collect facts. A config.json next to an .npz file describes a training run, not a model.
-        config = {} if path.endswith(".npz") else _read_json(path, "config.json")
-        form, prefix = _find_format(file.arrays, subtree, config)
-        facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
-        facts |= _parse_comment(file.comment)
+        read = functools.cache(functools.partial(_read_json, path))
+        config = read("config.json")
+        form, prefix = _find_format(file.arrays, subtree, read, path)
+        facts = _facts_of(form, read(form.config), path)
+        stated = {**_preprocessing_of(form, path), **facts, **_parse_comment(file.comment)}
+        facts = {**form.facts, **stated}
         # Separate the weights from other arrays. Rename the weights and convert their layout.
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
             is_weight = is_weight and 0 not in array.shape  # a file may contain an empty array of register tokens
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
-        weights = _translate(inside, form, facts.get("num_heads") or num_heads)
+        weights = _translate(inside, form, num_heads or facts.get("num_heads"))
         _shape_naflex(weights, facts, path)
         if form.layout == "pytorch":
             _place_positions(weights, facts)
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
-        yield Checkpoint(form, weights, others, facts, unknown_kind)
+        yield Checkpoint(form, weights, others, facts, frozenset(stated), unknown_kind)
 
 
-def _find_format(arrays, subtree, config):
+def _find_format(arrays, subtree, read, path):
     """Returns the format that recognizes the most array names, and the prefix of the weights' names."""
     best, best_score = (_UNKNOWN, ""), (-1, False)
     for form in (form for family in FAMILIES for form in family.formats):
@@ -81,7 +88,9 @@ def _find_format(arrays, subtree, config):
             inside = {n.removeprefix(prefix): array.shape for n, array in arrays.items() if n.startswith(prefix)}
             if any(re.fullmatch(form.marker, name) for name in inside):
                 score = (sum(rename(form, name) is not None for name in inside), form.fits is not None)
-                if score > best_score and (form.fits is None or form.fits(inside, config)):
+                with _reading(form.config, path):
+                    fits = score > best_score and (form.fits is None or form.fits(inside, read(form.config)))
+                if fits:
                     best, best_score = (form, prefix), score
                 break
     return best
@@ -216,14 +225,14 @@ def _reading(name, path):
     """Converts errors in the block to a `ValueError` that names the JSON file next to the weights."""
     try:
         yield
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"The {name} next to the weights is invalid: {error}. Received: {path}") from error
 
 
 def _read_json(path, name):
     """Returns the JSON object in a file next to the weights, or {} if the file does not exist."""
     json_path = os.path.join(os.path.dirname(path), name)
-    if not os.path.exists(json_path):
+    if path.endswith(".npz") or not os.path.exists(json_path):
         return {}
     with _reading(name, path), open(json_path, encoding="utf-8") as file:
         config = json.load(file)
@@ -233,10 +242,10 @@ def _read_json(path, name):
 
 
 def _facts_of(form, config, path):
-    """Returns the facts in the config.json next to a file."""
+    """Returns the facts in the config next to a file."""
     if form.read_config is None or not config:
         return {}
-    with _reading("config.json", path):
+    with _reading(form.config, path):
         facts = {name: value for name, value in form.read_config(config).items() if value is not None}
         heads, epsilon = facts.get("num_heads", 1), facts.get("epsilon", 1)
         if type(heads) is not int or heads < 1:
@@ -334,5 +343,5 @@ def _parse_comment(comment):
         if "preprocessing" in facts:
             facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
         return facts
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -10,7 +10,7 @@ from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
-_CONFIGS = ("config.json", "preprocessor_config.json")
+_CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json")
 _SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
 WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
@@ -101,6 +101,6 @@ def shards(index):
             names = sorted(set(json.load(file)["weight_map"].values()))
         if any(os.path.basename(name) != name for name in names):
             raise ValueError("it lists files in other folders")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"The index of the weight files cannot be read ({error}). Received: {index}") from error
     return [os.path.join(os.path.dirname(index), name) for name in names]

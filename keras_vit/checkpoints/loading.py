@@ -65,6 +65,11 @@ def load(
     `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel and "tile" for two, four or more channels.
     For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
+    return load_into(model, source, head, source_grid=source_grid, channels=channels, resize_patches=resize_patches)
+
+
+def load_into(model, source, head="keep", *, source_grid=None, channels=None, resize_patches=False, given=()):
+    """Works like `load`. The file's facts do not replace or contradict the model's arguments named in `given`."""
     if head not in ("keep", "new"):
         raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
     if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
@@ -79,8 +84,12 @@ def load(
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
         patches = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
+        if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
+            given = (*given, "mlp", "exact_gelu")
+        stated = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
+        checkpoint.facts |= {name: architecture[name] for name in stated}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
-        _check_numerics(model, checkpoint.facts, source)
+        _check_numerics(model, checkpoint, source)
         # Validate all arrays before the first assignment, so that a bad array leaves the model unchanged. Read each
         # array again to assign it, so that only one array is in memory at a time. Only the last array is cached, so
         # sort by the name in the file to read all slices of an array consecutively.
@@ -97,7 +106,8 @@ def load(
     if head == "new":
         _initialize_head(model, plan.report.new)
     row = resolved.published
-    _set_preprocessing(model, checkpoint.facts.get("preprocessing") or (row and row.preprocessing))
+    if "preprocessing" not in given:
+        _set_preprocessing(model, checkpoint.facts.get("preprocessing") or (row and row.preprocessing))
     if head == "keep" and "logits_activation" in checkpoint.facts and hasattr(model, "input_preprocessing"):
         model.input_preprocessing.logits_activation = checkpoint.facts["logits_activation"]
     _LOG.info("%s", plan.report)
@@ -110,14 +120,16 @@ def load(
     return plan.report
 
 
-def _check_numerics(model, facts, source):
+def _check_numerics(model, checkpoint, source):
     """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
-    arguments = getattr(model, "arguments", {})
+    arguments, facts = getattr(model, "arguments", {}), checkpoint.facts
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
     if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
         of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
     elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
+        if "exact_gelu" not in checkpoint.stated:  # `mlp` is more explicit than a default of the format
+            del of_model["exact_gelu"]
     different = {name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value}
     if different:
         needed = ", ".join(f"{name}={value}" for name, value in different.items())

@@ -17,7 +17,10 @@ STRUCTURE = (
 PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
 # Arguments that change a model's outputs, in some cases without changing its arrays.
-NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary", "position_embedding", "position_embedding_at", "pool_padding")
+NUMERICS = (
+    *("exact_gelu", "epsilon", "mlp", "rotary", "position_embedding", "position_embedding_at", "pool_padding"),
+    "num_heads",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +41,11 @@ class Format:
         prefixes: possible prefixes of weight names. The first prefix for which `marker` matches applies to the whole
             file; arrays without this prefix are not weights.
         facts: arguments of the model that the arrays do not determine.
-        read_config: function that takes the parsed config.json next to a file and returns facts that override `facts`;
-            None to ignore the config.json.
-        fits: function that takes `{name in the file: shape}` and the parsed config.json, or {}, and returns whether the
-            file has this format; None if the names are sufficient. If two formats recognize equally many names, the
+        config: name of the JSON file next to the weights, below "the config".
+        read_config: function that takes the parsed config and returns facts that override `facts`; None to ignore the
+            config.
+        fits: function that takes `{name in the file: shape}` and the parsed config, or {}, and returns whether the file
+            has this format; None if the names are sufficient. If two formats recognize equally many names, the
             format with `fits` takes precedence.
         write_config: function that takes the arguments of a model and returns `(config, options)`; None if the format
             is read-only. `config` is the config.json for the library. It is None if the format is for other models, and
@@ -55,6 +59,7 @@ class Format:
     layout: str = "keras"
     prefixes: tuple[str, ...] = ("",)
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: str = "config.json"
     read_config: Callable[[dict], dict] | None = None
     fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
     write_config: Callable[[Mapping[str, Any]], tuple[dict | str | None, dict]] | None = None
@@ -148,9 +153,10 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
     for family in candidates:
         arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
-            shown = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
+            shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
             return family, {**arguments, **stored, **shown}
-    return (candidates[0], dict(stored)) if constructor and candidates else (None, {})
+    known = constructor and candidates and not any(family.infer for family in candidates)
+    return (candidates[0], dict(stored)) if known else (None, {})
 
 
 def no_family(kind: str = "") -> str:

@@ -1,7 +1,6 @@
 """CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared with the text tower."""
 
 import dataclasses
-import re
 
 from keras_vit.checkpoints.registry import Format
 from keras_vit.families import siglip, vit
@@ -12,9 +11,13 @@ __all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_
 
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
-# OpenAI and DFN use QuickGELU; LAION and DataComp use the exact GELU.
-_QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
-_PARTS = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "position_resampling": "bicubic_antialias", **_QUICK}
+_PARTS = {
+    "pre_norm": True,
+    "patch_bias": False,
+    "epsilon": 1e-5,
+    "position_resampling": "bicubic_antialias",
+    "mlp": "quick_gelu",
+}
 
 _size = Sizes()
 CLIP_B32 = _size("CLIP-B/32", "87.5M parameters without a head", patch_size=32, **_PARTS, **B)
@@ -33,15 +36,32 @@ PREPROCESSING = {
 _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
 
 
+# Tags, by timm's name of the architecture, of the releases that were trained with QuickGELU; all others have the exact
+# GELU. From timm 1.0.31 (notes in `vision_transformer.py`) and open_clip 3.3 (`pretrained.py`).
+QUICK_GELU = {
+    "vit_base_patch32_clip_224": ("laion400m_e31", "laion400m_e32", "metaclip_2pt5b", "metaclip_400m", "openai"),
+    "vit_base_patch16_clip_224": ("dfn2b", "metaclip_2pt5b", "metaclip_400m", "openai"),
+    "vit_large_patch14_clip_224": ("dfn2b", "metaclip_2pt5b", "metaclip_400m", "openai"),
+    "vit_large_patch14_clip_336": ("openai",),
+    "vit_huge_patch14_clip_224": ("dfn5b", "metaclip2_worldwide", "metaclip_2pt5b"),
+    "vit_huge_patch14_clip_378": ("dfn5b",),
+    "vit_gigantic_patch14_clip_224": ("metaclip_2pt5b",),
+}
+
+
+def gelu_of_release(architecture, tag):
+    """Returns the argument `mlp` of published CLIP weights, given timm's name of their architecture and their tag."""
+    is_quick = "quickgelu" in architecture or tag in QUICK_GELU.get(architecture, ())
+    return "quick_gelu" if is_quick else "gelu"
+
+
 def read_timm_config(config):
     """Returns the facts in timm's config.json; see `Format.read_config`."""
     # Without `act_layer`, the name or the tag of the model determines the kind of GELU.
-    facts, name = vit.read_timm_config(config), config.get("architecture", "")
+    facts, (name, _, tag) = vit.read_timm_config(config), config.get("architecture", "").partition(".")
     activation = (config.get("model_args") or {}).get("act_layer")
-    tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
-    is_quick = "quickgelu" in name or re.fullmatch(r"openai|dfn\d+b|metaclip_\w+", tag)
-    mlp = activation or (name and ("quick_gelu" if is_quick else "gelu")) or None
-    return {**facts, "exact_gelu": None, "mlp": mlp}
+    tag = tag or (config.get("pretrained_cfg") or {}).get("tag")
+    return {**facts, "exact_gelu": None, "mlp": activation or (name and gelu_of_release(name, tag)) or None}
 
 
 TIMM = dataclasses.replace(
@@ -96,6 +116,63 @@ HUGGING_FACE_MEAN = dataclasses.replace(
     fits=lambda shapes, config: "classifier.weight" in shapes,
     write_config=None,
 )
+
+
+def read_open_clip_config(config):
+    """Returns the facts in an open_clip_config.json; see `Format.read_config`."""
+    model, images = config["model_cfg"], config.get("preprocess_cfg") or {}
+    tower = {**_OPEN_CLIP, **model["vision_cfg"]}
+    values = {**tower, "resize_mode": "shortest", "interpolation": "bicubic", **images}
+    unknown = [name for name, value in tower.items() if name not in _OPEN_CLIP and value]
+    unknown += [name for name, choices in _OPEN_CLIP_CHOICES.items() if values[name] not in choices]
+    if unknown:
+        named = ", ".join(f"{name}={values[name]!r}" for name in unknown)
+        raise ValueError(f"these values are not supported: {named}")
+    preprocessing = {
+        **PREPROCESSING,
+        **{name: [255 * x for x in images[name]] for name in ("mean", "std") if name in images},
+        "resize": "stretch" if values["resize_mode"] == "squash" else "shorter_side",
+        "interpolation": values["interpolation"],
+    }
+    gelu = "gelu_tanh" if tower["act_kwargs"] else "gelu"
+    return {
+        "num_heads": tower["width"] // tower["head_width"],
+        "epsilon": (tower["norm_kwargs"] or {}).get("eps", 1e-5),
+        "image_size": tower["image_size"],
+        "pool": "avg" if tower["pool_type"] == "avg" else "token",
+        "mlp": "quick_gelu" if model.get("quick_gelu") else gelu,
+        "preprocessing": preprocessing,
+    }
+
+
+# Fields of `vision_cfg` that are supported, and their defaults in open_clip. The arrays determine those with None, and
+# `final_ln_after_pool` selects the format.
+_OPEN_CLIP: dict = {
+    "width": 768,
+    "head_width": 64,
+    "image_size": 224,
+    "pool_type": "tok",
+    "act_kwargs": None,
+    "norm_kwargs": None,
+    **dict.fromkeys(("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")),
+    **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
+}
+_OPEN_CLIP_CHOICES = {
+    "pool_type": ("tok", "avg"),
+    "act_kwargs": (None, {}, {"approximate": "tanh"}),
+    "resize_mode": ("shortest", "squash"),
+    "interpolation": ("bicubic", "bilinear"),
+}
+
+
+def _is_original(shapes, config, norm_after_pool=False):
+    """Returns whether a file has the format of CLIP's authors and open_clip, with its last norm before the pooling."""
+    if "class_embedding" in shapes and "ln_pre.weight" not in shapes and not config:
+        raise ValueError("it is missing, and without `ln_pre` the arrays do not determine the pooling")
+    tower = config["model_cfg"]["vision_cfg"] if config else {}
+    return "class_embedding" in shapes and bool(tower.get("final_ln_after_pool")) == norm_after_pool
+
+
 _BLOCK = r"transformer\.resblocks\.(\d+)\."
 ORIGINAL = Format(
     "original",
@@ -116,6 +193,15 @@ ORIGINAL = Format(
     layout="pytorch",
     prefixes=("visual.", ""),
     facts=_FACTS,
+    config="open_clip_config.json",
+    read_config=read_open_clip_config,
+    fits=_is_original,
+)
+# CLIPA, whose last norm follows the pooling.
+ORIGINAL_POOLED = dataclasses.replace(
+    ORIGINAL,
+    renames=((r"ln_post", "pool_norm"), *ORIGINAL.renames),
+    fits=lambda shapes, config: _is_original(shapes, config, norm_after_pool=True),
 )
 
 
@@ -130,31 +216,33 @@ def infer(shapes, facts):
 
 _WORDS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic"}
 _FILES = (
-    ("openai", _QUICK, (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
-    ("laion2b", _EXACT, (("B/32", 224), ("B/16", 224), ("L/14", 224), ("H/14", 224), ("g/14", 224), ("bigG/14", 224))),
-    ("datacompxl", _EXACT, (("B/32", 224), ("B/32", 256), ("B/16", 224), ("L/14", 224))),
-    ("dfn2b", _QUICK, (("B/16", 224), ("L/14", 224))),
-    ("dfn5b", _QUICK, (("H/14", 224), ("H/14", 378))),
+    ("openai", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
+    ("laion2b", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("H/14", 224), ("g/14", 224), ("bigG/14", 224))),
+    ("datacompxl", (("B/32", 224), ("B/32", 256), ("B/16", 224), ("L/14", 224))),
+    ("dfn2b", (("B/16", 224), ("L/14", 224))),
+    ("dfn5b", (("H/14", 224), ("H/14", 378))),
 )
 # Output size of the head, the size of the space shared with the text tower.
 _UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}
 
 
 def _rows():
-    for collection, gelu, models in _FILES:
+    for collection, models in _FILES:
         for model, side in models:
             letter, patch = model.split("/")
-            name = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}.{collection}"
+            architecture = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}"
+            gelu = {"mlp": gelu_of_release(architecture, collection)}
             fields = dict(PREPROCESSING)
             if (collection, letter) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
+            name = f"{architecture}.{collection}"
             yield vit.timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
 
 
 FAMILY = _size.register(
     identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
     infer=infer,
-    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL),
+    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL, ORIGINAL_POOLED),
     published=tuple(_rows()),
     reference="https://github.com/mlfoundations/open_clip",
 )

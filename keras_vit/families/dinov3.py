@@ -70,7 +70,8 @@ TIMM = Format(
     facts={**_FACTS, "head_pool": "avg"},  # timm's default pooling
     read_config=read_timm_config,
     write_config=write_timm_config,
-    fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
+    # Other models with rotary embeddings, such as `vit_base_patch16_rope_reg1_gap_256`, have no class token.
+    fits=lambda shapes, config: "pos_embed" not in shapes and {"cls_token", "reg_token"} <= shapes.keys(),
 )
 # The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and `rope_embed` contains the
 # rotary frequencies of `ROTARY` up to rounding, so both are ignored.

@@ -10,8 +10,8 @@ from typing import Any
 
 import keras
 
-from keras_vit import checkpoints
 from keras_vit.checkpoints import hub, inference, published
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
 from keras_vit.models.arguments import check_arguments, parameters_of
@@ -220,9 +220,9 @@ def from_pretrained(
             "collection:name", such as "imagenet21k:ViT-B_16"; or an https or gs URL.
         head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if the file has none.
         channels, source_grid: see `checkpoints.load`.
-        **overrides: model arguments, such as `classes`, `input_shape`, `include_top` or `dropout`, that replace the
-            arguments of the file. `num_heads` is required if the file does not determine it. If `patch_size` changes,
-            the patch kernel is resized as in FlexiViT.
+        **overrides: model arguments, such as `classes`, `input_shape`, `include_top`, `dropout` or `preprocessing`,
+            that replace the arguments of the file. `num_heads` is required if the file does not determine it. If
+            `patch_size` changes, the patch kernel is resized as in FlexiViT.
 
     Returns:
         A `keras.Model` with the weights.
@@ -276,7 +276,9 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
                 f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
             )
         overrides["include_top"] = True
-    # Apply the overrides and build the model.
+    # Apply the overrides, which take precedence over the file, and build the model.
+    if "exact_gelu" in overrides and arguments.get("mlp") not in (None, "swiglu"):
+        overrides.setdefault("mlp", None)
     resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get("patch_size")
     if resizes:
         arguments.setdefault("position_resampling", "bilinear_antialias")
@@ -292,5 +294,6 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             f'"gelu" for LAION and DataComp weights. Received: source={source!r}'
         )
     model = family.constructor(**arguments)
-    options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes}
-    return model, checkpoints.load(model, source, head, **options)
+    given = [name for name, value in overrides.items() if name != "preprocessing" or value is not None]
+    options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes, "given": given}
+    return model, load_into(model, source, head, **options)

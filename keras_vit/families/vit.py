@@ -69,7 +69,7 @@ _TIMM_ARGUMENTS = re.compile(
 # Names of unsupported timm models. Their arrays do not reveal, for example, post-norms or rotary embeddings.
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
 # Names of timm models that use the tanh approximation of the GELU.
-_TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
+_TIMM_TANH = r"vit_(so400m_patch16_siglip|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
 
 
 def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
@@ -214,6 +214,8 @@ def read_huggingface_config(config):
     activation = config.get("hidden_act", "gelu")
     if activation not in gelus:
         raise ValueError(f"`hidden_act` must be one of {', '.join(gelus)}, not {activation!r}")
+    if config.get("pooler_act", "tanh") != "tanh":
+        raise ValueError(f"`pooler_act` must be tanh, not {config['pooler_act']!r}")
     return {
         "exact_gelu": gelus[activation],
         "epsilon": config.get("layer_norm_eps"),
@@ -390,7 +392,6 @@ PUBLISHED = (
 
 # Inferring the model arguments of a file -----------------------------------------------------------------------------
 
-_HEADS = {size["hidden_size"]: size["num_heads"] for size in (TI, S, B, L, H)}
 _BLOCK_0 = "Transformer/encoderblock_0"
 _POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
 _DISTANCES = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/relative_embedding"
@@ -412,13 +413,14 @@ def infer(shapes, facts):
     """Infers the arguments of a Vision Transformer; see `Family.infer`."""
     if names.EMBEDDING not in shapes and not any(name.startswith("Transformer/") for name in shapes):
         return None
-    blocks = [int(match[1]) for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))]
+    # Count the blocks instead of trusting their numbers, which a damaged or hostile file may choose.
+    blocks = {match[1] for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))}
     hidden_size = dimension(shapes, names.EMBEDDING, -1)
     query = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query/kernel"
     arguments = {
         "patch_size": dimension(shapes, names.EMBEDDING, 0),
         "hidden_size": hidden_size,
-        "num_layers": max(blocks) + 1 if blocks else None,
+        "num_layers": len(blocks) or None,
         "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel", 1),
         "num_heads": shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads"),
         "representation_size": dimension(shapes, "pre_logits/bias", 0) or 0,
@@ -486,22 +488,22 @@ def _add_parts(arguments, shapes, facts):
 
 
 def _published_heads(arguments):
-    """Returns the number of heads of the size with equal dimensions, or of the ViT with equal hidden size, or None."""
+    """Returns the number of heads of the published size with equal dimensions, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
         if is_alike and "num_heads" in size and all(size.get(name) == arguments[name] for name in known):
             return size["num_heads"]
-    return _HEADS.get(arguments["hidden_size"])
+    return None
 
 
 def stages(shapes):
     """Returns the number of units in each stage of a ResNet."""
-    units: dict[int, int] = {}
+    units: dict[str, set] = {}
     for name in shapes:
         if match := re.match(r"block(\d+)/unit(\d+)/", name):
-            units[int(match[1])] = max(units.get(int(match[1]), 0), int(match[2]))
-    return tuple(units[stage] for stage in sorted(units))
+            units.setdefault(match[1], set()).add(match[2])
+    return tuple(len(units[stage]) for stage in sorted(units, key=lambda digits: (len(digits), digits)))
 
 
 def _add_positions(arguments, shapes, known_grid, class_row):

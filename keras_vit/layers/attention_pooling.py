@@ -9,7 +9,7 @@ from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.mlp import ACTIVATIONS, mlp_dense
 from keras_vit.layers.naflex import real_tokens
-from keras_vit.layers.validation import check_positive_int, check_rank
+from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -22,8 +22,10 @@ class AttentionPooling(BaseLayer):
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
+            Ignored if `mlp` is set.
         epsilon: epsilon of the LayerNorm.
         masked: whether to treat all-zero tokens as padding, which the learned query does not attend to.
+        mlp: activation of the MLP, "gelu", "gelu_tanh" or "quick_gelu"; None for the GELU that `exact_gelu` selects.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
@@ -38,11 +40,14 @@ class AttentionPooling(BaseLayer):
         exact_gelu: bool = False,
         epsilon: float = 1e-6,
         masked: bool = False,
+        mlp: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
+        if mlp is not None:
+            check_choice("mlp", mlp, ACTIVATIONS)
         self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
@@ -52,7 +57,7 @@ class AttentionPooling(BaseLayer):
         self.probe = self.add_weight(name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform")
         self.attention = MultiHeadAttention(self.num_heads, name="attention", **policy)
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm", **policy)
-        activate = ACTIVATIONS["gelu" if self.exact_gelu else "gelu_tanh"]
+        activate = ACTIVATIONS[self.mlp or ("gelu" if self.exact_gelu else "gelu_tanh")]
         self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", activate=activate, **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
         self.attention.build(input_shape)

@@ -6,7 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_vit import checkpoints, layers
+from keras_vit import layers
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
@@ -99,4 +100,4 @@ class AxialVisionTransformer(ImageModel):
         super().__init__(images, add_head(x, arguments, **policy), arguments=arguments, name=name, **policy, **kwargs)
         self.grid, self.blocks = grid, tuple(blocks)
         if weights is not None:
-            checkpoints.load(self, weights)
+            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))

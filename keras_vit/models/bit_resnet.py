@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints, layers
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.layers.resnet_stem import BIT_UNITS, check_stages
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
@@ -87,4 +88,4 @@ class BiTResNet(ImageModel):
         super().__init__(images, add_head(x, arguments), arguments=arguments, name=name, **policy, **kwargs)
         self.resnet = resnet
         if weights is not None:
-            checkpoints.load(self, weights)
+            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import checkpoints, layers
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.patch_kernels import kernel_matrix
 from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.dropout import Dropout
@@ -107,8 +108,8 @@ class VisionTransformer(ImageModel):
             `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`. If it is above 0, the model returns
             `(output, corrupted)`, where `corrupted` is `(B, N)`, 1 for a corrupted patch.
         preprocessing: preprocessing that the images are expected to have, see `layers.InputPreprocessing`; None for the
-            preprocessing of the JAX reference. The model stores it but does not apply it. Loading published weights
-            replaces it.
+            preprocessing of `weights`, or of the JAX reference without weights. The model stores it but does not apply
+            it. A later call of `checkpoints.load` replaces it.
         remat: whether to recompute the blocks in the backward pass, which saves memory but takes time; see
             `layers.TransformerBlock`. The results do not change.
         mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
@@ -300,8 +301,11 @@ class VisionTransformer(ImageModel):
             x = x[:, num_prefix_tokens:] if num_prefix_tokens else x
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
         elif classifier == "map":
-            exact = exact_gelu if mlp is None else mlp == "gelu"
-            pool = layers.AttentionPooling(num_heads, mlp_dim, exact, epsilon, bool(max_patches), name="pool", **policy)
+            activation = None if mlp == "swiglu" else mlp
+            options: dict[str, Any] = {"exact_gelu": exact_gelu and mlp is None, "mlp": activation, "epsilon": epsilon}
+            pool = layers.AttentionPooling(
+                num_heads, mlp_dim, masked=bool(max_patches), name="pool", **options, **policy
+            )
         x = x if pool is None else pool(x)
         x = x if norm_after_pool is None else norm_after_pool(x)
         x = add_head(x, arguments, **policy)
@@ -320,7 +324,7 @@ class VisionTransformer(ImageModel):
         self.pre_logits = next((layer for layer in self.layers if layer.name == "pre_logits"), None)
         self._first = tuple(first)
         if weights is not None:
-            checkpoints.load(self, weights)
+            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
 
     def __call__(self, inputs: keras.KerasTensor, *args: Any, **kwargs: Any) -> Any:
         self.check_naflex(inputs)

@@ -1,6 +1,7 @@
 """Tests of the errors for damaged, malformed and mismatched checkpoint files."""
 
 import json
+import shutil
 import struct
 import zipfile
 
@@ -10,6 +11,7 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.readers import NpzFile
+from keras_vit.families.vit import stages
 
 pytestmark = pytest.mark.one_backend  # files are read with numpy
 
@@ -186,6 +188,33 @@ def test_architecture_error_names_both_models(assert_rejected, golden_files, tmp
     bit = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(bit, tmp_path / "bit.npz")
     assert_rejected(tmp_path / "bit.npz", r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)")
+
+
+def test_block_numbers_do_not_set_the_size(edited):
+    array = np.zeros((1,), "float32")
+    for name in ("Transformer/encoderblock_99999999/x", f"Transformer/encoderblock_{'9' * 5000}/x"):
+        with pytest.raises(ValueError, match="3 layers|unused .*encoderblock_9999"):
+            keras_vit.from_pretrained(edited(**{name: array}))
+    assert stages({"block1/unit99999999/conv1/kernel": (1,), f"block{'9' * 5000}/unit01/x": (1,)}) == (1, 1)
+
+
+def test_layers_of_the_comment_do_not_set_the_size(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"embedding/kernel": np.zeros((4, 4, 3, 8), "float32")})
+    for constructor in ("VisionTransformer", "AxialVisionTransformer"):
+        facts = {"constructor": constructor, "arguments": {"num_layers": 10**8, "num_heads": 2, "mlp_dim": 4}}
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+            archive.comment = b"keras_vit " + json.dumps(facts).encode()
+        with pytest.raises(ValueError, match="does not determine|no weights of a known"):
+            keras_vit.from_pretrained(tmp_path / "a.npz", input_shape=(8, 8, 3))
+
+
+@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "model.safetensors.index.json"])
+def test_rejects_deeply_nested_json(name, golden_files, tmp_path):
+    if "index" not in name:
+        shutil.copy(golden_files / "timm_token.safetensors", tmp_path / "model.safetensors")
+    (tmp_path / name).write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    with pytest.raises(ValueError, match=r"invalid: .*recursion|cannot be read \(.*recursion"):
+        checkpoints.infer_architecture(tmp_path, num_heads=4)
 
 
 def header_of(path):

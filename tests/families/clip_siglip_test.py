@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import keras
@@ -23,6 +24,7 @@ CASES = {
         *({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
     ),
     "timm_clip": ({"num_heads": 3, "mlp": "quick_gelu"}, _TIMM),
+    "clipa": ({}, {"output": "output"}),
     "siglip": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
     "siglip_bigvision": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
     "siglip_bigvision_scanned": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
@@ -50,6 +52,8 @@ def folder_of(case, path, arrays=None, config=None):
         config = json.loads((GOLDEN / f"{case}.config.json").read_text())
     if config := config or CONFIGS.get(case):
         (path / "config.json").write_text(json.dumps(config))
+    if (GOLDEN / f"{case}.open_clip_config.json").exists():
+        shutil.copy(GOLDEN / f"{case}.open_clip_config.json", path / "open_clip_config.json")
     return path
 
 
@@ -314,15 +318,13 @@ def test_clip_weights_of_unknown_source_require_mlp(tmp_path):
         keras_vit.from_pretrained(folder_of("timm_clip", tmp_path), num_heads=3)
     (tmp_path / "config.json").write_text('{"architecture": "vit_base_patch32_clip_224.laion2b"}')
     assert keras_vit.from_pretrained(tmp_path, num_heads=3).arguments["mlp"] == "gelu"
-    (tmp_path / "config.json").write_text('{"architecture": "x", "pretrained_cfg": {"tag": "openai"}}')
+    config = {"architecture": "vit_base_patch32_clip_224", "pretrained_cfg": {"tag": "openai"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     assert keras_vit.from_pretrained(tmp_path, num_heads=3).arguments["mlp"] == "quick_gelu"
 
 
 @pytest.mark.one_backend
 def test_published_clip_weights_set_the_activation(monkeypatch):
-    rows = {(row.collection, row.model): row for row in families.clip.FAMILY.published}
-    assert rows["openai", "CLIP-B/32"].arguments == {"mlp": "quick_gelu"}
-    assert rows["laion2b", "CLIP-B/32"].arguments == {"mlp": "gelu"}
     built = {}
     monkeypatch.setattr(families.clip._size, "constructor", lambda **arguments: built.update(arguments))
     monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
@@ -331,3 +333,87 @@ def test_published_clip_weights_set_the_activation(monkeypatch):
     assert built["mlp"] == "gelu"
     families.CLIP_B32(weights="openai")
     assert built["mlp"] == "quick_gelu"
+
+
+def test_given_activation_matches_the_reference(tmp_path):
+    expected = outputs("timm_siglip")
+    model = keras_vit.from_pretrained(folder_of("timm_siglip", tmp_path), num_heads=3, mlp="quick_gelu")
+    assert_close(model(expected["images"]), expected["output_quick_gelu"])
+
+
+@pytest.mark.one_backend
+def test_open_clip_config_is_read(tmp_path):
+    folder = folder_of("clipa", tmp_path)
+    preprocessing = keras_vit.from_pretrained(folder).preprocessing
+    np.testing.assert_allclose(preprocessing.mean, [123.675, 116.28, 103.53])
+    assert (preprocessing.resize, preprocessing.interpolation) == ("stretch", "bilinear")
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    tower = config["model_cfg"]["vision_cfg"]
+    for change, message in (
+        ({"attentional_pool": True}, "attentional_pool=True"),
+        ({"timm_model_name": "vit_base"}, "timm_model_name='vit_base'"),
+        ({"pool_type": "none"}, "pool_type='none'"),
+    ):
+        changed = {"model_cfg": {"vision_cfg": {**tower, **change}}}
+        (folder / "open_clip_config.json").write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match=f"not supported: {message}. Received: "):
+            keras_vit.from_pretrained(folder)
+    (folder / "open_clip_config.json").unlink()
+    with pytest.raises(ValueError, match="open_clip_config.json .* is missing, .* Received: "):
+        keras_vit.from_pretrained(folder)
+
+
+# Every CLIP release of timm 1.0.31: `architecture: {GELU: tags}`. timm marks the releases that were trained with
+# QuickGELU, except `dfn2b` of ViT-B/16, which open_clip marks.
+_META = "metaclip_2pt5b metaclip_400m"
+_TUNED = "laion2b_ft_in12k_in1k laion2b_ft_in1k openai_ft_in12k_in1k openai_ft_in1k"
+RELEASES = {
+    "vit_base_patch32_clip_224": {
+        "quick_gelu": f"openai laion400m_e31 laion400m_e32 {_META}",
+        "gelu": f"laion2b datacompxl {_TUNED}",
+    },
+    "vit_base_patch32_clip_256": {"gelu": "datacompxl"},
+    "vit_base_patch32_clip_384": {"gelu": "laion2b_ft_in12k_in1k openai_ft_in12k_in1k"},
+    "vit_base_patch32_clip_448": {"gelu": "laion2b_ft_in12k_in1k"},
+    "vit_base_patch16_clip_224": {
+        "quick_gelu": f"openai dfn2b {_META}",
+        "gelu": f"laion2b laion400m_e32 datacompxl {_TUNED} laion2b_ft_in12k openai_ft_in12k",
+    },
+    "vit_base_patch16_clip_384": {"gelu": _TUNED},
+    "vit_base_patch16_plus_clip_240": {"gelu": "laion400m_e32"},
+    "vit_large_patch14_clip_224": {
+        "quick_gelu": f"openai dfn2b {_META}",
+        "gelu": "laion2b laion400m_e32 datacompxl dfn2b_s39b apple_mclip2_dfndr2b laion2b_ft_in12k openai_ft_in12k "
+        f"{_TUNED}",
+    },
+    "vit_large_patch14_clip_336": {
+        "quick_gelu": "openai",
+        "gelu": "laion2b_ft_in12k_in1k laion2b_ft_in1k openai_ft_in12k_in1k",
+    },
+    "vit_huge_patch14_clip_224": {
+        "quick_gelu": "dfn5b metaclip_2pt5b metaclip2_worldwide",
+        "gelu": "laion2b laion2b_ft_in12k laion2b_ft_in12k_in1k laion2b_ft_in1k metaclip_altogether",
+    },
+    "vit_huge_patch14_clip_336": {"gelu": "laion2b_ft_in12k_in1k laion2b_ft_in1k"},
+    "vit_huge_patch14_clip_378": {"quick_gelu": "dfn5b", "gelu": "metaclip2_worldwide"},
+    "vit_giant_patch14_clip_224": {"gelu": "laion2b"},
+    "vit_gigantic_patch14_clip_224": {"quick_gelu": "metaclip_2pt5b", "gelu": "laion2b metaclip2_worldwide"},
+    "vit_gigantic_patch14_clip_378": {"gelu": "metaclip2_worldwide"},
+    "vit_xsmall_patch16_clip_224": {"gelu": "tinyclip_yfcc15m"},
+    "vit_medium_patch32_clip_224": {"gelu": "tinyclip_laion400m"},
+    "vit_medium_patch16_clip_224": {"gelu": "tinyclip_yfcc15m"},
+    "vit_betwixt_patch32_clip_224": {"gelu": "tinyclip_laion400m"},
+}
+
+
+@pytest.mark.one_backend
+def test_architecture_and_tag_determine_the_gelu():
+    known = {f"{name}.{tag}": gelu for name, gelus in RELEASES.items() for gelu in gelus for tag in gelus[gelu].split()}
+    for name, gelu in known.items():
+        architecture, tag = name.split(".")
+        for config in ({"architecture": name}, {"architecture": architecture, "pretrained_cfg": {"tag": tag}}):
+            assert families.clip.read_timm_config(config)["mlp"] == gelu, name
+        quick = name.replace("_clip_", "_clip_quickgelu_")
+        assert families.clip.read_timm_config({"architecture": quick})["mlp"] == "quick_gelu"
+    for row in families.clip.FAMILY.published:
+        assert row.arguments == {"mlp": known[row.name]}

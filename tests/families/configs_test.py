@@ -100,6 +100,7 @@ def test_timm_num_heads_is_read(folder):
         ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "are not supported: use_rot_pos_emb=False"),
         ("timm_eva02", {"model_args": {"ref_feat_shape": [4, 6]}}, "`ref_feat_shape` must be a square, not \\[4, 6\\]"),
         ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'"),
+        ("dino", {"pooler_act": "gelu"}, "`pooler_act` must be tanh, not 'gelu'"),
     ],
 )
 def test_rejects_unsupported_config_values(case, fields, message, folder):
@@ -127,6 +128,12 @@ ARCHITECTURE = {"architecture": "vit_base_patch16_224"}
 def test_config_json_sets_arguments(case, fields, expected, folder):
     _, arguments = checkpoints.infer_architecture(folder(case, **fields), num_heads=3)
     assert {name: arguments.get(name) for name in expected} == expected
+
+
+def test_other_rotary_models_are_not_dinov3(folder):
+    path = folder("timm_dinov3", lambda arrays: {n: x for n, x in arrays.items() if n != "cls_token"})
+    with pytest.raises(ValueError, match=r"unused .*gamma_1"):
+        keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3))
 
 
 @pytest.mark.parametrize("case", ["timm_dinov3", "timm_eva02"])

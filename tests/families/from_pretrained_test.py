@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints, families
-from keras_vit.checkpoints import published
+from keras_vit.checkpoints import names, position_embeddings, published
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = {
@@ -72,6 +72,82 @@ def test_overrides_replace_arguments_of_the_file():
         keras_vit.from_pretrained(source, num_classes=3)
     with pytest.raises(ValueError, match="trained for 10 classes"):
         keras_vit.from_pretrained(source, classes=3)
+
+
+@pytest.fixture
+def hf_folder(tmp_path):
+    """Returns a folder with `hf_token.safetensors`, its config.json and a preprocessor_config.json."""
+    shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
+    config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "preprocessor_config.json").write_text('{"image_mean": 0.5, "image_std": 0.5}')
+    return tmp_path
+
+
+@pytest.mark.one_backend
+def test_given_preprocessing_wins(hf_folder):
+    given = keras_vit.Preprocessing(mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), resize="stretch", crop_fraction=0.5)
+    model = keras_vit.from_pretrained(hf_folder, preprocessing=given)
+    assert model.preprocessing == given
+    checkpoints.save(keras_vit.from_pretrained(hf_folder), hf_folder / "own.npz")
+    assert keras_vit.from_pretrained(hf_folder / "own.npz").preprocessing.mean == (127.5,) * 3
+    assert keras_vit.from_pretrained(hf_folder / "own.npz", preprocessing=given).preprocessing == given
+    family = GOLDEN / "families" / "timm_siglip.safetensors"
+    assert keras_vit.from_pretrained(family, num_heads=3, preprocessing=given).preprocessing == given
+    arguments = {**model.arguments, "preprocessing": given}
+    assert keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing == given
+    del arguments["preprocessing"]
+    assert keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing.mean == (127.5,) * 3
+
+
+@pytest.mark.one_backend
+def test_given_arguments_win(hf_folder):
+    given = {"epsilon": 1e-3, "num_heads": 2, "mlp": "quick_gelu"}
+    model = keras_vit.from_pretrained(hf_folder, **given)
+    assert {name: model.arguments[name] for name in given} == given
+    file = load_file(hf_folder / "model.safetensors")
+    query = next(array for name, array in file.items() if name.endswith("layer.0.attention.attention.query.weight"))
+    np.testing.assert_array_equal(model.blocks[0].attention.query.kernel, query.T.reshape(64, 2, 32))
+    for weights in (hf_folder, hf_folder / "own.npz"):
+        for changed in ({"exact_gelu": False}, {"mlp": "gelu_tanh"}):
+            if not weights.exists():
+                checkpoints.save(model, weights)
+            tanh = keras_vit.from_pretrained(weights, **changed)
+            assert families.vit.gelu_of(tanh.arguments) == "gelu_tanh"
+    wrong = keras_vit.VisionTransformer(**{**model.arguments, "mlp": None, "exact_gelu": True, "epsilon": 1e-12})
+    with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
+        checkpoints.load(wrong, hf_folder)
+
+
+@pytest.mark.one_backend
+def test_given_resampling_wins():
+    source = GOLDEN / "timm_token.safetensors"
+    small = keras_vit.from_pretrained(source, num_heads=4)
+    old, side = names.canonical_variables(small)[names.POSITIONS], small.image_shape[0]
+    for rule in ("zoom", "bicubic"):
+        large = keras_vit.from_pretrained(
+            source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling=rule
+        )
+        new = np.asarray(names.canonical_variables(large)[names.POSITIONS])
+        patches = position_embeddings.resample(np.asarray(old)[:, 1:], small.grid, large.grid, rule)
+        np.testing.assert_allclose(new[:, 1:], patches, atol=1e-6)
+
+
+@pytest.mark.one_backend
+def test_num_heads_is_not_guessed_from_the_width(tmp_path):
+    sizes = {"patch_size": 16, "hidden_size": 192, "num_layers": 2, "mlp_dim": 768, "num_heads": 6}
+    model = keras_vit.VisionTransformer(**sizes, input_shape=(32, 32, 3), include_top=False, exact_gelu=True)
+    checkpoints.save(model, tmp_path, "timm")
+    assert keras_vit.from_pretrained(tmp_path).num_heads == 6
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ValueError, match="`num_heads` is required, .*hidden_size=192"):
+        keras_vit.from_pretrained(tmp_path)
+    # Published sizes with equal dimensions have the same number of heads.
+    known = {}
+    for size in families.sizes().values():
+        if "num_heads" in size:
+            key = tuple(size[name] for name in ("patch_size", "hidden_size", "num_layers", "mlp_dim"))
+            assert known.setdefault((*key, size.get("mlp") == "swiglu"), size["num_heads"]) == size["num_heads"]
 
 
 @pytest.mark.one_backend
