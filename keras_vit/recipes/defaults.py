@@ -16,7 +16,7 @@ FIELDS = {
     "tpu_address": "",  # address of the TPU; "" uses the environment variable TPU_NAME, or a local TPU
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
     "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
-    "steps_per_call": 1,  # training steps per call of the compiled function
+    "steps_per_call": 1,  # training steps per call of the compiled function, fewer if they take over ten seconds
     "patch_sizes": (),  # FlexiViT: each step draws one of these patch sizes; () always uses model.patch_size
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
     "ema_decay": 0.0,  # decay of the EMA of the weights, which replaces them in evaluations and exports; 0 is off

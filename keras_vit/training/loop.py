@@ -14,6 +14,8 @@ from keras_vit.training.diagnosis import Diverged
 
 log = logging.getLogger(__name__)
 
+_CALL_SECONDS = 10  # longest call of `Engine.train`, because a run can only stop between calls
+
 
 @dataclasses.dataclass
 class Counters:
@@ -38,7 +40,8 @@ def train(
     """Trains from `counters.step` to `total_steps` and updates the counters; may raise `Preempted` or `Diverged`."""
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
-    profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # only the second call is traced
+    profile_folders = iter([None, None, workdir.tensorboard if config.profile else None])  # trace only the third call
+    most_steps = 1  # until a call is measured
     bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
 
     def stop(request):
@@ -69,12 +72,15 @@ def train(
         progress.begin()
         clock = time.monotonic()
         while counters.step < total_steps:
-            # Train for up to `steps_per_call` steps, but not past the next log line, checkpoint or evaluation.
+            # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next log line, checkpoint or
+            # evaluation.
             first, profile_folder = counters.step, next(profile_folders, None)
-            steps = _next_stop(config, first, total_steps) - first
+            steps, began = min(_next_stop(config, first, total_steps) - first, most_steps), time.monotonic()
             outputs = engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=profile_folder)
             count = len(outputs.metrics["loss"])
             counters.step += count
+            if config.steps_per_call > 1:
+                most_steps = _steps_in_time(engine, time.monotonic() - began, steps)
 
             # Log metrics before a non-finite step ends the run.
             if profile_folder:
@@ -165,9 +171,16 @@ def _count_bad(engine, counters, bad_examples, first, steps):
 
 
 def _next_stop(config, step, total_steps):
-    """Returns the step at which the next `engine.train` call ends. A resumed run ends its calls at the same steps."""
+    """Returns the last step at which the next `engine.train` call may end."""
     every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
     return min([total_steps, *(step - step % n + n for n in every if n)])
+
+
+def _steps_in_time(engine, seconds, steps):
+    """Returns how many steps fit in `_CALL_SECONDS` on the slowest host, if `steps` steps took `seconds`."""
+    slowest = max(milliseconds for (milliseconds,) in engine.gather_hosts([1 + int(1000 * seconds)]))
+    calls = min(engine.num_hosts, 2)  # with several hosts, a signal stops the run after the call that follows
+    return max(1, int(1000 * _CALL_SECONDS * steps / (slowest * calls)))
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):

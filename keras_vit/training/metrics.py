@@ -38,10 +38,13 @@ class MetricWriter:
         steps = len(self._since_line["loss"])
         if not steps or (step % self._every and step < self._total_steps):
             return
-        means = {name: float(np.mean(values, dtype="float64")) for name, values in self._since_line.items()}
+        # Leave out skipped steps, unless all steps were skipped.
+        finite = np.isfinite(list(self._since_line.values())).all(0)
+        used = finite if finite.any() else ~finite
+        means = {name: float(np.mean(np.float64(values)[used])) for name, values in self._since_line.items()}
         means["learning_rate"] = float(self._since_line["learning_rate"][-1])
         self.flush()
-        self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory)
+        self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory, int((~finite).sum()))
         self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
         self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
 

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import socket
+import sys
 import threading
 import types
 
@@ -11,6 +13,8 @@ EXIT_CODE = 75
 that is killed before it can save exits with 143 or 137 instead."""
 
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+# Seconds that the main thread has to end after a second Ctrl-C before a thread ends the process.
+_UNWIND_SECONDS = 1
 
 
 class Preempted(Exception):
@@ -24,39 +28,93 @@ class Preempted(Exception):
 def raise_on_stop_signals(doing):
     """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is saved."""
 
-    def stop(signum, frame):
-        name = signal.Signals(signum).name
+    def stop(name):
         raise Preempted(f"stopped by {name} during {doing}; training is saved; run the same command to resume")
 
-    with handlers(stop):
+    with _stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop):
         yield
 
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object that stores a signal's name in `signal`; a later Ctrl-C raises `KeyboardInterrupt`."""
+    """Yields an object that stores a signal's name in `signal`; a later Ctrl-C ends the process without saving."""
     request = types.SimpleNamespace(signal="")
 
-    def note(signum, frame):
-        if request.signal and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        request.signal = signal.Signals(signum).name
-        if signum == signal.SIGINT:
-            with contextlib.suppress(OSError):  # `os.write` is unbuffered: the signal may interrupt a print
-                os.write(2, b"\nsaving after the current steps; Ctrl-C again exits at once without saving\n")
+    def note(name):
+        request.signal = name
 
-    with handlers(note):
+    with _stop_signals("saving after the current steps; Ctrl-C again exits at once without saving", note):
         yield request
 
 
 @contextlib.contextmanager
+def _stop_signals(promise, stop):
+    """Calls `stop(name)` on the first stop signal, as soon as the main thread runs Python code.
+
+    A thread prints `promise` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread cannot raise it,
+    because it waits for a device, the thread ends the process.
+    """
+    received = []
+
+    def handle(number, frame):
+        received.append(number)
+        if len(received) == 1:
+            stop(signal.Signals(number).name)
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    with handlers(handle) as caught, _announced(caught, promise):
+        yield
+
+
+@contextlib.contextmanager
+def _announced(caught, promise):
+    """Watches the signals in `caught` from a thread. Python writes their numbers to a socket when they arrive."""
+    if not caught:
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    ended = threading.Event()
+
+    def watch():
+        first = True
+        while data := reader.recv(1):
+            if data[0] not in caught:
+                continue
+            if first:
+                _print(f"{signal.Signals(data[0]).name}: {promise}")
+            elif data[0] == signal.SIGINT and not hasattr(sys, "ps1") and not ended.wait(_UNWIND_SECONDS):
+                _print("interrupted; files that were already saved are unchanged")
+                os._exit(128 + signal.SIGINT)
+            first = False
+
+    thread = threading.Thread(target=watch, name="signals", daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        ended.set()
+        writer.close()
+        thread.join()
+        reader.close()
+
+
+def _print(line):
+    with contextlib.suppress(OSError):  # `os.write` is unbuffered: the main thread may be printing
+        os.write(2, f"\n{line}\n".encode())
+
+
+@contextlib.contextmanager
 def handlers(handler):
-    """Installs a handler for all stop signals that are not ignored; has no effect outside the main thread."""
+    """Installs a handler for all stop signals that are not ignored, and yields them; none outside the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
     signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in signals}
     try:
-        yield
+        yield tuple(before)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -19,7 +19,8 @@ from keras import ops
 from keras_vit import optimizers
 
 INITIAL_LOSS_SCALE = 2.0**15
-# The loss scale doubles after this many consecutive finite steps, and halves after a step that is not finite.
+# The loss scale doubles after this many consecutive finite steps. It halves after a step with a finite loss that is not
+# finite otherwise, because the scaled gradients may have overflowed.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
@@ -44,7 +45,7 @@ def update(
 
     A step whose loss, metrics or gradients are not finite changes no weights. It also sets `running` to False, so that
     later steps of the same `Engine.train` call change nothing. There are two exceptions, in which `running` stays True:
-    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16, after halving, is at least 1.
+    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16 is above 1, its minimum.
 
     Args:
         optimizer: the built optimizer.
@@ -77,21 +78,20 @@ def update(
     # Decide whether the call continues, and adapt the loss scale.
     can_continue, scaling = ops.logical_or(finite, skip_nonfinite), []
     if loss_scale is not None:
-        scaling = list(update_loss_scale(loss_scale, good_steps, finite, running))
-        # If the loss is finite and the scale can still be lowered, assume that the scale caused an overflow.
-        lowered = ops.logical_and(ops.isfinite(means[0]), scaling[0] >= 1.0)
-        can_continue = ops.logical_or(can_continue, lowered)
+        scale_too_high = ops.logical_and(ops.isfinite(means[0]), ops.logical_not(finite))
+        scaling = list(update_loss_scale(loss_scale, good_steps, finite, scale_too_high, running))
+        can_continue = ops.logical_or(can_continue, ops.logical_and(scale_too_high, loss_scale > 1.0))
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
     return TrainState(weights, statistics, slots, averages, scaling), ops.logical_and(running, can_continue), metrics
 
 
-def update_loss_scale(loss_scale, good_steps, finite, running):
-    """Returns the next loss scale and the number of finite steps since the scale changed.
+def update_loss_scale(loss_scale, good_steps, finite, too_high, running):
+    """Returns the next loss scale, at least 1, and the number of consecutive finite steps since the scale changed.
 
     Both values stay the same if `running` is False.
     """
     good = ops.where(finite, good_steps + 1, 0)
-    growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
-    new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)
+    growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, ops.where(too_high, 0.5, 1.0))
+    new_scale = ops.where(running, ops.maximum(loss_scale * growth, 1.0), loss_scale)
     good = ops.where(running, good % LOSS_SCALE_GROWTH_STEPS, good_steps)
     return new_scale, ops.cast(good, good_steps.dtype)

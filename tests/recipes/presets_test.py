@@ -90,9 +90,10 @@ def test_patch_size_14_is_fine_tuned_at_378_pixels():
 
 
 @pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
-def test_larger_images_are_fine_tuned_with_ema(model, pixels):
-    config = recipes.finetuning(model, "imagenet2012", resolution=pixels)
-    assert (config["ema_decay"], config["data"]["image_size"]) == (0.9999, pixels)
+@pytest.mark.parametrize(("dataset", "decay"), [("imagenet2012", 0.9999), ("pets", 0.0), ("cifar10", 0.0)])
+def test_only_imagenet_has_ema_at_large_size(model, pixels, dataset, decay):
+    config = recipes.finetuning(model, dataset, resolution=pixels)
+    assert (config["ema_decay"], config["data"]["image_size"]) == (decay, pixels)
 
 
 SIZES = {n: size for n, size in families.sizes().items() if not families.is_bit(n) and not size.get("max_patches")}
@@ -154,8 +155,8 @@ def test_augreg_choices_set_config_fields():
         ),
         ("augreg", "R50x1", "imagenet2012", {}, "or a hybrid for AugReg. Received: model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
-        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "takes only resolution=378, or 518 .*: resolution=512"),
-        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes only resolution=384, or 512 .*Received: rate=0.1"),
+        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "resolution=378 or 518. .*: resolution=512"),
+        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "resolution=384 or 512. .*: rate=0.1"),
     ],
 )
 def test_rejects_choices_that_are_not_in_the_tables(preset, model, dataset, choices, message):

@@ -1,10 +1,12 @@
 import resource
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training.metrics import MetricsTable, Scalars, read_metrics, write_evaluation
+from keras_vit.training.metrics import MetricsTable, MetricWriter, Scalars, read_metrics, write_evaluation
+from keras_vit.training.progress import Progress
 
 COLUMNS = ("loss", "grad_norm")
 
@@ -139,3 +141,27 @@ def test_scalars_are_written_to_tensorboard(tmp_path):
             assert value.metadata.plugin_data.plugin_name == "scalars"
             written[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
     assert written == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}
+
+
+def _log_line(tmp_path, losses, norms):
+    lines = []
+    workdir = types.SimpleNamespace(path=tmp_path, tensorboard=tmp_path / "tensorboard")
+    columns = {"loss": losses, "grad_norm": norms, "learning_rate": [0.1] * len(losses)}
+    progress = Progress(100, batch_size=8, devices=1, write=lines.append)
+    counters, options = types.SimpleNamespace(step=0), {"log_every_steps": 1, "total_steps": 100, "test_examples": 1}
+    writer = MetricWriter(workdir, counters, columns, progress, write=lines.append, **options)
+    metrics = {name: np.float32(values) for name, values in columns.items()}
+    outputs = types.SimpleNamespace(metrics=metrics, input_wait=0.0, peak_memory=0)
+    writer.write_steps(len(losses), outputs, [0] * len(losses))
+    writer.close()
+    return lines[0]
+
+
+def test_log_line_leaves_out_skipped_steps(tmp_path):
+    line = _log_line(tmp_path, [1.0, np.nan, 9.0, 3.0], [2.0, np.nan, np.inf, 4.0])
+    assert "loss 2.0000  grad 3  2 of 4 steps skipped" in line
+    assert read_metrics(tmp_path / "metrics.csv")["loss"][2] == 9.0
+
+
+def test_log_line_of_skipped_steps_only(tmp_path):
+    assert "loss nan  grad inf  2 of 2 steps skipped" in _log_line(tmp_path, [np.nan, 1.0], [np.inf, np.inf])

@@ -1,6 +1,7 @@
 """Tests that a stopped and resumed run has exactly the results of an uninterrupted run."""
 
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from keras_vit import training
+from keras_vit.training import loop
 from keras_vit.training.checkpoint_manager import finished_steps
 
 SCRIPT = Path(__file__).parent / "small_run.py"
@@ -101,6 +103,16 @@ def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     small_run.start("alone", tmp_path, write=lines.append)
     assert any(line.startswith("resuming from step 2, ") for line in lines)
     assert _files(tmp_path) == _files(whole("alone")[0])
+
+
+def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
+    numbers = itertools.cycle([2, 3, 1])
+    monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
+    result = small_run.start("alone", tmp_path, write=lambda line: None, log_every_steps=100)
+    other, expected, _ = whole("alone")
+    assert _files(tmp_path) == _files(other)
+    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):

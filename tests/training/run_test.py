@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import data, families, tasks, training
-from keras_vit.training.loop import Counters, _count_bad, is_better, note_best
+from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is a function
@@ -453,16 +453,17 @@ def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     assert all(np.isfinite(weight).all() for weight in result.model.get_weights())
 
 
+def _stop_before_training(*_, **__):
+    raise ValueError("stop before the first step")
+
+
 @pytest.mark.parametrize(
     ("precision", "speedup", "smallest"), [("float32", 2.04, 0), ("mixed_bfloat16", 9, 0), ("float32", 9, 1e9)]
 )
 def test_run_advises_bfloat16_if_faster(precision, speedup, smallest, tmp_path, monkeypatch):
-    def stop(*_, **__):
-        raise ValueError("stop before the first step")
-
     monkeypatch.setattr(tensorflow_engine.TensorFlowEngine, "bfloat16_speedup", lambda _: speedup)
     monkeypatch.setattr(training_run, "_LARGE_MODEL", smallest)
-    monkeypatch.setattr(training_run, "_check_continuation", stop)
+    monkeypatch.setattr(training_run, "_check_continuation", _stop_before_training)
     _, lines = _start(tmp_path, precision=precision)
     advice = [line for line in lines if line.startswith("this CPU")]
     expected = "this CPU multiplies bfloat16 matrices about 2.0 times as fast as float32; try --config.precision="
@@ -472,3 +473,22 @@ def test_run_advises_bfloat16_if_faster(precision, speedup, smallest, tmp_path, 
 def test_bfloat16_speedup_is_positive():
     strategy = tf.distribute.get_strategy()
     assert tensorflow_engine.TensorFlowEngine(strategy).bfloat16_speedup() > 0
+
+
+def test_calls_take_ten_seconds_on_the_slowest_host():
+    def steps(seconds, number, other_hosts=()):
+        hosts = [(int(1000 * other),) for other in other_hosts]
+        engine = types.SimpleNamespace(num_hosts=1 + len(hosts), gather_hosts=lambda values: [tuple(values), *hosts])
+        return _steps_in_time(engine, seconds, number)
+
+    assert (steps(2.0, 4), steps(40.0, 1), steps(0.0, 100)) == (19, 1, 1_000_000)
+    assert steps(1.0, 10, [2.0]) == 25  # a signal stops two hosts after the next call
+
+
+@pytest.mark.parametrize(("decay", "warns"), [(0.9, True), (0.5, False), (0.0, False)])
+def test_run_warns_if_ema_keeps_initial_weights(decay, warns, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_run, "_check_continuation", _stop_before_training)
+    _, lines = _start(tmp_path, total_steps=5, ema_decay=decay)
+    text = " ".join(" ".join(lines).split())
+    warning = "is still 59 % initial weights; set --config.ema_decay below 0.631, or 0"
+    assert (warning in text) == warns and ("initial weights" in text) == warns

@@ -81,4 +81,16 @@ def test_gradients_are_unscaled_and_loss_scale_adapts(monkeypatch):
     before, after, running, _ = _update(overflow, scaling=(np.float32(4), np.int32(1)))
     assert _same(before, after, STATE) and running and after["scaling"] == [2.0, 0]
     _, after, running, _ = _update(overflow, scaling=(np.float32(1), np.int32(0)))
-    assert not running  # the scale is at its minimum
+    assert not running and after["scaling"] == [1.0, 0]  # the scale is at its minimum
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_nonfinite_loss_keeps_loss_scale(scale):
+    arguments = {"loss": np.nan, "scaling": (np.float32(scale), np.int32(1)), "skip_nonfinite": True}
+    _, after, running, _ = _update(**arguments)
+    assert running and after["scaling"] == [scale, 0]
+
+
+def test_loss_scale_recovers_from_zero():
+    _, after, _, metrics = _update(scaling=(np.float32(0), np.int32(0)), skip_nonfinite=True)
+    assert not np.isfinite(metrics[2]) and after["scaling"] == [1.0, 0]
