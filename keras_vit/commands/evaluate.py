@@ -4,7 +4,7 @@
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
 The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by default the run's.
-NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. If the folder of `--data`
+NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. If a folder of images
 has no subfolders for splits, all its images are tested. If an evaluator needs training images, or if it is the folder
 of the run, only the held-out images are tested. Images are preprocessed for the model. `--pages` adds an HTML report
 with calibration, confusion matrix and worst mistakes.
@@ -38,8 +38,7 @@ def main():
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
     model, details, title = shared_flags.chosen_model()
     config = (details.get("recipe") or {}).get("data") or {}
-    split = {field: config[field] for field in ("test_share", "split_seed") if field in config}
-    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), **split)
+    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), config)
     inputs, data = None, ""
     if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
         trains = any("train" in evaluator.kind.splits for evaluator in evaluators.values() if not evaluator.dataset)

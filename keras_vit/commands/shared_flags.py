@@ -1,6 +1,5 @@
 """Defines flags that several commands share, and loads the models and data that they select."""
 
-import os
 import re
 import sys
 
@@ -11,7 +10,7 @@ from keras_vit import checkpoints, data, evaluation, export, files, training
 from keras_vit.checkpoints import hub, published
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.files import has_no_splits, read_text_file
-from keras_vit.evaluation.collecting import load_run_inputs
+from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 
@@ -51,9 +50,7 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     config = (details.get("recipe") or {}).get("data") or {}
     part = ""
     if name == "folder" and has_no_splits(path):
-        is_run = config.get("name") == "folder" and os.path.realpath(config.get("path", "")) == os.path.realpath(path)
-        if tuple(splits) == ("test",) and not is_run:
-            splits = ("",)
+        splits = splits_to_read(path, splits, config)
         part = " (all images)" if splits == ("",) else " (held-out images; the others are for training)"
     if name:
         # A folder is split as in the run, so that no training image is tested.

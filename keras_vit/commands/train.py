@@ -69,8 +69,7 @@ def train_and_export(config, task, workdir, engine):
                 reason = f"image files do not have {model.input_shape[-1]} channels"
                 print(f"the export will have only the signature `tensor`, because {reason}")
 
-    fields = {name: config.data[name] for name in ("max_bad_share", "test_share", "split_seed") if name in config.data}
-    evaluators = evaluation.get(config.evals, **fields)
+    evaluators = evaluation.get(config.evals, config.data.get("max_bad_share", 0.01), run=config.data.to_dict())
     with reuse_compiled():
         run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
     if workdir.is_chief:

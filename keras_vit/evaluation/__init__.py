@@ -15,14 +15,14 @@ Examples of evaluator names:
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import accuracy, calibration, frozen, objectnet
-from keras_vit.evaluation.collecting import check_classes, load_inputs, reuse_compiled
+from keras_vit.evaluation.collecting import check_classes, load_inputs, reuse_compiled, splits_to_read
 from keras_vit.files import did_you_mean
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
@@ -77,16 +77,18 @@ class Evaluator:
         kind: the kind of evaluator.
         dataset: name of the dataset; "" for the run's data.
         path: folder of the dataset; "" for the default folder.
-        options: arguments of `load_inputs`: `max_bad_share`, and for a folder the fields of the run's split.
+        max_bad_share: maximum fraction of examples that may be unreadable, in [0, 1].
         class_names: names of the model's classes; by default those of the run's data.
+        run: the `data` fields of the run's config; {} if they are unknown.
     """
 
     name: str
     kind: Kind
     dataset: str = ""
     path: str = ""
-    options: dict = dataclasses.field(default_factory=dict)
+    max_bad_share: float = 0.01
     class_names: tuple[str, ...] = ()
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     _loaded: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -127,7 +129,7 @@ class Evaluator:
         key = (*place, self.kind.load, image_shape_of(model), find_preprocessing(model), names)
         if key not in self._loaded:
             try:
-                self._loaded[key] = self.kind.load(model, *place, class_names=names, **self.options)
+                self._loaded[key] = self._load(model, names)
             except ValueError as error:
                 local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
                 raise ValueError(
@@ -135,10 +137,18 @@ class Evaluator:
                 ) from error
         return self._loaded[key]
 
+    def _load(self, model, names):
+        splits, options = self.kind.splits, {"max_bad_share": self.max_bad_share, "class_names": names}
+        if self.dataset == "folder":
+            splits = splits_to_read(self.path, splits, self.run)
+            options |= {field: self.run[field] for field in ("test_share", "split_seed") if field in self.run}
+        return self.kind.load(model, self.dataset, self.path, splits, **options)
+
 
 def get(
-    names: Iterable[str], max_bad_share: float = 0.01, class_names: Sequence[str] = (), **split: Any
-) -> dict[str, Evaluator]:
+    names: Iterable[str], max_bad_share: float = 0.01, class_names: Sequence[str] = (),
+    run: Mapping[str, Any] | None = None,
+) -> dict[str, Evaluator]:  # fmt: skip
     """Returns evaluators by name.
 
     Args:
@@ -146,16 +156,18 @@ def get(
             `EVALUATORS`.
         max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0, 1].
         class_names: names of the model's classes, in the order of its outputs; by default those of the run's data.
-        **split: `test_share` and `split_seed` of the run, which also divide the folder of an evaluator.
+        run: the `data` fields of the run's config. A folder without subfolders for splits is divided as in the run if
+            it is the folder of the run or the evaluator needs training images; otherwise all its images are tested.
 
     Raises:
         ValueError: an evaluator is unknown.
     """
     loaded: dict = {}  # evaluators share their datasets
-    return {name: _parse(name, {"max_bad_share": max_bad_share}, tuple(class_names), split, loaded) for name in names}
+    fields = max_bad_share, tuple(class_names), run or {}, loaded
+    return {name: _parse(name, fields) for name in names}
 
 
-def _parse(text, options, class_names, split, loaded):
+def _parse(text, fields):
     name, _, place = text.partition(":")  # only the first colon, because a dataset "tfds:NAME" has another
     dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
@@ -168,9 +180,7 @@ def _parse(text, options, class_names, split, loaded):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
         check = functools.partial(accuracy.check_real_labels, path=dataset)
         kind, dataset = Kind(kind.metrics, compute, check, splits=("",)), "folder"
-    dataset = dataset or kind.dataset
-    options = {**options, **split} if dataset == "folder" else options
-    return Evaluator(text, kind, dataset, path, options, class_names, loaded)
+    return Evaluator(text, kind, dataset or kind.dataset, path, *fields)
 
 
 def evaluate(

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras import ops
 
 from keras_vit import data, terminal
 from keras_vit.data.loading import load_known_split
+from keras_vit.data.sources.files import has_no_splits
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.naflex import patch_size_of
@@ -73,6 +75,16 @@ def _in_order(name, splits, names, details):
     for split in (splits[0], splits[-1]):
         of_split[split] = of_split.get(split) or load_known_split(name, split, names, **details)
     return of_split[splits[0]], of_split[splits[-1]]
+
+
+def splits_to_read(path, splits, run):
+    """Returns the splits of a folder to load: `("",)`, all images, or `splits`.
+
+    A folder without subfolders for splits is read whole if `splits` is only "test", unless it is the folder of the run
+    with the `data` fields `run`.
+    """
+    is_run = run.get("name") == "folder" and os.path.realpath(run.get("path", "")) == os.path.realpath(path)
+    return ("",) if tuple(splits) == ("test",) and not is_run and has_no_splits(path) else splits
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:

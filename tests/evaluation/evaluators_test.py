@@ -367,7 +367,7 @@ def test_bad_images_are_logged_and_bounded(caplog):
     assert "skipped 2 of 20 examples: 2 cannot be read" in caplog.text
     with pytest.raises(ValueError, match="More than 5 % of 20 examples are bad"):
         evaluation.evaluate(mean_color(), ["top1"], dataclasses.replace(broken, max_bad_share=0.05))
-    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].options == {"max_bad_share": 0.3}
+    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].max_bad_share == 0.3
 
 
 def test_calibration_rejects_multiple_labels():
@@ -534,12 +534,16 @@ def test_folder_evaluator_uses_the_classes_and_the_split_of_the_model(tmp_path):
             pixels = np.full((8, 8, 3), color, "uint8") + np.uint8(i)
             (tmp_path / name / f"{i}.png").write_bytes(tf.io.encode_png(pixels).numpy())
     evaluator, names, split = f"top1:folder@{tmp_path}", tuple(colors), {"test_share": 0.25, "split_seed": 7}
+    run = {"name": "folder", "path": f"{tmp_path}/", **split}
     accuracy = lambda **options: evaluation.evaluate(mean_color(), [evaluator], **options)[f"{evaluator}/accuracy"]  # noqa: E731
     assert accuracy(class_names=names) == 1 and accuracy() == 0
-    one = evaluation.get([evaluator], class_names=names, **split)[evaluator]
-    source = one._inputs(mean_color(), None).test
+    whole, source = (
+        evaluation.get([evaluator], class_names=names, run=fields)[evaluator]._inputs(mean_color(), None).test
+        for fields in ({**run, "path": "/elsewhere"}, run)
+    )
     expected = data.load_split("folder", "test", path=str(tmp_path), **split)
-    assert {*map(source.name_of, range(9))} == {*map(expected.name_of, range(9))} and source.num_examples == 9
+    assert {*map(source.name_of, range(9))} == {*map(expected.name_of, range(9))}
+    assert (source.num_examples, whole.num_examples) == (9, 36)
     with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits'"):
         evaluation.evaluate(mean_color(), ["top1:digits"], class_names=[*"9876543210"])
     assert evaluation.get(["knn:digits"], class_names=[*"9876543210"])["knn:digits"]._inputs(mean_color(), None)
