@@ -48,10 +48,12 @@ def main():
     config = FLAGS.config.copy_and_resolve_references()
     config.batch_size, config.seed = FLAGS.batch_size, FLAGS.seed
     inputs = load_inputs(config, print)
-    batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]
-    for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
+    train, test = inputs.train_batches(start_step=FLAGS.step), inputs.eval_batches()
+    batches = [("train", FLAGS.step, train), ("test", 0, test)]
+    for part, (split, step, dataset) in zip(figure.subfigures(2, 1), batches):
         images, labels, weights = (values.numpy() for values in next(iter(dataset)))
-        part.suptitle(f"{name}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
+        inputs.bad_examples(split, print).update(step)
+        part.suptitle(f"{split}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
         for axes in part.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
         pictures = to_pictures(images, inputs.model_preprocessing())

@@ -18,6 +18,7 @@ from keras_vit.data.sources.source import Source
 
 log = logging.getLogger(__name__)
 
+SMALL = 200  # maximum number of examples that are all read before a run
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
 
 
@@ -32,35 +33,61 @@ class BadExamples:
         max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is 0, one bad example
             per epoch is always tolerated.
         warn: function called with each log message.
+        skip: set to which the indices of examples are added that were read but cannot be decoded.
 
     Attributes:
         count: number of bad examples on this host so far.
+        counts: dict from epochs to numbers of bad examples on all hosts. A resumed run restores it.
     """
 
     def __init__(
         self, source: Source, failures: dict[int, list[int]], decode: Callable, batch_size: int,
-        max_share: float = 0.01, warn: Callable[[str], object] = log.warning,
+        max_share: float = 0.01, warn: Callable[[str], object] = log.warning, skip: set[int] | None = None,
     ) -> None:  # fmt: skip
         if not 0 <= max_share <= 1:
             raise ValueError(f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}")
         self._source, self._failures, self._decode = source, failures, decode
         self._batch_size, self._max_share, self._warn = batch_size, max_share, warn
         self.count, self._last = 0, ""
-        self._counts: dict[int, int] = collections.Counter()  # number of bad examples on all hosts, by epoch
-        self._named: set[str] = set()
+        self.counts: dict[int, int] = collections.Counter()
+        self._skip = set() if skip is None else skip
+        self._examined: set[int] = set()
 
     def update(self, step: int) -> int:
-        """Counts the bad examples in this host's share of a batch and returns their number."""
+        """Counts the bad examples in this host's share of a batch and returns their number.
+
+        Raises:
+            ValueError: a label is out of range.
+        """
         indices = self._failures.pop(step, [])
         for index in indices:
+            if index < 0:
+                raise_wrong_label(self._source, wrong_label(index))
             self.count += 1
+            if index in self._examined:
+                continue
+            self._examined.add(index)
             name = self._source.name_of(index)
-            if name not in self._named and len(self._named) < NAMED:
-                self._named.add(name)
-                reason = self._reason(index)
+            reason = self._reason(index, "failed twice, but is readable now")
+            if len(self._examined) <= NAMED:
                 self._last = f", such as {name}: {reason}"
                 self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
         return len(indices)
+
+    def check_small_source(self) -> None:
+        """Reads all files of a source of at most 200 examples, in which two bad files may end a run.
+
+        Raises:
+            ValueError: more examples are bad than an epoch may have.
+        """
+        count = self._source.num_examples
+        if count > SMALL or self._source.read is None or not self._source.is_encoded:
+            return
+        with ThreadPoolExecutor(8) as pool:
+            reasons = list(pool.map(self._reason, range(count)))
+        names = [f"{self._source.name_of(index)}: {reason}" for index, reason in enumerate(reasons) if reason]
+        if len(names) > self._limit:
+            raise ValueError(f"{self._too_many} Received: {len(names)} bad examples: {'; '.join(names[:NAMED])}")
 
     def check(self, step: int, count: int, endless: bool = False) -> None:
         """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch has too many.
@@ -70,24 +97,53 @@ class BadExamples:
         """
         n, size = self._source.num_examples, self._batch_size
         epoch = step * size // n
-        self._counts[epoch] += count
-        # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
-        allowed = limit = max(self._max_share * n, 1 if self._max_share else 0)
+        self.counts[epoch] += count
+        allowed = limit = self._limit
         if endless:
             start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))  # positions of the epoch's steps
             parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
             allowed = sum(min(limit, part) for part in parts)
-        if self._counts[epoch] > allowed:
-            raise ValueError(
-                f"More than {100 * self._max_share:g} % of {n} examples are bad; "
-                "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples. "
-                f"Received: {self._counts[epoch]} bad examples in one epoch{self._last}"
-            )
+        if self.counts[epoch] > allowed:
+            raise ValueError(f"{self._too_many} Received: {self.counts[epoch]} bad examples in one epoch{self._last}")
 
-    def _reason(self, index):
+    @property
+    def _limit(self):
+        # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
+        return max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
+
+    @property
+    def _too_many(self):
+        return (
+            f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
+            "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples."
+        )
+
+    def _reason(self, index, fine=""):
+        """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be read."""
         if self._source.read is None:
             return "cannot be read"
-        return examine(self._source, index, self._decode)[2] or "failed twice, but is readable now"
+        stored, labels, reason = examine(self._source, index, self._decode)
+        if not _in_range(labels, self._source):
+            raise_wrong_label(self._source, index)
+        if reason and stored is not None:
+            self._skip.add(index)
+        return reason or fine
+
+
+def wrong_label(index):
+    """Returns a negative number that stands for an example with a wrong label, or the index of such a number."""
+    return -2 - index
+
+
+def raise_wrong_label(source, index):
+    """Raises a `ValueError` that names an example whose label is out of range."""
+    received = source.name_of(index)
+    if source.read is not None:
+        received = f"label={source.read(tf.constant(index, tf.int64))['label'].numpy()} in {received}"
+    raise ValueError(
+        f"Labels must be from 0 to {len(source.class_names) - 1}; for TFRecords, --config.data.label_offset is "
+        f"subtracted first. Received: {received}"
+    )
 
 
 def decoder(source, options, shape=None):
@@ -107,11 +163,15 @@ def examine(source, index, decode, record=None):
         if not stored:
             return stored, labels, "the file is empty"
         decode(example["image"])
-        if np.any((labels < 0) | (labels >= len(source.class_names))):
+        if not _in_range(labels, source):
             return stored, labels, f"the label must be from 0 to {len(source.class_names) - 1}, but is: {labels}"
     except tf.errors.OpError as error:
         return stored, labels, _first_line(error.message)
     return stored, labels, ""
+
+
+def _in_range(labels, source):
+    return np.all((labels >= 0) & (labels < len(source.class_names)))
 
 
 def verify(

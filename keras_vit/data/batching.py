@@ -5,12 +5,14 @@ replaced by a placeholder with weight 0, so the other examples keep their places
 """
 
 import os
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
+from keras_vit.data.bad_examples import raise_wrong_label, wrong_label
 from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
@@ -21,7 +23,8 @@ _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by 
 
 def train_batches(
     source: Source, *, batch_size: int, seed: int, start_step: int = 0, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, **fields: Any,
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
+    **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns an endless dataset of training batches.
 
@@ -37,7 +40,9 @@ def train_batches(
         num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per host.
         host_index: index of the share to return, from 0.
         options: `Options` to use instead of `fields`.
-        failures: dict that is filled with the indices of unreadable examples, by step.
+        failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2 - index`, of
+            examples with a label out of range.
+        skip: indices of examples that cannot be decoded, which are not read; the set may grow during the iteration.
         **fields: fields of `Options`.
 
     Returns:
@@ -49,6 +54,8 @@ def train_batches(
 
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
+        tf.errors.OpError: while iterating without `failures`, a label is out of range. With `failures`,
+            `BadExamples.update` raises a `ValueError` instead.
     """
     options = (options or Options(**fields)).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
@@ -71,7 +78,7 @@ def train_batches(
 
         def rows_of(step):
             epoch, index = order.index_at(step * batch_size + slots, n, seed)
-            return step, (epoch * n + index, index)
+            return step, (epoch * n + index, _without(skip, index))
 
         rows = steps.map(rows_of)
 
@@ -80,20 +87,23 @@ def train_batches(
         return examples.train_example(example, key, source, options)
 
     def make(step, rows):
-        images, labels, failed = _make_batch(*rows, source, decode, options)
-        batch = examples.with_weights(images, labels, options.label_smoothing)
+        images, labels, weights, failed = _make_batch(*rows, source, decode, options)
+        if options.label_smoothing:
+            labels = examples.smoothed(labels, options.label_smoothing)
+        batch = images, labels, weights
         if mixing:
             key = tf.stack([tf.constant(seed, tf.int64), step])
             batch = examples.mix_batch(*batch, *rows_and_partners, key, options)
             failed = tf.gather(failed, rows_and_partners[0])
         return step, batch, failed
 
-    return _finished(rows, make, options, failures)
+    return _finished(rows, make, source, options, failures)
 
 
 def eval_batches(
     source: Source, *, batch_size: int, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, **fields: Any,
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
+    **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns a dataset with every example once, in the order of `evaluation_order`.
 
@@ -115,16 +125,16 @@ def eval_batches(
 
         def rows_of(step):
             index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
-            return step, (tf.where(index < n, index, NO_EXAMPLE), index)
+            return step, (tf.where(index < n, index, NO_EXAMPLE), _without(skip, index))
 
         rows = steps.map(rows_of)
 
     def make(step, rows):
         decode = lambda number, example: examples.eval_example(example, source, options)  # noqa: E731
-        images, labels, failed = _make_batch(*rows, source, decode, options, padded=True)
-        return step, examples.with_weights(images, labels), failed
+        *batch, failed = _make_batch(*rows, source, decode, options)
+        return step, tuple(batch), failed
 
-    return _finished(rows, make, options, failures)
+    return _finished(rows, make, source, options, failures)
 
 
 def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
@@ -134,33 +144,49 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
     return ShardReaders(source.shards, batch_size).evaluation_order()
 
 
-def _make_batch(numbers, keys, source, decode, options, padded=False):
-    """Returns one batch `(images, labels, failed)`; unreadable examples and padding are placeholders."""
+def _without(skip, index):
+    """Replaces the indices that are in the set `skip`, which may change, by `NO_EXAMPLE`."""
+    if isinstance(skip, frozenset) and not skip:
+        return index
+    kept = tf.numpy_function(lambda index: np.where(np.isin(index, list(skip)), NO_EXAMPLE, index), [index], tf.int64)
+    return tf.ensure_shape(kept, index.shape)
+
+
+def _make_batch(numbers, keys, source, decode, options):
+    """Returns one batch `(images, labels, weights, failed)`; unreadable examples and padding are placeholders."""
     # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices, or records if the
-    # source is read in order. `failed` has the index of each unreadable example, and `NO_EXAMPLE` for other rows.
+    # source is read in order, and `NO_EXAMPLE` for examples that are not read because they cannot be decoded. `failed`
+    # has the index of each unreadable example, `wrong_label(index)` if the label is out of range, and `NO_EXAMPLE` for
+    # other rows.
     size = numbers.shape[0]
     blank = np.zeros(options.image_shape(source), "float32")
     if options.max_patches:
         blank[0, -2:] = 1  # one gray patch, because models refuse images without patches
-    placeholder = tf.constant(blank), tf.zeros([len(source.class_names)])
+    placeholder = tf.constant(blank), tf.zeros([len(source.class_names)]), tf.constant(0.0)
     fine = tf.constant(NO_EXAMPLE, tf.int64)
+    is_read = numbers >= 0 if source.read is None else tf.minimum(numbers, keys) >= 0
 
-    def row(number, key):
-        return *decode(number, source.shards.parse(key) if source.read is None else source.read(key)), fine
+    def row(number, key, is_read):
+        example = source.shards.parse(key) if source.read is None else source.read(key)
+        *parts, in_range = decode(number, example)
+        return *parts, tf.where(in_range, fine, wrong_label(number % source.num_examples))
 
     row = tf.function(row, autograph=False)  # used twice, traced once
 
-    def row_or_placeholder(number, key):
+    def row_or_placeholder(number, key, is_read):
         failed = tf.where(number >= 0, number % source.num_examples, fine)
-        again = tf.data.Dataset.from_tensors((number, key)).filter(lambda number, key: number >= 0)
+        again = tf.data.Dataset.from_tensors((number, key, is_read))
+        again = again.filter(lambda *parts: parts[-1]).repeat(attempts)
         return again.map(row).ignore_errors().concatenate(tf.data.Dataset.from_tensors((*placeholder, failed))).take(1)
 
-    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`, which avoids a copy. A
-    # batch with padding has too few examples for this, so it is always made row by row.
+    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`, which avoids a copy,
+    # unless some rows are placeholders anyway.
     threads = options.threads or os.cpu_count() or 1
-    rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
-    existing = rows.filter(lambda number, key: number >= 0) if padded else rows
-    whole = existing.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
+    rows = tf.data.Dataset.from_tensor_slices((numbers, keys, is_read))
+    all_read = tf.reduce_all(is_read)
+    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)  # in the second phase, so that each row is tried twice
+    whole = rows.take(tf.where(all_read, tf.constant(size, tf.int64), 0))
+    whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
     parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
     # `flat_map` defers creating this dataset until it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
@@ -171,12 +197,15 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
     return tuple(tf.ensure_shape(part, [size, *shape]) for part, shape in zip(batch, shapes))
 
 
-def _finished(rows, make, options, failures):
+def _finished(rows, make, source, options, failures):
     """Returns a prefetching dataset of the batches that `make` returns; records failed examples in `failures`."""
 
     def keep(step, failed):
+        indices = failed[failed != NO_EXAMPLE].tolist()
         if failures is not None:
-            failures[int(step)] = failed[failed != NO_EXAMPLE].tolist()
+            failures[int(step)] = indices
+        elif min(indices) < 0:
+            raise_wrong_label(source, wrong_label(min(indices)))
         return np.int64(0)
 
     def note(step, batch, failed):

@@ -73,6 +73,11 @@ class InputPipeline:
         """The indices of unreadable examples: for each split, a dict from steps to indices."""
         return {"train": {}, "test": {}}
 
+    @functools.cached_property
+    def _skip(self):
+        """The indices of examples that cannot be decoded and are not read again, for each split."""
+        return {"train": set(), "test": set()}
+
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """The shape of an image in a batch, and the model's default input shape; see `Options.image_shape`."""
@@ -92,15 +97,17 @@ class InputPipeline:
         """Returns the training batches; see `data.train_batches`."""
         how: dict[str, Any] = {"seed": self.seed, "start_step": start_step, "failures": self._failures["train"]}
         how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
+        how["skip"] = self._skip["train"]
         return batching.train_batches(self.train, options=self.train_options, **how)
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """Returns the test batches; see `data.eval_batches`."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
-        return batching.eval_batches(self.test, options=self.test_options, failures=self._failures["test"], **how)
+        how |= {"failures": self._failures["test"], "skip": self._skip["test"]}
+        return batching.eval_batches(self.test, options=self.test_options, **how)
 
-    def fingerprint(self) -> tuple[int, int, int, int]:
-        """Returns four integers that identify the data.
+    def fingerprint(self, old: bool = False) -> tuple[int, int, int, int]:
+        """Returns four integers that identify the data; `old` returns those of earlier versions.
 
         The integers are the number of training examples, the number of test examples, a checksum of the class names,
         and a checksum of the data. The latter covers the labels (if known) and the `Source.checksum` of both sources.
@@ -109,7 +116,8 @@ class InputPipeline:
         files = 0
         for source in (self.train, self.test):
             labels = b"" if source.labels is None else np.asarray(source.labels, np.int64).tobytes()
-            files = zlib.crc32(labels + source.checksum().to_bytes(4, "little"), files)
+            checksum = (old and source.old_checksum) or source.checksum
+            files = zlib.crc32(labels + checksum().to_bytes(4, "little"), files)
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
@@ -135,7 +143,8 @@ class InputPipeline:
         source, options = (self.train, self.train_options) if split == "train" else (self.test, self.test_options)
         crop = options.train_crop if split == "train" else options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
-        return BadExamples(source, self._failures[split], decode, self.batch_size, self.max_bad_share, warn)
+        rest = self.batch_size, self.max_bad_share, warn, self._skip[split]
+        return BadExamples(source, self._failures[split], decode, *rest)
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,13 +167,16 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
     return sources
 
 
-def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> InputPipeline:
+def from_config(
+    config: Mapping[str, Any], *, batch_size: int, seed: int, empty_is_negative: bool = True
+) -> InputPipeline:
     """Loads both splits of a dataset and returns an `InputPipeline` for them.
 
     Args:
         config: a mapping with some or all of the fields of `defaults()`.
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
+        empty_is_negative: False gives examples without a correct class weight 0, as the softmax loss requires.
 
     Raises:
         ValueError: a field is unknown or invalid, or the dataset cannot be loaded.
@@ -174,6 +186,8 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     Options(**options)  # raises if a field is invalid, before a dataset is loaded
     arguments = {name: fields[name] for name in ("train_split", "test_split", *_LOADING)}
     train, test = loading.load(fields["name"], **arguments)
+    if not empty_is_negative:
+        train, test = (dataclasses.replace(source, empty_is_negative=False) for source in (train, test))
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
     # Resolve the options now, so that options that do not fit the sources raise an error before the first batch.
     _ = inputs.train_options, inputs.test_options

@@ -20,7 +20,7 @@ CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in
 
 
 def train_example(example, seed, source, options):
-    """Returns a training example `(image, label)`: float32 `options.image_shape(source)` and `(classes,)`."""
+    """Returns a training example: a float32 image `options.image_shape(source)`, and its `target`."""
     # Decode the image, or only a random window of it.
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
@@ -46,16 +46,16 @@ def train_example(example, seed, source, options):
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
     image = transforms.normalize(image, options.preprocessing(source, white))
     image = transforms.pack(image, options.image_shape(source)) if options.max_patches else image
-    return image, one_hot(example["label"], source)
+    return image, *target(example["label"], source)
 
 
 def eval_example(example, source, options):
-    """Returns an evaluation example `(image, label)`, with the shapes of `train_example` but without randomness."""
+    """Returns an evaluation example like `train_example`, but without randomness."""
     shape = options.image_shape(source)
     fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
     image, white = decode_pixels(example["image"], source, options, shape=fixed)
     image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
-    return image, one_hot(example["label"], source)
+    return image, *target(example["label"], source)
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
@@ -70,6 +70,10 @@ def decode_pixels(image, source, options, window=None, shape=None):
         if image.shape[-1] == 1 and channels == 3:
             image = tf.repeat(image, 3, -1)
         image = tf.ensure_shape(image, (None, None, channels))
+        if image.dtype.is_floating:
+            image = tf.cast(image, tf.float32)
+            wrong = tf.math.count_nonzero(~tf.math.is_finite(image))
+            image = images.checked(image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong)
         if window is not None:
             y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
             image = image[y : y + height, x : x + width]
@@ -99,21 +103,27 @@ def _randaugment(image, white, seed, options):
     return image if white == 255 else tf.cast(image, tf.float32) * (white / 255.0)
 
 
-def one_hot(label, source):
-    """Encodes one label, or a vector of all correct labels, as a float32 vector `(classes,)` of zeros and ones."""
+def target(label, source):
+    """Encodes one label, or a vector of all correct labels.
+
+    Returns the encoded label, float32 `(classes,)` of zeros and ones; the example weight, 1 or, without a label, 0; and
+    whether the label is in range. The first two are zeros if it is not.
+    """
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
-    label = images.checked(label, in_range, f"the label must be from 0 to {classes - 1}, but is:", label)
     rows = tf.one_hot(label, classes)
-    return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
+    weight = tf.cast(in_range, tf.float32)
+    if rows.shape.rank == 2:
+        rows = tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0) * weight
+        if not source.empty_is_negative:
+            weight *= tf.cast(tf.size(label) > 0, tf.float32)
+    return rows, weight, in_range
 
 
-def with_weights(images, labels, smoothing=0.0):
-    """Returns a batch with smoothed labels and with example weights: 1 if the example has a label, else 0."""
-    weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
-    if smoothing:
-        labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
-    return images, labels, weights
+def smoothed(labels, smoothing):
+    """Distributes a fraction of each row over all classes; a row without a positive class stays 0."""
+    positive = tf.cast(tf.reduce_max(labels, 1, keepdims=True) > 0, tf.float32)
+    return (1.0 - smoothing) * labels + smoothing / labels.shape[1] * positive
 
 
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):

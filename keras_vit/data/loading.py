@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,8 +11,10 @@ import tensorflow as tf
 
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
-from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
+from keras_vit.data.sources.source import Source, check_disjoint, check_splits, parse_split, subset
 from keras_vit.files import did_you_mean, is_dir
+
+log = logging.getLogger(__name__)
 
 SOURCES: dict[str, Callable[..., Source]] = {}
 """User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:REST" is loaded by
@@ -35,13 +38,18 @@ def load(name: str, *, train_split: str = "train", test_split: str = "test", **d
     """Loads the training and the test source of a dataset; `details` are further arguments of `load_split`.
 
     Raises:
-        ValueError: as in `load_split`; also if the splits have different classes, or a class has no training examples.
+        ValueError: as in `load_split`; also if the splits have different classes, a class has no training examples, or
+            different splits have common examples.
     """
     train = load_split(name, train_split, **details)
     # For folders and lists, the classes of the training split also apply to the test split.
     names = train.class_names if name in ("folder", "list") else None
     test = load_known_split(name, test_split, names, **details)
     check_splits(train, test)
+    if train_split == test_split:
+        log.warning("the training and test splits are equal: train_split=test_split=%r", train_split)
+    else:
+        check_disjoint(train, test, f"train_split={train_split!r}, test_split={test_split!r}")
     return train, test
 
 
@@ -111,7 +119,9 @@ def load_known_split(name, split, names, **details):
     if kind in ("digits", "idx"):
         splits = arrays.digits() if kind == "digits" else arrays.idx(path, names)
         split, count = parse_split(kind, split, {part: of.num_examples for part, of in splits.items()})
-        return subset(splits[split], arrays.first_of_each_class(splits[split].labels, count))
+        source = subset(splits[split], arrays.first_of_each_class(splits[split].labels, count))
+        parts = ("tune_train", "tune_val") if split == "train" else (split,)
+        return dataclasses.replace(source, stored=lambda: [(part, 0, 1) for part in parts])
     if kind == "folder":
         return files.folder(path, split, names, fields["test_share"], fields["split_seed"])
     if kind == "tfds":
@@ -130,6 +140,11 @@ def load_known_split(name, split, names, **details):
     if not (names or fields["classes"]):
         raise ValueError("`classes` or `class_names` must be set for TFRecords. Received: classes=0, class_names=''")
     names = names or tuple(map(str, range(fields["classes"])))
+    if fields["classes"] not in (0, len(names)):
+        raise ValueError(
+            "`classes` must be 0 or the number of names in `class_names`. "
+            f"Received: classes={fields['classes']}, {len(names)} names in class_names={fields['class_names']!r}"
+        )
     keys = fields["image_key"] or "image/encoded", fields["label_key"] or "image/class/label"
     return tfrecords.tfrecords(location, names, *keys, **{field: fields[field] for field in _OF_RECORDS})
 
@@ -175,4 +190,4 @@ def _row(name, split, class_names, fields):
         source = tfds.tfds(other or row.tfds, words, path, row.image, label, class_names, row.scale)
     if len(source.class_names) != row.classes:
         raise ValueError(f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}")
-    return dataclasses.replace(source, options=row.options)
+    return dataclasses.replace(source, options=row.options, empty_is_negative=False)

@@ -51,7 +51,9 @@ class Options:
         randaugment_magnitude: strength of these operations, usually 0 to 10; AugReg uses up to 20.
         randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which AugReg used:
             `Contrast` blends with the number of pixels / 256 instead of the mean gray value, and `Solarize` takes
-            thresholds modulo 256, so that thresholds above 255 also invert pixels.
+            thresholds modulo 256, so that thresholds above 255 also invert pixels. Translations of up to 10 pixels per
+            unit of magnitude, and the cutout of 8 pixels, are scaled by `image_size / 224`; with "original" they are
+            not, and `image_size` must be larger than 10 times the magnitude.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
         mixup_form: mixup partner of an example: "roll" is the previous example of the batch; "reverse" is the example
             at the same distance from the end of the batch.
@@ -198,6 +200,13 @@ class Options:
                 "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs images with 1 or 3 "
                 f"channels. Received: channels={self.channels}, augreg={augreg!r}, "
                 f"randaugment_layers={self.randaugment_layers}"
+            )
+        side = int(self.max_patches**0.5) * self.patch_size or min(self.image_shape(source)[:2])
+        farthest = 10 * self.randaugment_magnitude
+        if self.randaugment_layers and self.randaugment_form == "original" and farthest >= side:
+            raise ValueError(
+                f"`randaugment_form` must be 'corrected', because 'original' moves images by {farthest:g} pixels, "
+                f"which leaves nothing of an image of {side} pixels. Received: randaugment_form='original'"
             )
         if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
             raise ValueError(f"`channels` must be {stored[2]}, as in the source. Received: channels={self.channels}")

@@ -2,7 +2,8 @@
 
 Each layer draws one operation and always applies it, at a fixed magnitude. RandAugment's paper defines magnitudes from
 0 to 10; AugReg uses up to 20. With `original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by
-default, `contrast` and `solarize` are corrected.
+default, `contrast` and `solarize` are corrected, and translations and the cutout, which big_vision specifies in pixels
+of 224-pixel images, are scaled by the size of the image.
 
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
@@ -14,6 +15,7 @@ import tensorflow as tf
 from keras_vit.data.transforms import truncate
 
 GRAY = 128
+SIDE = 224  # the image size, in pixels, for which big_vision chose its distances
 
 # AugReg's augmentation levels: layers and magnitude of RandAugment, and alpha of mixup.
 LEVELS = {
@@ -165,6 +167,15 @@ def operations(magnitude, original=False):
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
 
+    def pixels(image, axis):
+        if original:
+            return 100.0 * level
+        return 100.0 * level * (tf.cast(tf.shape(image)[axis], tf.float32) / SIDE)
+
+    def half(image):
+        side = SIDE if original else tf.reduce_min(tf.shape(image)[:2])
+        return int(40 * level) * side // SIDE
+
     def place(uniform, image, axis):
         return tf.cast(uniform * tf.cast(tf.shape(image)[axis], tf.float32), tf.int32)
 
@@ -181,9 +192,9 @@ def operations(magnitude, original=False):
         "Sharpness": lambda image, sign, u, v: sharpness(image, factor),
         "ShearX": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 1),
         "ShearY": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 0),
-        "TranslateX": lambda image, sign, u, v: translate(image, sign * (100.0 * level), 1),
-        "TranslateY": lambda image, sign, u, v: translate(image, sign * (100.0 * level), 0),
-        "Cutout": lambda image, sign, u, v: cutout(image, int(40 * level), place(u, image, 0), place(v, image, 1)),
+        "TranslateX": lambda image, sign, u, v: translate(image, sign * pixels(image, 1), 1),
+        "TranslateY": lambda image, sign, u, v: translate(image, sign * pixels(image, 0), 0),
+        "Cutout": lambda image, sign, u, v: cutout(image, half(image), place(u, image, 0), place(v, image, 1)),
         "SolarizeAdd": lambda image, sign, u, v: solarize_add(image, int(110 * level)),
     }
 

@@ -7,26 +7,42 @@ from keras import ops
 from sklearn.metrics import average_precision_score
 
 from keras_vit import files
-from keras_vit.evaluation.collecting import check_classes, collect, mean_over_examples, outputs_of
+from keras_vit.evaluation.collecting import (
+    check_classes,
+    check_has_class,
+    collect,
+    mean_over_examples,
+    outputs_of,
+)
 from keras_vit.models.any_model import output_shape_of
 
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy; a prediction is correct if it is one of the example's labels."""
+    """Computes top-1 and top-5 accuracy; a prediction is correct if it is one of the example's labels.
+
+    Examples without a correct class are left out.
+    """
     check_classes(model, inputs)
-    return mean_over_examples(model, inputs, top_k_accuracy, engine)
+    means = mean_over_examples(model, inputs, top_k_accuracy, engine)
+    share = means.pop("has_class")
+    check_has_class(share)
+    return {name: value / share for name, value in means.items()}
 
 
 def top_k_accuracy(model, batch):
-    """Computes "accuracy" and "top5_accuracy", float32 `(B,)`; both are NaN for an example with a NaN logit."""
+    """Computes "accuracy", "top5_accuracy" and "has_class", float32 `(B,)`.
+
+    The accuracies are NaN for an example with a NaN logit, and 0 for an example without a correct class.
+    """
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
     _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # best first
     right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
     right = ops.where(ops.any(ops.isnan(logits), axis=-1, keepdims=True), float("nan"), right)
-    return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1)}
+    has_class = ops.cast(ops.any(labels > 0, axis=-1), "float32")
+    return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1), "has_class": has_class}
 
 
 def real(model, inputs, engine=None):
@@ -77,4 +93,5 @@ def average_precision(model, inputs, engine=None):
 def mean_average_precision(scores, right):
     """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`; skips empty classes."""
     present = np.flatnonzero(right.any(0))
+    check_has_class(len(present))
     return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

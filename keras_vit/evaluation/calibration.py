@@ -8,6 +8,7 @@ from keras_vit.evaluation.collecting import (
     collect,
     outputs_of,
     refuse_several_labels,
+    with_class,
 )
 from keras_vit.models.any_model import gives_probabilities, last_activation_of, logits_activation_of
 
@@ -33,13 +34,13 @@ def calibration(model, inputs, engine=None):
 
 
 def predictions(model, inputs):
-    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable, labeled test examples.
+    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable test examples with a class.
 
     `kind` is "probabilities" or, if the outputs are logits, the activation that converts them to probabilities.
     """
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
-    counted = arrays["weights"] > 0
+    counted = with_class(arrays)
     refuse_several_labels(arrays["labels"][counted])
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")

@@ -174,7 +174,8 @@ def outputs_of(model, batch):
 def collect(model, compute, inputs, split="test", indices=None):
     """Applies `compute(model, batch)` to a split; returns a dict of the computed arrays, "labels" and "weights".
 
-    The first axis of each array indexes the examples. Unreadable examples and examples without a label have weight 0.
+    The first axis of each array indexes the examples. Unreadable examples and examples without a label have weight 0;
+    `with_class` also leaves out examples without a correct class.
     """
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
@@ -209,6 +210,25 @@ def collect(model, compute, inputs, split="test", indices=None):
     return result
 
 
+def with_class(arrays, split="test"):
+    """Returns which examples of `collect` have a correct class and positive weight: a Boolean array `(N,)`."""
+    counted = arrays["weights"] > 0
+    chosen = counted & (arrays["labels"] > 0).any(1)
+    check_has_class(chosen.mean())
+    if left_out := int(np.count_nonzero(counted & ~chosen)):
+        log.warning("%s: skipped %d of %d examples, which have no correct class", split, left_out, len(chosen))
+    return chosen
+
+
+def check_has_class(share):
+    """Raises a `ValueError` if no example has a correct class."""
+    if not share:
+        raise ValueError(
+            "At least one example must have a correct class; only `average_precision` uses the others. "
+            "Received: examples without a correct class"
+        )
+
+
 def mean_over_examples(model, inputs, compute, engine=None):
     """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test examples.
 
@@ -233,7 +253,7 @@ def sample_indices(inputs, number):
 
 
 def read_test_examples(inputs, indices):
-    """Reads test examples by index; returns `(images, labels, file names)` of the readable and labeled examples."""
+    """Reads test examples by index; returns `(images, labels, file names)` of the examples with a correct class."""
     # Find the position of each example in reading order.
     source = inputs.test
     if source.read is None:
@@ -242,9 +262,12 @@ def read_test_examples(inputs, indices):
         source, positions = data.subset(source, indices), np.arange(len(indices))
     index_at, examples, start = dict(zip(positions.tolist(), map(int, indices))), {}, 0
     # Read batches up to the last position, and keep the requested examples.
-    for batch in data.eval_batches(source, batch_size=inputs.batch_size, options=inputs.test_options):
+    selected = dataclasses.replace(inputs, test=source)
+    bad_examples = selected.bad_examples("test", log.debug)
+    for step, batch in enumerate(selected.eval_batches()):
         images, labels, weights = (np.asarray(part) for part in batch)
-        for row in np.flatnonzero(weights > 0):
+        bad_examples.update(step)
+        for row in np.flatnonzero((weights > 0) & (labels > 0).any(1)):
             index = index_at.get(start + row)
             if index is not None:
                 examples[index] = images[row], labels[row], inputs.test.short_name(index)
@@ -252,7 +275,9 @@ def read_test_examples(inputs, indices):
         if start > positions.max():
             break
     if not examples:
-        raise ValueError(f"At least one example must be readable and labeled. Received: {len(indices)} examples")
+        raise ValueError(
+            f"At least one example must be readable and have a correct class. Received: {len(indices)} examples"
+        )
     images, labels, names = zip(*(examples[index] for index in index_at.values() if index in examples))
     return np.stack(images), np.stack(labels), names
 

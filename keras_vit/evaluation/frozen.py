@@ -8,7 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.evaluation.collecting import check_one_label, collect, outputs_of, refuse_several_labels, reused
+from keras_vit.evaluation.collecting import (
+    check_one_label,
+    collect,
+    outputs_of,
+    refuse_several_labels,
+    reused,
+    with_class,
+)
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.any_model import output_shape_of, weights_digest
 from keras_vit.models.features import FeatureModel
@@ -63,7 +70,7 @@ def _check_counts(labels):
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns features `(N, F)` and labels `(N,)` of examples with positive weight, and the mask that selects them."""
+    """Returns features `(N, F)` and labels `(N,)` of examples with a class, and the mask that selects them."""
     arrays = _features(model, inputs, split, indices)
     readable = arrays["weights"] > 0
     return arrays["outputs"][readable], arrays["labels"][readable], readable
@@ -79,7 +86,8 @@ def _features(model, inputs, split, indices):
     if known is not None:
         return {name: array if indices is None else array[indices] for name, array in known[1].items()}
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
-    refuse_several_labels(arrays["labels"][arrays["weights"] > 0], split)
+    arrays["weights"] = with_class(arrays, split)
+    refuse_several_labels(arrays["labels"][arrays["weights"]], split)
     arrays["labels"] = arrays["labels"].argmax(-1)
     if indices is None:
         kept[id(inputs), split] = inputs, arrays  # holds `inputs`, so that its id stays unique

@@ -26,7 +26,9 @@ class Classification(Task):
 
     The predicted class is the class with the largest logit. In evaluation, a prediction is correct if the label of the
     predicted class is above 0, so any of several correct classes counts. In training, labels may be mixed or smoothed,
-    so a prediction is correct only if the predicted class has the largest label of the image.
+    so a prediction is correct only if the predicted class has the largest label of the image. With "sigmoid", an image
+    may have no correct class; the prediction is then correct if no logit is above 0. With "softmax", such an image has
+    weight 0.
 
     Raises:
         ValueError: the loss or the architecture is unknown, or `config.model` has an unknown field, a size that
@@ -77,7 +79,14 @@ class Classification(Task):
                 "A NaFlex model requires fields such as --config.data.max_patches=256 "
                 f"--config.data.patch_size={side}. Received: images of shape {inputs.image_shape}"
             )
-        arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
+        names = inputs.train.class_names
+        may_be_negative = self.config.loss == "sigmoid" and getattr(inputs.train, "empty_is_negative", True)
+        if len(names) < 2 and not may_be_negative:
+            raise ValueError(
+                "The data must have at least two classes, unless images may have no class, as in multi-label data with "
+                f"`loss='sigmoid'`. Received: classes={names}"
+            )
+        arguments |= {"input_shape": shape, "classes": len(names)}
         return self.family.constructor(**arguments, preprocessing=preprocessing)
 
     def _arguments_of_weights(self):
@@ -120,6 +129,8 @@ class Classification(Task):
         right = label_of_answer > 0
         if training:
             right &= ops.equal(label_of_answer, ops.max(labels, axis=-1))
+        if self.config.loss == "sigmoid":
+            right |= ops.all(labels <= 0, axis=-1) & ops.all(logits <= 0, axis=-1)
         return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
 
     def export_options(self) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ class Counters:
     best_loss: float | None = None  # loss of the best evaluation, which breaks ties
     data: tuple = ()  # `InputPipeline.fingerprint()`
     all_bad_examples: int = 0  # unreadable training examples, over all hosts
+    bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
 
 
 def train(
@@ -162,11 +163,14 @@ def _apply(evaluator, name, model, inputs, engine, write):
 
 def _count_bad(engine, counters, bad_examples, first, steps):
     """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`, over all hosts."""
+    if counters.bad_in_epoch:  # of the run before it was resumed
+        bad_examples.counts.setdefault(*counters.bad_in_epoch)
     counts = [bad_examples.update(first + i) for i in range(steps)]
     totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
     for i, total in enumerate(totals):
         bad_examples.check(first + i, total, endless=True)
     counters.all_bad_examples += sum(totals)
+    counters.bad_in_epoch = max(bad_examples.counts.items(), default=())
     return totals
 
 

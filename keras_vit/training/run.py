@@ -98,6 +98,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     with _global_state(config):
         reports = []
         inputs = load_inputs(config, reports.append)
+        for split in ("train", "test"):
+            inputs.bad_examples(split).check_small_source()
         num_examples = inputs.train.num_examples
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
@@ -222,7 +224,7 @@ def _check_continuation(counters, total_steps, inputs):
             f"`total_steps` must be at least {counters.step}, the number of steps that the run has completed. "
             f"Received: total_steps={total_steps}"
         )
-    if counters.data and tuple(counters.data) != inputs.fingerprint():
+    if counters.data and tuple(counters.data) not in (inputs.fingerprint(), inputs.fingerprint(old=True)):
         train, test, *_ = counters.data
         raise ValueError(
             f"The dataset has changed since the run began with {train} training and {test} test examples: its size, "
@@ -237,7 +239,8 @@ def load_inputs(config, write):
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
     keeps the config's normalization.
     """
-    inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+    fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
+    inputs = data.from_config(config.data, **fields)
     expected = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
     if expected is None:
         return inputs

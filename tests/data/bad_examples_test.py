@@ -143,7 +143,9 @@ def test_at_most_ten_bad_examples_are_logged():
 def test_unlabeled_example_is_not_bad():
     source = data.arrays(np.zeros([4, 8, 8, 3], np.uint8), np.zeros(4, int), ["a"])
     source = dataclasses.replace(
-        source, read=lambda i: {"image": tf.zeros([8, 8, 3], tf.uint8), "label": tf.range(i % 2)}
+        source,
+        read=lambda i: {"image": tf.zeros([8, 8, 3], tf.uint8), "label": tf.range(i % 2)},
+        empty_is_negative=False,
     )
     inputs = pipeline(source, 4, max_bad_share=0.0)
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), [])
@@ -215,7 +217,7 @@ def in_order(files, labels=None, missing=0):
         return tf.data.Dataset.range(skip, len(files)).map(tf.as_string)
 
     shards = Shards(np.array([len(files) + missing]), open_shard, parse)
-    return data.Source(None, shards.num_examples, ("a", "b"), shards=shards)
+    return data.Source(None, shards.num_examples, ("a", "b"), shards=shards, empty_is_negative=False)
 
 
 def test_broken_record_counts_once_per_epoch(images_of):
@@ -258,6 +260,46 @@ def test_successful_retry_keeps_the_example(photos):
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not logged
     assert reads[8] == reads[20] == 2
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_files_that_cannot_be_decoded_are_not_read_again(split, photos, broken):
+    source, reads = flaky(data.folder(photos), {0: 99})
+    inputs, logged = pipeline(source, batch_size=23, prefetch=1), []
+
+    def batches():
+        if split == "train":
+            yield from inputs.train_batches().take(8)
+        else:
+            for _ in range(8):
+                yield from inputs.eval_batches()
+
+    bad = inputs.bad_examples(split, logged.append)
+    for epoch, (*_, weights) in enumerate(batches()):
+        assert (weights.numpy() == 0).sum() == bad.update(epoch if split == "train" else 0) == 4
+    assert bad.count == 32 and len(logged) == 4
+    # Up to five batches are made before the first is returned. Otherwise, each batch would read a file twice.
+    assert max(reads[index] for index in (3, 13, 21)) <= 2 * 5 + 1 < reads[0]
+
+
+def test_small_source_with_bad_files_is_refused_before_a_run(photos, broken):
+    inputs = pipeline(data.folder(photos), max_bad_share=0.1)
+    with pytest.raises(ValueError, match="More than 10 % of 23 examples are bad.*3 bad examples: .*03.jpg: .*01.jpg: "):
+        inputs.bad_examples("train").check_small_source()
+    pipeline(data.folder(photos), max_bad_share=0.2).bad_examples("train").check_small_source()
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(np.nan, "float32"), (np.inf, "float16"), (-np.inf, "float64")])
+def test_pixel_that_is_not_finite_is_a_bad_example(value, dtype):
+    images = np.ones((3, 8, 8, 3), dtype)
+    images[1, 7, 7, 2] = value
+    read = lambda i: {"image": tf.constant(images)[i], "label": tf.constant(0, tf.int64)}  # noqa: E731
+    inputs = pipeline(data.Source(read, 3, ("a",), max_value=1), 3, image_size=4, train_crop="inception")
+    for split, batches in (("train", inputs.train_batches().take(1)), ("test", inputs.eval_batches())):
+        logged = []
+        bad, weights = count(inputs, split, enumerate(batches), logged)
+        assert bad.count == (weights == 0).sum() == 1 and all(np.isfinite(images).all() for images, *_ in batches)
+        assert "example 1: " in logged[0] and "pixels must be finite" in logged[0]
 
 
 def test_temporary_read_failures_are_reported(photos, broken):

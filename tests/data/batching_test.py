@@ -56,6 +56,8 @@ SMALL = {
     "image_size": 2,
 }  # only a sequential source needs `image_size`
 
+RESIZED = {**SMALL, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
+
 
 def options(kind):
     return SMALL if kind is in_order else {"threads": 2}
@@ -344,27 +346,45 @@ def test_mixup_skips_broken_partners():
     assert alone > 3
 
 
-def test_out_of_range_label_has_weight_0():
-    source = numbered()
+@pytest.mark.parametrize("label", [5, -1])
+@KINDS
+def test_label_out_of_range_is_an_error_that_names_the_example(kind, label):
+    good = numbered()
 
     def read(index):
-        example = source.read(index)
-        return example | {"label": tf.where(index == 3, tf.constant(5, tf.int64), example["label"])}
+        example = good.read(index)
+        return example | {"label": tf.where(index == 3, tf.constant(label, tf.int64), example["label"])}
 
-    weights = np.concatenate(
-        [b[2] for b in take(data.eval_batches(dataclasses.replace(source, read=read), batch_size=8), 3)]
-    )
-    assert np.flatnonzero(weights[:N] == 0).tolist() == [3]
+    source = kind(dataclasses.replace(good, read=read))
+    batches = data.train_batches(source, batch_size=8, seed=0, **RESIZED)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be from 0 to 4.*Received: .*example 3"):
+        list(batches.take(6))
+    inputs = data.InputPipeline(source, source, RESIZED, 8, 0, 1.0)
+    bad = inputs.bad_examples("test", lambda line: None)
+    with pytest.raises(ValueError, match="must be from 0 to 4.*Received: .*example 3"):
+        for step, _ in enumerate(inputs.eval_batches()):
+            bad.update(step)
 
 
-def test_labels_are_multi_hot_and_unlabeled_has_weight_0():
-    source = numbered()
+@pytest.mark.parametrize("negative", [True, False])
+@KINDS
+def test_empty_label_is_negative_or_missing(kind, negative):
+    good = numbered()
 
     def read(index):
-        return source.read(index) | {"label": tf.range(index % 3)}
+        return good.read(index) | {"label": tf.range(index % 3)}
 
-    _, labels, weights = take(data.eval_batches(dataclasses.replace(source, read=read), batch_size=3), 1)[0]
-    assert labels.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]] and weights.tolist() == [0, 1, 1]
+    source = kind(dataclasses.replace(good, read=read, empty_is_negative=negative))
+    expected = np.array([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]])
+    for images, labels, weights in take(data.eval_batches(source, batch_size=3, **RESIZED), 7):
+        rows = numbers(images) % 3
+        np.testing.assert_array_equal(labels, expected[rows])
+        np.testing.assert_array_equal(weights, (rows > 0) | negative)
+    smooth = data.train_batches(source, batch_size=3, seed=0, label_smoothing=0.5, **RESIZED)
+    for images, labels, weights in take(smooth, 7):
+        rows = numbers(images) % 3
+        np.testing.assert_allclose(labels, (0.5 * expected + 0.1 * (expected.max(1, keepdims=True) > 0))[rows])
+        np.testing.assert_array_equal(weights, (rows > 0) | negative)
 
 
 def test_missing_records_have_weight_0_in_every_epoch():
@@ -403,6 +423,10 @@ def test_index_at_returns_the_epoch_of_a_position():
         ({"batch_size": 8, "augreg": "medium1", "mixup_alpha": 0.1}, "augreg='medium1'"),
         ({"batch_size": 8, "image_size": 4, "train_crop": "resize_small_crop"}, "resize_size=0"),
         ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
+        (
+            {"batch_size": 8, "image_size": 100, "randaugment_layers": 2, "randaugment_form": "original"},
+            "nothing of an image of 100 pixels.*randaugment_form='original'",
+        ),
     ],
 )
 def test_rejects_bad_batch_arguments(wrong, message):

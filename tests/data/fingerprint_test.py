@@ -36,6 +36,19 @@ def test_labels_and_records_are_part_of_the_fingerprint(photos, images_of):
     assert prints[0][:3] == prints[1][:3] and prints[0] != prints[1]
 
 
+def test_moving_lists_and_records_keeps_their_fingerprint(tmp_path, images_of):
+    prints = []
+    for folder, second in (("one", 1), ("two", 1), ("three", 2)):
+        (tmp_path / folder).mkdir()
+        for number in (0, second):
+            (tmp_path / folder / f"{number}.jpg").write_bytes(images_of(number))
+        (tmp_path / folder / "all.csv").write_text(f"0.jpg,a\n{second}.jpg,b\n")
+        write_records(tmp_path / folder / f"train-{second}", [images_of(0)], [0])
+        sources = data.file_list(tmp_path / folder / "all.csv"), data.tfrecords(tmp_path / folder / "train-*", ["a"])
+        prints.append([fingerprint(source) for source in sources])
+    assert all(one == two != three for one, two, three in zip(*prints))
+
+
 def test_pixels_of_arrays_are_part_of_the_fingerprint():
     images = np.zeros((3, 4, 4, 3), np.uint8)
     one = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))

@@ -96,7 +96,7 @@ def test_randaugment_form_selects_original_operations():
     for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
         np.testing.assert_array_equal(ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected)
     source = data.arrays(np.stack([IMAGE[:, :24]] * 4), [0] * 4, ["a"])
-    some = {"batch_size": 4, "seed": 0, "image_size": 24, "train_crop": "resize", "randaugment_layers": 2}
+    some = {"batch_size": 4, "seed": 0, "image_size": 128, "train_crop": "resize", "randaugment_layers": 2}
     first = [
         next(iter(data.train_batches(source, randaugment_form=form, **some)))[0] for form in ("corrected", "original")
     ]
@@ -165,11 +165,25 @@ def test_magnitude_15_sets_operation_parameters():
         "Rotate": ra.rotate(image, -45.0), "Posterize": ra.posterize(image, 6), "Solarize": image,
         "Color": ra.color(image, 2.8), "Contrast": ra.contrast(image, 2.8), "Brightness": ra.brightness(image, 2.8),
         "Sharpness": ra.sharpness(image, 2.8), "ShearX": ra.shear(image, -0.45, 1), "ShearY": ra.shear(image, -0.45, 0),
-        "TranslateX": ra.translate(image, -150.0, 1), "TranslateY": ra.translate(image, -150.0, 0),
-        "Cutout": ra.cutout(image, 60, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
+        "TranslateX": nearest([1, 0, -150 * 37 / 224, 0, 1, 0]),
+        "TranslateY": nearest([1, 0, 0, 0, 1, -150 * 24 / 224]),
+        "Cutout": ra.cutout(image, 60 * 24 // 224, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
     }  # fmt: skip
     for name, function in actual.items():
         np.testing.assert_array_equal(function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("side", [32, 64, 224])
+def test_distances_are_those_of_224_pixels_scaled(side):
+    image = np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8)
+    matrices = {"TranslateX": [1, 0, -150 * side / 224, 0, 1, 0], "TranslateY": [1, 0, 0, 0, 1, -150 * side / 224]}
+    for name, matrix in matrices.items():
+        actual = ra.operations(15)[name](tf.constant(image), -1.0, 0.0, 0.0)
+        np.testing.assert_array_equal(actual, nearest(matrix, image), err_msg=name)
+    cut = ra.operations(15)["Cutout"](tf.constant(image), 1.0, 0.5, 0.5).numpy()
+    assert (cut == 128).all(-1).sum() == (2 * (60 * side // 224)) ** 2
+    original = ra.operations(15, original=True)["TranslateX"](tf.constant(image), -1.0, 0.0, 0.0)
+    np.testing.assert_array_equal(original, nearest([1, 0, -150, 0, 1, 0], image))
 
 
 def test_augreg_levels_match_the_paper():

@@ -374,6 +374,45 @@ def test_rejects_bad_arrays(arguments, message):
         data.arrays(**{**good, **arguments})
 
 
+def test_splits_with_common_examples_are_refused(tmp_path, photos, images_of, caplog):
+    for number in range(3):
+        write_records(tmp_path / f"r-{number}", [images_of(0), images_of(1)], [0, 1])
+        (photos / f"{number}.csv").write_text(f"ant/0{number}.jpg,a\nbee/00.jpg,b\n")
+    lists = {"train_split": f"{photos}/0.csv", "test_split": f"{photos}/1.csv"}
+    common = [
+        {"name": "digits", "train_split": "train", "test_split": "tune_val"},
+        {"name": "digits", "train_split": "test[:30]", "test_split": "test"},
+        {"name": "folder", "path": str(photos), "train_split": "train", "test_split": "tune_val"},
+        {"name": "tfrecords", "path": str(tmp_path), "classes": 2, "train_split": "r-*", "test_split": "r-2"},
+        {"name": "list", **lists},
+    ]
+    for fields in common:
+        with pytest.raises(ValueError, match="no common examples.*Received: train_split='.*', test_split='"):
+            data.load(**fields)
+    data.load(**common[3] | {"train_split": "r-[01]"})
+    data.load(**common[2] | {"train_split": "tune_train"})
+    assert "splits are equal" not in caplog.text
+    data.load("digits", train_split="test", test_split="test")
+    assert "splits are equal: train_split=test_split='test'" in caplog.text
+
+
+def test_classes_and_class_names_must_agree(tmp_path, images_of):
+    write_records(tmp_path / "r", map(images_of, range(2)), [0, 1])
+    (tmp_path / "names").write_text("a\nb\n")
+    fields = {"path": str(tmp_path), "class_names": str(tmp_path / "names")}
+    assert data.load_split("tfrecords", "r", **fields, classes=2).class_names == ("a", "b")
+    with pytest.raises(ValueError, match="classes=3, 2 names in class_names='.*names'"):
+        data.load_split("tfrecords", "r", **fields, classes=3)
+
+
+def test_record_with_a_wrong_label_is_named(tmp_path, images_of):
+    write_records(tmp_path / "r", map(images_of, range(4)), [1, 0, 2, 1])
+    source = data.tfrecords(tmp_path / "r", ["a", "b"])  # the labels start at 1
+    bad = data.InputPipeline(source, source, {"image_size": 8}, 4, 0, 1.0).bad_examples("test")
+    with pytest.raises(ValueError, match="from 0 to 1.*label_offset.*Received: label=2 in .*r record 2"):
+        bad.check_small_source()
+
+
 def test_digits_split_is_stable():
     train, test = data.load("digits")
     assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)

@@ -101,9 +101,36 @@ def test_numeric_class_names_may_be_reordered_or_replaced():
     assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
 
 
-def test_unlabeled_examples_stay_unlabeled():
-    placed = sources.tfds._placed(tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2], tf.int64))
-    assert placed.numpy().tolist() == [-1, 1, 0]
+def test_labels_out_of_range_stay_out_of_range():
+    placed = sources.tfds._placed(tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2, 3], tf.int64))
+    assert placed.numpy().tolist() == [-1, 1, 0, 3]
+
+
+def weights_of(folder, features, labels, **fields):
+    rows = [{"image": np.zeros((4, 4, 3), np.uint8), "label": np.array(label, np.int64)} for label in labels]
+    spec = {"image": tf.TensorSpec((4, 4, 3), tf.uint8), "label": tf.TensorSpec(None, tf.int64)}
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="some", version="1.0.0", data_dir=str(folder), disable_shuffling=True,
+        features=tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(4, 4, 3)), "label": features}),
+        split_datasets={"train": tf.data.Dataset.from_generator(lambda: rows, output_signature=spec)},
+    )  # fmt: skip
+    source = data.load_split("tfds:some", "train", path=str(folder), **fields)
+    ((_, actual, weights),) = data.eval_batches(source, batch_size=len(labels), image_size=4)
+    return actual.numpy().tolist(), weights.numpy().tolist()
+
+
+def test_negative_label_is_none_and_empty_list_is_no_class(tmp_path):
+    one = tfds.features.ClassLabel(names=["x", "y"])
+    rows = weights_of(tmp_path / "one", one, [1, -1, 0])
+    assert rows == ([[0, 1], [0, 0], [1, 0]], [1, 0, 1])
+    rows = weights_of(tmp_path / "several", tfds.features.Sequence(one), [[1], [], [0, 1]])
+    assert rows == ([[0, 1], [0, 0], [1, 1]], [1, 1, 1])
+
+
+def test_overlapping_tfds_splits_are_refused(prepared):
+    data.load("tfds:flat", path=prepared, train_split="train[:10]", test_split="train[10:]")
+    with pytest.raises(ValueError, match="no common examples.*train.tfrecord"):
+        data.load("tfds:flat", path=prepared, train_split="train[:11]", test_split="train[10:]")
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,21 @@ def test_unlabeled_examples_are_skipped_and_counted(caplog):
     assert "skipped 5 of 5 examples: 0 cannot be read, 5 have no label" in caplog.text
 
 
+def test_images_without_a_class_count_only_in_average_precision(caplog):
+    inputs = inputs_of(test=12)
+    read, right = inputs.test.read, np.eye(3)[inputs.test.labels] * (np.arange(12) % 2)[:, None]
+    some = {"read": lambda i: {**read(i), "label": read(i)["label"][None][: i % 2]}, "labels": None}
+    test = dataclasses.replace(inputs.test, **some, empty_is_negative=True)
+    inputs = dataclasses.replace(inputs, test=test)
+    metrics = evaluation.evaluate(mean_color(), ["top1", "knn", "calibration", "average_precision"], inputs)
+    assert metrics["top1/accuracy"] == metrics["top1/top5_accuracy"] == metrics["knn/accuracy"] == 1
+    assert metrics["calibration/log_loss"] < 0.1
+    scores = collect(mean_color(), outputs_of, inputs)["outputs"]
+    expected = accuracy.mean_average_precision(scores, right > 0)
+    assert metrics["average_precision/mean_average_precision"] == expected < 1
+    assert "skipped 6 of 12 examples, which have no correct class" in caplog.text
+
+
 def unreadable(inputs, split, broken, kind="known"):
     """Returns `inputs` with encoded images. The images of `split` at the indices `broken` cannot be decoded.
 

@@ -57,7 +57,8 @@ def test_losses_and_accuracy_match_numpy(loss, training):
     right = keras.ops.convert_to_numpy(metrics["accuracy"])
     label_of_prediction = labels[np.arange(len(labels)), logits.argmax(-1)]
     least = labels.max(-1) if training else 1e-9
-    np.testing.assert_array_equal(right, (label_of_prediction > 0) & (label_of_prediction >= least))
+    none = (loss == "sigmoid") & (labels.max(-1) == 0) & (logits.max(-1) <= 0)
+    np.testing.assert_array_equal(right, (label_of_prediction > 0) & (label_of_prediction >= least) | none)
 
 
 def test_accuracy_accepts_several_labels():
@@ -68,6 +69,24 @@ def test_accuracy_accepts_several_labels():
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):
         _, metrics = _task().losses_and_metrics(identity, (logits, labels, np.ones(6)), training=training)
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("sigmoid", [1, 0]), ("softmax", [0, 0])])
+def test_no_class_is_right_if_no_logit_is_positive(loss, expected):
+    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])
+    batch = np.float32([[-1] * 5, [-1, 2, -1, -1, -1]]), np.zeros((2, 5), "float32"), np.ones(2)
+    for training in (False, True):
+        _, metrics = _task(loss=loss).losses_and_metrics(identity, batch, training=training)
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
+
+
+def test_one_class_requires_images_without_it():
+    inputs = _inputs(classes=1)
+    inputs.train.empty_is_negative = True
+    assert _task(loss="sigmoid").build_model(inputs).output_shape == (None, 1)
+    for loss, inputs.train.empty_is_negative in (("softmax", True), ("sigmoid", False)):
+        with pytest.raises(ValueError, match="at least two classes.*Received: classes="):
+            _task(loss=loss).build_model(inputs)
 
 
 def test_image_shape_comes_from_data_or_config():

@@ -327,6 +327,43 @@ def test_bad_examples_are_summed_over_hosts():
     assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch starts at step 20
 
 
+def test_resumed_run_continues_to_count_bad_examples():
+    source = data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])
+    engine = types.SimpleNamespace(gather_hosts=lambda values: [values])
+    counters = Counters()
+    for step, numbers in ((11, [1, 2]), (12, [3])):  # step 10 starts an epoch
+        inputs = data.InputPipeline(source, source, {}, 10, 0, 0.03)
+        inputs._failures["train"][step] = numbers
+        _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), step, 1)
+        counters = Counters(**json.loads(json.dumps(dataclasses.asdict(counters))))  # as stored in a checkpoint
+    inputs._failures["train"][13] = [4]
+    with pytest.raises(ValueError, match="Received: 4 bad examples in one epoch"):
+        _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), 13, 1)
+
+
+@pytest.mark.parametrize(("loss", "weights"), [("sigmoid", [1, 1, 1, 1]), ("softmax", [0, 1, 0, 1])])
+def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkeypatch):
+    read = lambda i: {"image": tf.zeros((8, 8, 3), tf.uint8), "label": tf.range(i % 2)}  # noqa: E731
+    source = data.Source(read, 4, ("a", "b"))
+    monkeypatch.setitem(data.SOURCES, "toy", lambda split, rest, **fields: source)
+    fields = data.defaults(name="toy", image_size=8)
+    config = small_run.config_of(loss=loss, data=fields, batch_size=4)
+    ((*_, actual),) = training_run.load_inputs(config, print).eval_batches()
+    assert actual.numpy().tolist() == weights
+
+
+def test_run_of_an_earlier_version_keeps_its_fingerprint(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.png").write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy())
+    (tmp_path / "all.csv").write_text("a.png,a\nb.png,b\n")
+    source = data.file_list(tmp_path / "all.csv")
+    inputs = data.InputPipeline(source, source, {"image_size": 8}, 2, 0, 0.0)
+    old = inputs.fingerprint(old=True)
+    assert old != inputs.fingerprint()
+    for stored in (old, inputs.fingerprint()):
+        training_run._check_continuation(Counters(step=1, data=list(stored)), 2, inputs)
+
+
 def test_repeats_of_one_bad_example_are_tolerated():
     source = data.arrays(np.zeros((50, 2, 2, 3), "uint8"), np.zeros(50, int), ["a"])
     inputs = data.InputPipeline(source, source, {}, 128, 0, 0.01)

@@ -51,7 +51,7 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
 
     # In-memory images all have the same size, so crops are off. Flips are off because arrays are often digits.
     rest: dict[str, Any] = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
-    rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes())}
+    rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes()), "empty_is_negative": False}
     return Source(read, len(images), tuple(class_names), max_value, **rest)
 
 

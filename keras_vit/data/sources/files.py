@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import dataclasses
 import functools
 import hashlib
 import logging
@@ -185,7 +186,8 @@ def file_list(
         raise ValueError(
             f"{len(missing)} of {len(paths)} files are missing.{advice} Received: {missing[:10]} in {path!r}"
         )
-    return _file_source(paths, labels, names)
+    rest = {"checksum": lambda: checksum_of(paths, moves=True), "old_checksum": lambda: checksum_of(paths)}
+    return dataclasses.replace(_file_source(paths, labels, names), **rest)
 
 
 def read_text_file(path):
@@ -222,7 +224,9 @@ def _file_source(paths, labels, class_names):
         return {"image": tf.io.read_file(path_tensor[index]), "label": label_tensor[index]}
 
     rest = {"name_of": lambda index: printable(paths[index]), "checksum": lambda: checksum_of(paths)}
-    return Source(read, len(labels), tuple(class_names), labels=labels, options={"exif": "on"}, **rest)
+    rest |= {"stored": lambda: ((path, 0, 1) for path in paths), "labels": labels, "empty_is_negative": False}
+    rest["options"] = {"exif": "on"}
+    return Source(read, len(labels), tuple(class_names), **rest)
 
 
 def _existing(path: str | os.PathLike) -> str:

@@ -30,7 +30,7 @@ class Source:
             `{"image": ..., "label": ...}`; `None` if examples can only be read in order. The image is a scalar string
             (an encoded image), a string tensor `(P,)` (encoded images of one size, whose channels are concatenated), or
             pixel values `(H, W, C)` of any dtype. The label is an int64 scalar, or a vector of all correct classes,
-            which may be empty.
+            which may be empty; see `empty_is_negative`.
         num_examples: number of examples.
         class_names: class names, in the order of the labels.
         max_value: value of a white pixel, above 0; usually 255, but 16 for scikit-learn's digits.
@@ -40,6 +40,11 @@ class Source:
         options: values that replace "auto" in the fields of `Options`.
         checksum: function that returns an integer to detect changed data: a checksum of the pixels for arrays, or of
             file names and sizes for files. The default function returns 0.
+        old_checksum: the checksum of earlier versions, if it differs; for the runs that they began.
+        stored: function that returns `(name, start, stop)` of each range of stored examples, such as records of a
+            file, to find common examples of two splits; nothing if unknown.
+        empty_is_negative: whether an example with an empty label is a negative example of every class. If False, it
+            has no label, and gets weight 0.
     """
 
     read: Callable | None
@@ -51,6 +56,9 @@ class Source:
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
     checksum: Callable = int
+    old_checksum: Callable | None = None
+    stored: Callable = tuple
+    empty_is_negative: bool = True
 
     def short_name(self, index: int) -> str:
         """Returns an example's name without folders, for the title of a picture; "" for the default name."""
@@ -92,6 +100,7 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
         num_examples=len(indices),
         name_of=lambda index: source.name_of(int(indices[index])),
         labels=None if source.labels is None else np.asarray(source.labels)[indices],
+        stored=tuple,
     )
 
 
@@ -162,12 +171,32 @@ def check_labels(labels, class_names):
         )
 
 
-def checksum_of(paths):
-    """Returns a checksum of file names, the names of their folders, and the sizes of local files."""
-    checksum = 0
+def check_disjoint(train: Source, test: Source, splits: str) -> None:
+    """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes them."""
+    ranges = collections.defaultdict(list)
+    for name, start, stop in test.stored():
+        ranges[name].append((start, stop))
+    for name, start, stop in train.stored():
+        if any(start < other_stop and other_start < stop for other_start, other_stop in ranges.get(name, ())):
+            raise ValueError(
+                "The training and test splits must have no common examples, such as 'tune_train' and 'tune_val', which "
+                f"divide 'train'; or must be equal, to measure the training accuracy. Received: {splits}, which share "
+                f"examples of {name!r}"
+            )
+
+
+def checksum_of(paths, moves=False):
+    """Returns a checksum of file names, the names of their folders, and the sizes of local files.
+
+    If `moves`, the name of the folder that contains all files may change.
+    """
+    checksum, depth = 0, -2
+    if moves:
+        folders = [path.split("/")[:-1] for path in paths]
+        depth = len(os.path.commonprefix(folders))  # noqa: RUF071 (compares lists of names)
     for path in paths:
         size = os.stat(path).st_size if "://" not in path and os.path.exists(path) else -1
-        name = "/".join(path.split("/")[-2:])  # independent of the location of the dataset
+        name = "/".join(path.split("/")[depth:])  # independent of the location of the dataset
         checksum = zlib.crc32(f"{name} {size}\n".encode("utf-8", "surrogateescape"), checksum)
     return checksum
 

@@ -26,7 +26,8 @@ def tfds(
         data_dir: folder of the datasets; "" for the default of TFDS.
         image_key: name of the image feature.
         label_key: name of a feature whose value is a label or a list of all correct labels; or a function that maps
-            all features to an integer label. A function requires `class_names`.
+            all features to an integer label. A function requires `class_names`. A negative label means that the image
+            has no label; an empty list means that it has no correct class.
         class_names: the dataset's class names in any order, or names for a dataset that has none or only numbers; None
             for the names in the dataset.
         scale: factor on pixel values; 255 for images with values 0 and 1.
@@ -66,13 +67,18 @@ def tfds(
     def parse(record):
         stored = features.deserialize_example(record, decoders=decoders)
         label = tf.cast(label_key(stored) if callable(label_key) else stored[label_key], tf.int64)
-        return {"image": stored[image_key], "label": label if place_of is None else _placed(place_of, label)}
+        label = label if place_of is None else _placed(place_of, label)
+        # A negative label means that the image has none, as in ImageNet's test split.
+        label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
+        return {"image": stored[image_key], "label": label}
 
     # Read by index if the files allow it, else in order.
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
     rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     rest["checksum"] = functools.partial(checksum_of, files)
+    rest["empty_is_negative"] = not callable(label_key) and hasattr(features[label_key], "feature")
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
+    rest["stored"] = lambda: zip(files, skips, map(int.__add__, skips, lengths))
     kind = builder.info.file_format.value
     if kind == "array_record":
         from array_record.python.array_record_data_source import ArrayRecordDataSource
@@ -94,8 +100,9 @@ def tfds(
 
 
 def _placed(place_of, label):
-    """Returns the new value of a label; a negative label, which means "unlabeled", does not change."""
-    return tf.where(label < 0, label, tf.gather(place_of, tf.maximum(label, 0)))
+    """Returns the new values of labels; a label out of range does not change."""
+    known = (label >= 0) & (label < len(place_of))
+    return tf.where(known, tf.gather(place_of, tf.where(known, label, 0)), label)
 
 
 def _are_local(files):

@@ -52,8 +52,8 @@ def tfrecords(
 
     Raises:
         ValueError: an argument is invalid, no file matches, a file is damaged, the number of records is not
-            `num_examples`, or the first local record lacks a feature or has a label out of range. Other records with
-            such a fault count as bad examples.
+            `num_examples`, or the first local record lacks a feature or has a label out of range. Other records that
+            lack a feature count as bad examples; a label out of range ends the iteration over their batches.
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
@@ -62,7 +62,9 @@ def tfrecords(
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
     rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
-    rest["checksum"] = functools.partial(checksum_of, files)
+    rest["checksum"] = functools.partial(checksum_of, files, moves=True)
+    rest["old_checksum"] = functools.partial(checksum_of, files)
+    rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": False}
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     features[label_key] = tf.io.FixedLenFeature([], tf.int64)
 
