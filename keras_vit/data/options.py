@@ -252,7 +252,7 @@ class Options:
             crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
             rounding=self.rounding,
             interpolation=self.interpolation,
-            exif=self.exif,
+            exif=self.exif is True,
             bit_depth=self.bit_depth,
         )
 
