@@ -1,6 +1,7 @@
 """The preprocessing of a model's input images, and functions that apply and check it."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit import naflex
+
+LIBRARIES = ("vit_jax", "torchvision", "transformers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,10 @@ class Preprocessing:
         exif: if True, applies the EXIF orientation of photographs.
         bit_depth: bits per value of decoded files, 8 or 16. With 16, the values of 8-bit files are scaled to
             [0, 65535].
+        library: library whose decoder and rounding apply: "vit_jax", "torchvision" (timm, open_clip) or
+            "transformers". "vit_jax" decodes JPEG files with TensorFlow's default, which differs from Pillow by up to
+            18 of 255; the others decode them as Pillow does. An odd margin of the crop is rounded half to even by
+            "torchvision", and down by the others.
 
     Raises:
         ValueError: a value is out of range, or `mean` and `std` differ in length.
@@ -46,6 +53,7 @@ class Preprocessing:
     exif: bool = False
     bit_depth: int = 8
     interpolation: str = ""
+    library: str = "vit_jax"
 
     def __post_init__(self):
         for field in ("mean", "std"):
@@ -63,6 +71,7 @@ class Preprocessing:
             ("exif", (True, False)),
             ("bit_depth", (8, 16)),
             ("interpolation", ("", "bilinear", "bicubic")),
+            ("library", LIBRARIES),
         ):
             value = getattr(self, field)
             if value not in known:
@@ -91,6 +100,11 @@ class Preprocessing:
     @property
     def channels(self) -> int:
         return len(self.mean)
+
+    def resized(self, size: tuple[int, int]) -> tuple[int, ...]:
+        """Returns the height and width before the central crop to `size`, rounded down as in timm."""
+        # The small number keeps whole results of inexact fractions, such as 256 for 224 / 256.
+        return tuple(math.floor(side / self.crop_fraction + 1e-6) for side in size)
 
     def for_channels(self, channels: int) -> "Preprocessing":
         """Returns the same preprocessing for another number of channels, if all channels share one mean and std.

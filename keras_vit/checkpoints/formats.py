@@ -23,6 +23,8 @@ _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # path endings of variabl
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
 _UNKNOWN = Format("unknown", "", ())
 _DEFAULTS = Preprocessing().to_config()
+# Fields of a preprocessor_config.json that only keras_vit writes and reads.
+KERAS_VIT_FIELDS = ("crop_fraction", "interpolation", "rounding", "exif", "bit_depth", "library")
 
 
 @dataclasses.dataclass
@@ -62,6 +64,9 @@ def open_checkpoint(path, subtree="", num_heads=None):
         facts = _facts_of(form, read(form.config), path)
         stated = {**_preprocessing_of(form, path), **facts, **_parse_comment(file.comment)}
         facts = {**form.facts, **stated}
+        if form.layout == "pytorch" and "preprocessing" in facts:
+            library = "transformers" if form.name == "huggingface" else "torchvision"
+            facts["preprocessing"] = {"library": library, **facts["preprocessing"]}
         # Separate the weights from other arrays. Rename the weights and convert their layout.
         inside, others = {}, {}
         for name, array in file.arrays.items():
@@ -274,18 +279,25 @@ def read_class_names(path):
 
 
 def _preprocessing_of(form, path):
-    """Returns the fact "preprocessing" from the preprocessor_config.json next to PyTorch weights, or {} if missing."""
-    config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
-    if not config:
+    """Returns the fact "preprocessing" from the JSON files next to PyTorch weights, or {} if they are missing."""
+    if form.layout != "pytorch":
         return {}
-    with _reading("preprocessor_config.json", path):
-        fields = _read_preprocessor(config, {**_DEFAULTS, **form.facts.get("preprocessing", {})})
+    # As in transformers 5, the processor's file takes precedence if it describes the images.
+    name = "processor_config.json"
+    config = _read_json(path, name).get("image_processor")
+    if config is None:
+        name = "preprocessor_config.json"
+        config = _read_json(path, name)
+    if config == {}:
+        return {}
+    with _reading(name, path):
+        fields = _read_preprocessor(config, {**_DEFAULTS, **form.facts.get("preprocessing", {})}, name)
         Preprocessing(**fields)
         return {"preprocessing": fields}
 
 
-def _read_preprocessor(config, defaults):
-    """Converts a preprocessor_config.json to fields of a `Preprocessing`; warns about unsupported settings."""
+def _read_preprocessor(config, defaults, file_name):
+    """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about other settings."""
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
     size, crop = config.get("size"), config.get("crop_size")
     if isinstance(size, int):
@@ -311,6 +323,7 @@ def _read_preprocessor(config, defaults):
     if not factor > 0:
         raise ValueError(f"`rescale_factor` must be positive, not {factor}")
     white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
+    white = white * 257 if config.get("bit_depth") == 16 else white
     mean, std = config.get("image_mean"), config.get("image_std")
     if not config.get("do_normalize", True):
         mean, std = 0, 1
@@ -318,7 +331,7 @@ def _read_preprocessor(config, defaults):
     if any(is_ignored.values()):
         values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
         warnings.warn(
-            f"Ignored {values} in preprocessor_config.json. Images are resized with bilinear or bicubic interpolation, "
+            f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic interpolation, "
             "then cropped to the model's image size.",
             stacklevel=2,
         )
@@ -326,8 +339,9 @@ def _read_preprocessor(config, defaults):
         "mean": [white * value for value in mean] if mean is not None else defaults["mean"],
         "std": [white * value for value in std] if std is not None else defaults["std"],
         "resize": resize,
-        "crop_fraction": config.get("crop_fraction", crop_fraction),
-        "interpolation": config.get("interpolation", "bicubic" if resample in (1, 3) else "bilinear"),
+        "crop_fraction": crop_fraction,
+        "interpolation": "bicubic" if resample in (1, 3) else "bilinear",
+        **{name: config[name] for name in KERAS_VIT_FIELDS if name in config},
     }
 
 

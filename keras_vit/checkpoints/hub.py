@@ -10,7 +10,7 @@ from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
-_CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json")
+_CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
 _SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
 WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")

@@ -150,12 +150,13 @@ def _initialize_head(model, new_entries):
 
 
 def _set_preprocessing(model, fields):
-    """Sets the model's preprocessing to that of the weights, except for fields that describe image files."""
+    """Sets the model's preprocessing to that of the weights, except for the bit depth of image files."""
     known = getattr(model, "preprocessing", None)
     if fields is None or known is None:
         return
     stored = Preprocessing.from_config(dict(fields))
-    changes = {"interpolation": stored.interpolation}
+    changes = {"interpolation": stored.interpolation, "library": stored.library}
+    changes |= {name: fields[name] for name in ("rounding", "exif") if name in fields}
     if "naflex" not in (known.resize, stored.resize):
         changes |= {"resize": stored.resize, "crop_fraction": stored.crop_fraction}
     # Convert the mean and std to the model's bit depth, and average them if the number of channels differs. A model

@@ -1,14 +1,16 @@
 """Writes a model as a folder for timm or transformers, by inverting the renaming rules of a format."""
 
 import json
+import logging
 import os
 import re
 import tempfile
 
+import keras
 import numpy as np
 
 from keras_vit.checkpoints import inference, names, registry
-from keras_vit.checkpoints.formats import rename
+from keras_vit.checkpoints.formats import KERAS_VIT_FIELDS, rename
 
 # Arguments that a reader of the folder must infer correctly to compute the same outputs.
 _CHECKED = (
@@ -18,6 +20,10 @@ _CHECKED = (
 )
 _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "position_embedding_at": "stem"}
 _DEFAULTS |= {"patch_bias": True, "mlp_bias": True}
+# Largest change of an output, relative to the largest output, for which a model gets the epsilon of a library.
+_EPSILON_TOLERANCE = 1e-4
+
+log = logging.getLogger("keras_vit")
 
 
 def write_folder(model, path, form_name, arrays, class_names=None):
@@ -31,6 +37,13 @@ def write_folder(model, path, form_name, arrays, class_names=None):
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
     # Try each format, and collect the reasons why formats do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
+    height, width, _ = model.image_shape
+    if form_name == "huggingface" and model.preprocessing.resize == "shorter_side" and height != width:
+        raise ValueError(
+            "transformers cannot resize the shorter side for images that are not square: use format='timm', or set "
+            "model.preprocessing = dataclasses.replace(model.preprocessing, resize='stretch'). "
+            f"Received: a model for {height}x{width} pixels with resize='shorter_side'"
+        )
     labels = _labels(class_names, form_name)
     if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top"):
         labels["problem_type"] = "multi_label_classification"  # tells readers to apply a sigmoid to the logits
@@ -55,7 +68,7 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             _write_json({**config, **labels}, folder, "config.json")
             if form_name == "huggingface":
                 _write_json(_preprocessor(model), folder, "preprocessor_config.json")
-            different = _difference(arguments, folder)
+            different = _difference(arguments, folder, model)
             if different is None:
                 for name in os.listdir(folder):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
@@ -87,7 +100,7 @@ def _write_json(fields, folder, name):
 def _preprocessor(model):
     """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit reads."""
     preprocessing, (height, width, _) = model.preprocessing, model.image_shape
-    resized = [round(side / preprocessing.crop_fraction) for side in (height, width)]
+    resized, white = [*preprocessing.resized((height, width))], 2**preprocessing.bit_depth - 1
     is_stretched = preprocessing.resize == "stretch"
     return {
         "image_processor_type": "BitImageProcessor",
@@ -99,10 +112,9 @@ def _preprocessor(model):
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": [x / 255 for x in preprocessing.mean],
-        "image_std": [x / 255 for x in preprocessing.std],
-        "crop_fraction": preprocessing.crop_fraction,
-        "interpolation": preprocessing.interpolation,
+        "image_mean": [x / white for x in preprocessing.mean],
+        "image_std": [x / white for x in preprocessing.std],
+        **{name: getattr(preprocessing, name) for name in KERAS_VIT_FIELDS},
     }
 
 
@@ -124,8 +136,11 @@ def _adapted(arrays, add_row="", no_head_bias=False, **_):
     return arrays
 
 
-def _difference(arguments, folder):
-    """Returns the first argument that a reader of the folder would infer incorrectly, or None."""
+def _difference(arguments, folder, model):
+    """Returns the first argument that a reader of the folder would infer incorrectly, or None.
+
+    Another epsilon is accepted and logged if it hardly changes the outputs.
+    """
 
     def value(arguments, name):
         if name == "mlp":
@@ -134,7 +149,26 @@ def _difference(arguments, folder):
         return bool(value) if name == "layer_scale" else value  # readers do not infer the initial scale
 
     _, read = inference.find_arguments(folder)
-    return next((name for name in _CHECKED if value(arguments, name) != value(read, name)), None)
+    different = [name for name in _CHECKED if value(arguments, name) != value(read, name)]
+    if different == ["epsilon"]:
+        before, after = value(arguments, "epsilon"), value(read, "epsilon")
+        change = _epsilon_effect(model, after)
+        if change <= _EPSILON_TOLERANCE:
+            log.warning(
+                "The library uses epsilon=%g instead of %g, which changes the outputs for noise by %.1e of the largest "
+                "output", after, before, change,
+            )  # fmt: skip
+            return None
+    return next(iter(different), None)
+
+
+def _epsilon_effect(model, epsilon):
+    """Returns the largest change of an output with another epsilon, relative to the largest output."""
+    other = type(model).from_config({**model.get_config(), "epsilon": epsilon})
+    other.set_weights(model.get_weights())
+    images = np.random.default_rng(0).normal(size=(2, *model.image_shape)).astype("float32")
+    before, after = (keras.ops.convert_to_numpy(x(images, training=False)).astype("float32") for x in (model, other))
+    return np.abs(after - before).max() / max(np.abs(before).max(), 1e-30)
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^", **_):

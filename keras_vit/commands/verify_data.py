@@ -56,6 +56,8 @@ def main():
         print(f"no examples: {name}")
     if rotated := report["rotated"]:
         print(f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}")
+    for message in report["warnings"]:
+        print(f"warning: {message}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
     summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
     print(f"{report['examples']} examples: {summary}")

@@ -147,27 +147,61 @@ def raise_wrong_label(source, index):
 
 
 def decoder(source, options, shape=None):
-    """Returns a `tf.function` that decodes an image of a source and, if `shape` is set, checks the image's shape."""
+    """Returns a `tf.function` that decodes an image of a source and returns its largest pixel value.
+
+    If `shape` is set, the function checks the image's shape.
+    """
     spec = source.image_spec
-    decode = lambda image: tf.shape(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
+    decode = lambda image: tf.reduce_max(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
     return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
 
 
 def examine(source, index, decode, record=None):
-    """Reads and decodes one example; returns `(stored bytes or None, labels, error message or "")`."""
-    stored, labels = None, np.zeros([0], np.int64)
+    """Reads and decodes one example.
+
+    Returns `(stored bytes or None, labels, error message or "", largest pixel value)`.
+    """
+    stored, labels, highest = None, np.zeros([0], np.int64), 0.0
     try:
         example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
         image, labels = example["image"].numpy(), example["label"].numpy()
         stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
         if not stored:
-            return stored, labels, "the file is empty"
-        decode(example["image"])
+            return stored, labels, "the file is empty", highest
+        highest = float(decode(example["image"]))
         if not _in_range(labels, source):
-            return stored, labels, f"the label must be from 0 to {len(source.class_names) - 1}, but is: {labels}"
+            reason = f"the label must be from 0 to {len(source.class_names) - 1}, but is: {labels}"
+            return stored, labels, reason, highest
     except tf.errors.OpError as error:
-        return stored, labels, _first_line(error.message)
-    return stored, labels, ""
+        return stored, labels, _first_line(error.message), highest
+    return stored, labels, "", highest
+
+
+def dark_warning(source, options, highest):
+    """Returns a warning if `highest`, the largest value in image files, is at most a quarter of white, else ""."""
+    white = options.white(source)
+    is_known = options.mean and max(options.mean) <= highest
+    if not source.is_encoded or is_known or not 0 < highest <= white / 4:
+        return ""
+    lacks_depth = options.bit_depth == 8
+    bits = int(highest).bit_length() + (8 if lacks_depth else 0)
+    middle = ((2**bits - 1) / 2,) * options.channels
+    depth = "--config.data.bit_depth=16, " if lacks_depth else ""
+    return (
+        f"maximum value {highest:g} of {white:g}: the images are nearly black. For 16-bit PNG files with values of "
+        f"{bits} bits, set {depth}--config.data.mean and --config.data.std, both to {middle}"
+    )
+
+
+def find_dark_images(source, options, most=16):
+    """Returns `dark_warning` for some images of a source, evenly spaced; the first images if it is read in order."""
+    if not source.is_encoded:
+        return ""
+    decode = decoder(source, options)
+    places = np.unique(np.linspace(0, source.num_examples - 1, most).astype(int))
+    items = source.shards.in_order().take(most) if source.read is None else zip(places)
+    examined = [examine(source, int(index), decode, *record) for index, *record in items]
+    return dark_warning(source, options, max(highest for *_, highest in examined))
 
 
 def _in_range(labels, source):
@@ -189,20 +223,24 @@ def verify(
         A dict with `examples`, the number of examples; `bad`, the names of examples with an unreadable image or an
         invalid label; `reasons`, a dict from these names to error messages; `duplicates`, a list with the names of
         each group of byte-identical images, within and across splits; `empty_classes`, the names of classes without
-        examples; and `rotated`, the names of JPEG files whose EXIF orientation is not upright.
+        examples; `rotated`, the names of JPEG files whose EXIF orientation is not upright; and `warnings`, a list of
+        messages about splits whose images are nearly black.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
     # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
     options = Options(**{**fields, "image_size": 8, "max_patches": 0, "train_crop": "resize", "eval_crop": "resize"})
-    decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
+    options_of = {split: options.resolve(source) for split, source in sources.items()}
+    decoders = {split: decoder(source, options_of[split]) for split, source in sources.items()}
+    brightest = dict.fromkeys(sources, 0.0)
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 
     # Examine examples in parallel, and collect the results in order.
     names_of, reasons, rotated = collections.defaultdict(list), {}, []
     threads = options.threads or 8
     examined = ((split, *row) for split in sources for row in _examined(sources[split], decoders[split], threads))
-    for split, name, digest, reason, labels, is_rotated in progress(examined):
+    for split, name, digest, reason, labels, is_rotated, highest in progress(examined):
+        brightest[split] = max(brightest[split], highest)
         name = prefixes[split] + name
         rotated += [name] * is_rotated
         if reason:
@@ -215,6 +253,7 @@ def verify(
         for split, source in sources.items()
         for label in np.flatnonzero(counts[split] == 0)
     ]
+    warnings = {split: dark_warning(sources[split], options_of[split], brightest[split]) for split in sources}
     return {
         "examples": sum(source.num_examples for source in sources.values()),
         "bad": list(reasons),
@@ -222,11 +261,12 @@ def verify(
         "duplicates": [names for names in names_of.values() if len(names) > 1],
         "empty_classes": empty,
         "rotated": rotated,
+        "warnings": [prefixes[split] + warning for split, warning in warnings.items() if warning],
     }
 
 
 def _examined(source, decode, threads):
-    """Yields `(name, digest, reason, labels, whether EXIF rotates the image)` of each example, in order.
+    """Yields `(name, digest, reason, labels, whether EXIF rotates the image, largest value)` of each example, in order.
 
     Reads a bounded number of examples ahead.
     """
@@ -234,12 +274,12 @@ def _examined(source, decode, threads):
     is_encoded = source.is_encoded
 
     def work(index, record=None):
-        stored, labels, reason = examine(source, int(index), decode, record)
+        stored, labels, reason, highest = examine(source, int(index), decode, record)
         if source.labels is not None:
             labels = source.labels[index]
         digest = hashlib.sha256(stored).digest() if stored else b""
         is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
-        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated
+        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated, highest
 
     items = iter(source.shards.in_order() if source.read is None else zip(range(source.num_examples)))
     with ThreadPoolExecutor(threads) as pool:

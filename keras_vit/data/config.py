@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import batching, loading
-from keras_vit.data.bad_examples import BadExamples, decoder
+from keras_vit.data.bad_examples import BadExamples, decoder, find_dark_images
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
@@ -121,22 +121,27 @@ class InputPipeline:
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
-        """Returns a copy that normalizes images with the mean and std of a `Preprocessing`.
+        """Returns a copy that decodes and normalizes images with the library, mean and std of a `Preprocessing`.
 
         Raises:
             ValueError: the means or stds do not fit the number of channels.
         """
         preprocessing = preprocessing.for_channels(self.train_options.channels)
         white = 2**preprocessing.bit_depth - 1
+        options = {**self.options, "library": preprocessing.library}
         if {*preprocessing.mean, *preprocessing.std} == {white / 2}:
-            return dataclasses.replace(self, options={**self.options, "mean": (), "std": ()})
+            return dataclasses.replace(self, options={**options, "mean": (), "std": ()})
         scale = self.test_options.white(self.test) / white
         fields = {name: tuple(scale * value for value in getattr(preprocessing, name)) for name in ("mean", "std")}
-        return dataclasses.replace(self, options={**self.options, **fields})
+        return dataclasses.replace(self, options={**options, **fields})
 
     def model_preprocessing(self) -> Preprocessing:
         """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the test images."""
         return self.test_options.model_preprocessing(self.test)
+
+    def dark_warning(self) -> str:
+        """Returns a warning if some training images are all nearly black, like 12-bit values in 16-bit files, or ""."""
+        return find_dark_images(self.train, self.train_options)
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
         """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each message."""

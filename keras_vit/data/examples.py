@@ -64,6 +64,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
     if image.dtype == tf.string:
         pages = tf.unstack(image) if image.shape.rank else [image]
         how = {"window": window, "exif": options.exif, "bit_depth": options.bit_depth}
+        how["library"] = options.library or "vit_jax"
         how |= {"max_megapixels": options.max_megapixels / len(pages), "channels": channels // len(pages)}
         image = tf.concat([images.decode(page, **how) for page in pages], -1)
     else:

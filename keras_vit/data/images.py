@@ -14,11 +14,12 @@ _JPEG_END = b"\xff\xd9"
 _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
 
 
-def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """Decodes an image file, or a window of it, to `(H, W, C)`.
+def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8, library="vit_jax"):
+    """Decodes an image file, or a window of it, to `(H, W, C)`; `library` is that of a `Preprocessing`.
 
     Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
     """
+    dct = "" if library == "vit_jax" else "INTEGER_ACCURATE"  # the latter is the method of Pillow
 
     def widen(image):
         return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
@@ -26,15 +27,13 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
     def jpeg():
         size = tf.image.extract_jpeg_shape(encoded)[:2]
         file = _small_enough(encoded, size, max_megapixels)
-        if window is None:
-            return widen(tf.io.decode_jpeg(file, channels=channels))
-        return widen(tf.io.decode_and_crop_jpeg(file, window(size), channels=channels))
+        return widen(_decode_jpeg(file, channels, dct, None if window is None else window(size)))
 
     # Prevent inlining, because TensorFlow visits all operations of an inlined branch even if the branch is not taken.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         file = _small_enough(encoded, header_size(encoded), max_megapixels)
-        image = _decode_any(file, channels, bit_depth, widen)
+        image = _decode_any(file, channels, bit_depth, widen, dct)
         if window is None:
             return image
         y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
@@ -156,18 +155,53 @@ def _small_enough(encoded, size, max_megapixels):
     return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
 
 
-def _decode_any(encoded, channels, bit_depth, widen):
+def _decode_jpeg(encoded, channels, dct, window=None):
+    """Decodes a JPEG file, or a window of it, to uint8 `(H, W, C)`."""
+
+    def read(channels):
+        if window is None:
+            return tf.io.decode_jpeg(encoded, channels, dct_method=dct)
+        return tf.io.decode_and_crop_jpeg(encoded, window, channels, dct_method=dct)
+
+    if channels != 1:
+        return read(channels)
+    is_cmyk = tf.image.extract_jpeg_shape(encoded)[2] == 4  # libjpeg does not convert CMYK to gray
+    return tf.cond(is_cmyk, lambda: tf.image.rgb_to_grayscale(read(3)), lambda: read(1))
+
+
+def _decode_bmp(encoded, channels):
+    """Decodes a BMP file; looks up the colors of a palette, which TensorFlow does not."""
+    number = lambda at, kind: tf.io.decode_raw(tf.strings.substr(encoded, at, kind.size), kind)[0]  # noqa: E731
+
+    def from_palette():
+        compression = number(30, tf.int32)
+        file = checked(encoded, compression == 0, "a compressed BMP file; compression:", compression)
+        places = tf.io.decode_image(file, 3, expand_animations=False)[..., 0]
+        # The palette, of four bytes for each color (blue, green, red, 0), lies between the headers and the pixels.
+        start = 14 + number(14, tf.int32)
+        palette = tf.strings.substr(encoded, start, number(10, tf.int32) - start)
+        colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8), (-1, 4))[:, 2::-1]
+        return tf.gather(colors, tf.cast(places, tf.int32))
+
+    other = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
+    return tf.cond(number(28, tf.uint16) == 8, from_palette, other)
+
+
+def _decode_any(encoded, channels, bit_depth, widen, dct):
     """Decodes a file of any known format; see `decode`."""
     start = tf.strings.substr(encoded, 0, 4)
 
     def stored(channels):
         """Decodes to uint8 `(H, W, C)`; `channels=0` keeps the number of channels in the file."""
-        known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-        if not hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
-            return known()
-        # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
-        image = tf.cond(start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4], known)
-        return tf.ensure_shape(image, (None, None, channels or None))
+        decoders = [
+            (tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded, channels, dct)),
+            (tf.strings.substr(start, 0, 2) == b"BM", lambda: _decode_bmp(encoded, channels)),
+        ]
+        if hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
+            # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
+            decoders.append((start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4]))
+        other = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
+        return tf.ensure_shape(tf.case(decoders, default=other), (None, None, channels or None))
 
     def eight_bits():
         if channels == 1:

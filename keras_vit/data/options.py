@@ -8,7 +8,7 @@ from keras_vit import naflex
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import LIBRARIES, Preprocessing
 
 _SMALL = 64  # size in pixels below which training images are shifted instead of cropped
 
@@ -61,6 +61,8 @@ class Options:
             probability.
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
         max_megapixels: largest size of an image, in megapixels; larger images count as unreadable and are not decoded.
+        library: library whose JPEG decoder and rounding of crops apply: "vit_jax", "torchvision" (timm, open_clip) or
+            "transformers", see `keras_vit.Preprocessing`; "" for that of the weights.
         exif: "on" applies the EXIF orientation of photographs; "off" ignores it, as in `vit_jax`. "auto" is "on" for
             "folder" and "list", and "off" for other datasets. True and False also work.
         shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling sources that cannot
@@ -92,6 +94,7 @@ class Options:
     cutmix_alpha: float = 0.0
     label_smoothing: float = 0.0
     max_megapixels: float = 100.0
+    library: str = ""
     exif: str | bool = "auto"
     shuffle_buffer: int = 10_000
     prefetch: int = 2
@@ -103,7 +106,7 @@ class Options:
             "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"), "bit_depth": (8, 16),
             "rounding": ("float", "uint8"), "interpolation": ("", "bilinear", "bicubic"), "augreg": tuple(LEVELS),
             "flip": ("auto", "on", "off", True, False), "exif": ("auto", "on", "off", True, False), "mixup_form": FORMS,
-            "randaugment_form": ("corrected", "original"),
+            "randaugment_form": ("corrected", "original"), "library": ("", *LIBRARIES),
         }  # fmt: skip
         lowest = {
             "image_size": 0, "channels": 1, "resize_size": 0, "shift": 0, "randaugment_layers": 0,
@@ -254,6 +257,7 @@ class Options:
             interpolation=self.interpolation,
             exif=self.exif is True,
             bit_depth=self.bit_depth,
+            library=self.library or "vit_jax",
         )
 
     def model_preprocessing(self, source: Source) -> Preprocessing:

@@ -18,13 +18,14 @@ def evaluation_image(image, size, preprocessing):
     if preprocessing.resize == "naflex":
         return pack(normalize(resize_to_patches(image, size), preprocessing), size)
     if size:
-        resized = tuple(round(side / preprocessing.crop_fraction) for side in size)
+        resized = preprocessing.resized(size)
+        library = preprocessing.library
         if preprocessing.resize == "stretch":
             image = resize(image, resized, preprocessing.rounding, preprocessing.interpolation)
         else:
-            image = resize_to_cover(image, resized, preprocessing.rounding, preprocessing.interpolation)
+            image = resize_to_cover(image, resized, preprocessing.rounding, preprocessing.interpolation, library)
         if preprocessing.resize != "stretch" or resized != tuple(size):
-            image = central_crop(image, size)
+            image = central_crop(image, size, library)
     return normalize(image, preprocessing)
 
 
@@ -78,20 +79,24 @@ def pack(image, shape):
     return tf.ensure_shape(tf.pad(x, [[0, shape[0] - rows * columns], [0, 0], [0, 0]]), (*shape[:2], channels))
 
 
-def resize_to_cover(image, size, rounding="float", interpolation=""):
+def resize_to_cover(image, size, rounding="float", interpolation="", library="vit_jax"):
     """Resizes to the smallest image of the same aspect ratio that covers `size`."""
     shape = tf.shape(image)[:2]
-    if interpolation:  # round the longer side down, as torchvision and transformers do
-        covering = tf.maximum(shape * size[::-1] // shape[::-1], size)
-        return resize(image, covering, rounding, interpolation)
+    if interpolation:  # round the longer side down; timm rounds to the nearest if `size` is not square
+        sides = shape * size[::-1] / shape[::-1]
+        is_nearest = library == "torchvision" and size[0] != size[1]
+        sides = tf.cast(tf.round(sides) if is_nearest else tf.floor(sides), tf.int32)
+        return resize(image, tf.maximum(sides, size), rounding, interpolation)
     shape = tf.cast(shape, tf.float32)
     factor = tf.reduce_max(size / shape)
     return resize(image, tf.cast(tf.round(shape * factor), tf.int32), rounding, method="area")
 
 
-def central_crop(image, size):
-    """Crops the center to `size`, `(height, width)`; an odd margin is one pixel larger at the bottom or right."""
-    y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
+def central_crop(image, size, library="vit_jax"):
+    """Crops the center to `size`, `(height, width)`; half an odd margin is rounded as `library` does."""
+    margins = (tf.shape(image)[:2] - size) / 2
+    margins = tf.round(margins) if library == "torchvision" else tf.floor(margins)  # `tf.round`: half to even
+    y, x = tf.unstack(tf.cast(margins, tf.int32))
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 
 

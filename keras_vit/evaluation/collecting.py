@@ -105,7 +105,11 @@ def _options_for(model, source):
     preprocessing = find_preprocessing(model)
     if preprocessing is not None and preprocessing.resize == "naflex":
         patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}
-        return {**options, **patches, **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth")}}
+        return {
+            **options,
+            **patches,
+            **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth", "library")},
+        }
     # Resize stored images that do not have the model's size.
     stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
@@ -119,13 +123,13 @@ def _options_for(model, source):
     # Apply the model's preprocessing.
     if preprocessing is None:
         return options
-    options |= {name: getattr(preprocessing, name) for name in ("rounding", "exif", "interpolation")}
+    options |= {name: getattr(preprocessing, name) for name in ("rounding", "exif", "interpolation", "library")}
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
     if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):
         options["image_size"] = height
         options["eval_crop"] = "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
-        options["resize_size"] = round(height / preprocessing.crop_fraction)
+        options["resize_size"] = preprocessing.resized((height, width))[0]
     return options
 
 

@@ -54,7 +54,8 @@ class Decoder:
         length = tf.cast(tf.strings.length(encoded), tf.int64)
         message = "a file far larger than its pixels; bytes:"
         encoded = checked(encoded, length <= 16 * area + _MOST_EXTRA_BYTES, message, length)
-        image = images.decode(encoded, self.max_megapixels, exif=p.exif, channels=p.channels, bit_depth=p.bit_depth)
+        how = {"exif": p.exif, "channels": p.channels, "bit_depth": p.bit_depth, "library": p.library}
+        image = images.decode(encoded, self.max_megapixels, **how)
         if p.resize == "shorter_side":
             size = tf.shape(image)[:2]
             narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)

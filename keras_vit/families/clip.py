@@ -222,6 +222,9 @@ _FILES = (
     ("dfn2b", (("B/16", 224), ("L/14", 224))),
     ("dfn5b", (("H/14", 224), ("H/14", 378))),
 )
+_SMALLER_CROPS = [
+    f"vit_base_patch{name}" for name in ("16_clip_224.openai", "32_clip_224.openai", "32_clip_224.laion2b")
+]
 # Output size of the head, the size of the space shared with the text tower.
 _UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}
 
@@ -233,6 +236,8 @@ def _rows():
             architecture = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}"
             gelu = {"mlp": gelu_of_release(architecture, collection)}
             fields = dict(PREPROCESSING)
+            if name in _SMALLER_CROPS:
+                fields["crop_fraction"] = 0.9
             if (collection, letter) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
             name = f"{architecture}.{collection}"

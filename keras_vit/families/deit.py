@@ -5,7 +5,7 @@ import itertools
 
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import IMAGENET, TI, B, H, L, S
+from keras_vit.families.vit import IMAGENET, TI, TIMM_IMAGENET, B, H, L, S
 
 __all__ = [
     *("DeiT_Ti16_distilled", "DeiT_S16_distilled", "DeiT_B16_distilled"),
@@ -27,15 +27,12 @@ DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters without a head", patch_size=16
 DeiT3_L16 = _size("DeiT3-L/16", "303.3M parameters without a head", patch_size=16, **_DEIT3, **L)
 DeiT3_H14 = _size("DeiT3-H/14", "630.8M parameters without a head", patch_size=14, **_DEIT3, **H)
 
-_FACTS = {"preprocessing": IMAGENET}
-
-
 TIMM_DISTILLED = dataclasses.replace(
     vit.TIMM,
     write_config=lambda arguments: vit.write_timm_config(arguments, "deit_base_distilled_patch16_224"),
     marker="dist_token",
     renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
-    facts={**vit.TIMM.facts, **_FACTS},
+    facts={**vit.TIMM.facts, "preprocessing": TIMM_IMAGENET},
 )
 # LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files also contain
 # `ls1.gamma`, but they contain registers, or a number of positions that is not a square.
@@ -47,7 +44,7 @@ TIMM_DEIT3 = dataclasses.replace(
         (r"blocks\.(\d+)\.gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
         *vit.TIMM.renames,
     ),
-    facts={**vit.TIMM.facts, **_FACTS},
+    facts={**vit.TIMM.facts, "preprocessing": TIMM_IMAGENET},
     fits=lambda shapes, config: "reg_token" not in shapes and shapes.get("pos_embed", (0, 2))[1] ** 0.5 % 1 == 0,
 )
 
@@ -72,7 +69,7 @@ HUGGING_FACE = dataclasses.replace(
         (r"distillation_classifier", "head/distillation"),
         *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
     ),
-    facts={**vit.HUGGING_FACE.facts, **_FACTS},
+    facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
     write_config=write_huggingface_config,
 )
 # The head of `DeiTForImageClassification` is not supported, because it ignores the distillation token.
@@ -88,13 +85,16 @@ def _rows():
     for size, word in (("Ti", "tiny"), ("S", "small"), ("B", "base")):
         for side in (224, 384) if size == "B" else (224,):
             name = f"deit_{word}_distilled_patch16_{side}.fb_in1k"
-            yield vit.timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side)
+            fields = {**IMAGENET, "crop_fraction": 0.9 if side == 224 else 1.0}
+            yield vit.timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side, fields)
     for size, word in (("S", "small"), ("M", "medium"), ("B", "base"), ("L", "large"), ("H", "huge")):
         patch = 14 if size == "H" else 16
         for side in (224, 384) if size in "SBL" else (224,):
             for collection in ("in1k", "in22k_ft_in1k"):
                 name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
-                yield vit.timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side)
+                is_small = side == 224 and collection == "in1k"
+                fields = {**IMAGENET, "crop_fraction": 0.9 if is_small else 1.0}
+                yield vit.timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side, fields)
     # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded into other weights.
     for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
         for side, data in itertools.product((224, 384), ("1k", "21k")):

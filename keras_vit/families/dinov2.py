@@ -117,7 +117,8 @@ def _rows():
         for repository, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
             name = f"{repository}-{word}"
             url, model = f"https://huggingface.co/facebook/{name}", f"DINOv2-{letter}/14{ending}"
-            yield PublishedWeights("lvd142m", name, model, url, 0, 518, preprocessing=_PREPROCESSING)
+            fields = {**_PREPROCESSING, "library": "transformers"}
+            yield PublishedWeights("lvd142m", name, model, url, 0, 518, preprocessing=fields)
 
 
 FAMILY = _size.register(

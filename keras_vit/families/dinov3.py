@@ -158,7 +158,8 @@ def _rows():
             name = f"dinov3-vit{size.lower().replace('+', '16plus') if '+' in size else size.lower() + '16'}"
             name += f"-pretrain-{collection}"
             url = f"https://huggingface.co/facebook/{name}"
-            yield PublishedWeights(collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=preprocessing)
+            fields = {**preprocessing, "library": "transformers"}
+            yield PublishedWeights(collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=fields)
 
 
 FAMILY = _size.register(

@@ -1,6 +1,7 @@
 """Vision Transformers of the paper and AugReg, and the weight formats that most families share."""
 
 import re
+import warnings
 
 from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.checkpoints.registry import Format, PublishedWeights
@@ -34,6 +35,7 @@ IMAGENET = {
     "crop_fraction": 0.875,
     "interpolation": "bicubic",
 }
+TIMM_IMAGENET = {**IMAGENET, "crop_fraction": 0.9}  # most files of timm at 224 pixels
 IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Weight formats ------------------------------------------------------------------------------------------------------
@@ -103,12 +105,19 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
         facts |= {"exact_gelu": None, "mlp": activation}
     if "mean" not in config or "std" not in config:
         return facts
+    interpolation, crop_mode = config.get("interpolation") or "bicubic", config.get("crop_mode") or "center"
+    if interpolation not in ("bilinear", "bicubic") or crop_mode not in ("center", "squash"):
+        warnings.warn(
+            f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. Images are resized "
+            "with bilinear or, here, bicubic interpolation, and their centers are cropped.",
+            stacklevel=2,
+        )
     preprocessing = {
         "mean": [255 * x for x in config["mean"]],
         "std": [255 * x for x in config["std"]],
-        "resize": "stretch" if config.get("crop_mode") == "squash" else "shorter_side",
+        "resize": "stretch" if crop_mode == "squash" else "shorter_side",
         "crop_fraction": config.get("crop_pct") or 0.875,
-        "interpolation": "bilinear" if config.get("interpolation") == "bilinear" else "bicubic",
+        "interpolation": "bilinear" if interpolation == "bilinear" else "bicubic",
     }
     return {**facts, "preprocessing": preprocessing}
 
@@ -153,6 +162,7 @@ def timm_config(arguments, architecture, packed=False):
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
+    white = 2**preprocessing.bit_depth - 1
     return {
         "architecture": architecture,
         "num_classes": classes,
@@ -173,8 +183,8 @@ def timm_config(arguments, architecture, packed=False):
             "first_conv": "patch_embed.proj",
             "classifier": "head",
             "input_size": [channels, height, width],
-            "mean": [x / 255 for x in preprocessing.mean],
-            "std": [x / 255 for x in preprocessing.std],
+            "mean": [x / white for x in preprocessing.mean],
+            "std": [x / white for x in preprocessing.std],
             "crop_pct": preprocessing.crop_fraction,
             "crop_mode": "squash" if preprocessing.resize == "stretch" else "center",
             "interpolation": preprocessing.interpolation or "bilinear",
@@ -316,9 +326,10 @@ def rows(table, collection, classes, resolution, models, ending=""):
         yield PublishedWeights(collection, name, model, url, classes, resolution, units)
 
 
-def timm_row(collection, name, model, classes, side, preprocessing=IMAGENET, arguments=None):
+def timm_row(collection, name, model, classes, side, preprocessing=TIMM_IMAGENET, arguments=None):
     """Returns the `PublishedWeights` of a file that timm publishes on the Hugging Face Hub."""
     url = f"https://huggingface.co/timm/{name}"
+    preprocessing = {**preprocessing, "library": "torchvision"}
     return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
 
 

@@ -118,6 +118,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
             function(engine.model, inputs)
 
     # Log the config, the data and the devices.
+    if chief and (warning := inputs.dark_warning()):
+        reports.append(f"warning: {warning}")
     if config.batch_size > num_examples:
         reports.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
@@ -234,16 +236,20 @@ def _check_continuation(counters, total_steps, inputs):
 
 
 def load_inputs(config, write):
-    """Loads the data. Images are normalized as the weights expect.
+    """Loads the data. Images are decoded and normalized as the weights expect.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
-    keeps the config's normalization.
+    keeps the config's normalization. `library` in the config replaces that of the weights.
     """
     fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
     inputs = data.from_config(config.data, **fields)
     expected = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
     if expected is None:
         return inputs
+    expected = dataclasses.replace(expected, library=config.data.get("library") or expected.library)
+    if expected.library != inputs.model_preprocessing().library:
+        write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
+        inputs = dataclasses.replace(inputs, options={**inputs.options, "library": expected.library})
     own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs

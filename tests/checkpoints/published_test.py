@@ -1,5 +1,8 @@
 """Tests of the table of published weights, and of the naming rule for AugReg files that are not in the table."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from keras_vit.checkpoints.registry import find_sizes
 pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
 PUBLISHED = published.rows()
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def test_published_rows_are_consistent():
@@ -111,6 +115,17 @@ def test_preprocessing_depends_on_the_published_file():
     for size, mean in (("CLIP-L/14", 127.5), ("CLIP-B/32", 255 * 0.48145466)):
         found = checkpoints.find_preprocessing("laion2b", (224, 224, 3), **families.sizes()[size])
         assert found.mean[0] == mean
+
+
+def test_timm_rows_prepare_images_as_timm():
+    published_by_timm = json.loads((GOLDEN / "timm_preprocessing.json").read_text())
+    rows = {row.name: row for row in PUBLISHED if "/timm/" in row.url}
+    assert rows.keys() == published_by_timm.keys()
+    for name, expected in published_by_timm.items():
+        found = keras_vit.Preprocessing.from_config(dict(rows[name].preprocessing))
+        assert found.library == "torchvision"
+        assert [found.crop_fraction, found.resize, found.interpolation] == expected[:3], name
+        np.testing.assert_allclose(np.array(found.mean + found.std) / 255, expected[3] + expected[4], atol=1e-9)
 
 
 def test_augreg_name_describes_the_file():

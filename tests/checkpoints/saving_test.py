@@ -121,7 +121,10 @@ def test_saved_file_stores_the_preprocessing(small, tmp_path):
     model = small(input_shape=(32, 48, 3))
     checkpoints.load(model, tmp_path / "model.npz")
     assert keras_vit.preprocessing_of(model) == unusual
-    resized = keras_vit.Preprocessing(resize="shorter_side", crop_fraction=0.875, interpolation="bicubic")
+    resized = keras_vit.Preprocessing(
+        resize="shorter_side", crop_fraction=0.875, interpolation="bicubic", exif=True, rounding="uint8",
+        library="torchvision",
+    )  # fmt: skip
     checkpoints.save(randomize(small(preprocessing=resized)), tmp_path / "resized.npz")
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))

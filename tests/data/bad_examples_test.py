@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -192,6 +193,27 @@ def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monk
             reason
         )
         assert any(word in reason for word in ("not an image in a known format", "Invalid PNG", "Invalid JPEG")), reason
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bit_depth": 16}, r"maximum value 4095 of 65535: .*12 bits, set --config.data.mean .*\(2047.5,\)"),
+        ({}, r"maximum value 1[56] of 255: .*12 bits, set --config.data.bit_depth=16, .*\(2047.5,\)"),
+        ({"bit_depth": 16, "mean": (2047.5,), "std": (2047.5,)}, None),
+    ],
+)
+def test_12_bit_files_are_reported(options, words, tmp_path):
+    values = np.random.default_rng(0).integers(0, 4096, (5, 6, 6, 1), dtype=np.uint16)
+    values[0, 0, 0] = 4095
+    (tmp_path / "a").mkdir()
+    for number, image in enumerate(values):
+        (tmp_path / "a" / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
+    source, options = data.folder(tmp_path), {"channels": 1, **options}
+    warnings = [*data.verify(source, **options)["warnings"], pipeline(source, **options).dark_warning()]
+    assert len(warnings) == (2 if words else 1)
+    for warning in warnings:
+        assert re.match(words, warning) if words else warning == ""
 
 
 def test_verify_accepts_naflex_options(photos):

@@ -122,14 +122,17 @@ def test_color_files_decode_to_gray_with_or_without_window():
     jpeg = tf.io.encode_jpeg(rgb, quality=100).numpy()
     bmp = io.BytesIO()
     Image.fromarray(rgb).save(bmp, "BMP")
-    for file in (png(rgb), bmp.getvalue(), jpeg):
+    cmyk = io.BytesIO()
+    Image.fromarray(rgb).convert("CMYK").save(cmyk, "JPEG", quality=100, subsampling=0)
+    for file in (png(rgb), bmp.getvalue(), jpeg, cmyk.getvalue(), cmyk.getvalue() + b"notes"):
         gray = images.decode(tf.constant(file), channels=1).numpy()
         assert gray.shape == (32, 40, 1) and np.abs(gray[..., 0] - luma).mean() < 1.5
     with pytest.raises(tf.errors.InvalidArgumentError):
         images.decode(tf.constant(jpeg[:-2]), channels=1)
-    window = images.decode(tf.constant(jpeg), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])).numpy()
-    whole = images.decode(tf.constant(jpeg), channels=1).numpy()[8:24, 8:24]
-    np.testing.assert_array_equal(window, whole)
+    for file in (jpeg, cmyk.getvalue()):
+        window = images.decode(tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])).numpy()
+        whole = images.decode(tf.constant(file), channels=1).numpy()[8:24, 8:24]
+        np.testing.assert_array_equal(window, whole)
 
 
 @pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])

@@ -54,6 +54,7 @@ KINDS = [
     ("GIF", "P"),
     ("BMP", "RGB"),
     ("BMP", "L"),
+    ("BMP", "P"),
 ]
 if hasattr(tf.io, "decode_webp"):
     KINDS += [("WEBP", "RGB"), ("WEBP", "RGBA")]
@@ -73,6 +74,24 @@ def test_jpeg_decodes_to_three_channels(mode):
     actual = in_dataset(images.decode, data)
     # TensorFlow and Pillow use different builds of libjpeg; swapped channels would differ far more.
     assert actual.shape == expected.shape and np.abs(actual.numpy() - expected).mean() < 3
+
+
+@pytest.mark.parametrize("library", ["torchvision", "transformers"])
+def test_other_libraries_decode_jpeg_as_pillow(library):
+    decode = functools.partial(images.decode, library=library)
+    decode = tf.function(decode, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+    for mode in ("RGB", "L", "CMYK"):
+        for more in (b"", b"maker's notes"):
+            data = encoded("JPEG", mode, quality=75) + more
+            np.testing.assert_array_equal(decode(data), Image.open(io.BytesIO(data)).convert("RGB"))
+    assert np.any(in_dataset(images.decode, data) != decode(data))
+
+
+def test_compressed_bmp_is_rejected():
+    data = bytearray(encoded("BMP", "P"))
+    data[30] = 1
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a compressed BMP file"):
+        images.decode(tf.constant(bytes(data)))
 
 
 def test_animated_webp_is_rejected():

@@ -1,12 +1,14 @@
 """Tests of resizes, crops and value ranges against numpy and Pillow."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
 from keras_vit import Preprocessing
-from keras_vit.data import transforms
+from keras_vit.data import images, transforms
 
 RNG = np.random.default_rng(1)
 IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
@@ -57,6 +59,26 @@ def test_evaluation_image_uses_the_given_interpolation():
     side = (7, 11)  # the width 7 * 22 / 13 = 11.8 is truncated, as in torchvision
     expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7))
     np.testing.assert_allclose(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("case", "size", "fields"),
+    [
+        ("timm_center", (24, 24), {"crop_fraction": 0.9}),
+        ("timm_squash", (24, 24), {"crop_fraction": 0.9, "resize": "stretch"}),
+        ("timm_bilinear", (24, 24), {"interpolation": "bilinear"}),
+        ("timm_wide", (16, 24), {"crop_fraction": 0.9}),
+        ("transformers_center", (24, 24), {"crop_fraction": 24 / 26, "library": "transformers"}),
+    ],
+)
+def test_evaluation_image_matches_timm_and_transformers(case, size, fields):
+    with np.load(Path(__file__).parents[1] / "golden" / "preprocessing.npz") as golden:
+        file, expected = tf.constant(golden["jpeg"].tobytes()), golden[case].astype(float)
+    fields = {"resize": "shorter_side", "interpolation": "bicubic", "library": "torchvision", **fields}
+    preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, **fields)
+    actual = transforms.evaluation_image(images.decode(file, library=fields["library"]), size, preprocessing)
+    difference = np.abs(np.rint(actual) - expected)  # Pillow also rounds between its two passes
+    assert difference.max() <= 2 and difference.mean() < 0.2
 
 
 def test_rounding_to_uint8_truncates():

@@ -1,10 +1,12 @@
 """Tests that `Decoder` decodes images as in evaluation and rejects oversized images."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit import Preprocessing, data
+from keras_vit import Preprocessing, VisionTransformer, data, evaluation
 from keras_vit.export.decoding import Decoder
 
 from .conftest import image_file
@@ -46,6 +48,18 @@ def test_files_decode_as_in_evaluation(crop, rounding, folder):
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
     # Allow one rounding error, because graphs replace division by a constant with multiplication.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
+
+
+@pytest.mark.parametrize("library", ["vit_jax", "torchvision", "transformers"])
+def test_evaluation_uses_the_library_of_the_model(library, folder):
+    preprocessing = Preprocessing(resize="shorter_side", crop_fraction=0.9, interpolation="bicubic", library=library)
+    sizes = {"patch_size": 5, "num_layers": 1, "hidden_size": 4, "mlp_dim": 4, "num_heads": 1, "classes": 1}
+    model = VisionTransformer(**sizes, input_shape=(10, 10, 3), preprocessing=preprocessing)
+    inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(SIZES))
+    ((images, *_),) = inputs.eval_batches()
+    assert inputs.model_preprocessing() == dataclasses.replace(preprocessing, crop_fraction=10 / 11)
+    files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+    np.testing.assert_allclose(Decoder((10, 10, 3), preprocessing)(tf.constant(files)), images, rtol=0, atol=1e-6)
 
 
 def test_shorter_side_resizing_covers_a_non_square_input():

@@ -205,9 +205,10 @@ def test_files_with_other_names_load_the_same_model(dialect, tmp_path):
     for ours, theirs in zip(models[0].weights, models[1].weights, strict=True):
         assert ours.path == theirs.path
         np.testing.assert_array_equal(ours, theirs)
-    for name in ("mlp", "exact_gelu", "rotary", "classifier", "preprocessing"):
-        if name != "preprocessing" or dialect != "siglip timm":
-            assert models[0].get_config()[name] == models[1].get_config()[name]
+    for name in ("mlp", "exact_gelu", "rotary", "classifier"):
+        assert models[0].get_config()[name] == models[1].get_config()[name]
+    for name in ("mean", "std", "resize"):  # libraries decode and crop differently
+        assert getattr(models[0].preprocessing, name) == getattr(models[1].preprocessing, name)
 
 
 @pytest.mark.one_backend
@@ -288,6 +289,35 @@ def preprocessing_from(config, tmp_path):
     standard = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 16, "width": 16}, "resample": 3}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**standard, **config}))
     return keras_vit.from_pretrained(folder_of("siglip", tmp_path)).preprocessing
+
+
+@pytest.mark.one_backend
+def test_processor_config_takes_precedence(tmp_path):
+    nested = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 20}, "crop_size": {"height": 15}}
+    nested |= {"do_center_crop": True, "image_mean": [0.25] * 3, "image_std": [0.5] * 3, "resample": 3}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": nested}))
+    found = preprocessing_from({}, tmp_path)
+    assert (found.resize, found.crop_fraction, found.mean) == ("shorter_side", 0.75, (63.75,) * 3)
+    assert found.library == "transformers"
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "CLIPProcessor"}))
+    assert preprocessing_from({}, tmp_path).mean == (127.5,) * 3
+    for wrong in ({"image_std": [0, 0, 0]}, 1):
+        (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": wrong}))
+        with pytest.raises(ValueError, match="The processor_config.json next to the weights is invalid: .*Received"):
+            preprocessing_from({}, tmp_path)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("changes", [{"interpolation": "lanczos"}, {"interpolation": "box"}, {"crop_mode": "border"}])
+def test_unsupported_timm_preprocessing_is_reported(changes, tmp_path):
+    config = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.9, **changes}}
+    folder = folder_of("timm_deit3", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match=f"Ignored .*{next(iter(changes.values()))}.*config.json"):
+        model = keras_vit.from_pretrained(folder, num_heads=3)
+    expected = ("bicubic", 0.9, "torchvision")
+    found = model.preprocessing
+    assert (found.interpolation, found.crop_fraction, found.library) == expected
 
 
 @pytest.mark.one_backend

@@ -41,7 +41,7 @@ CASES = {
     "timm_dinov3": ("huggingface", "timm"),
     "mae": ("huggingface",),
     "ijepa": ("huggingface", "timm"),
-    "dino": ("huggingface",),  # timm uses another epsilon
+    "dino": ("huggingface", "timm"),  # timm uses another epsilon
 }
 PAIRS = [(case, form) for case, forms in CASES.items() for form in forms]
 TOLERANCE = 2e-5
@@ -251,6 +251,7 @@ def test_rejects_unknown_format(tmp_path):
             "std": [1, 2, 3],
         },
         {"crop_fraction": 0.875, "interpolation": "bilinear"},
+        {"mean": [30000] * 3, "std": [20000] * 3, "bit_depth": 16, "exif": True},
         {},
     ],
 )
@@ -262,6 +263,36 @@ def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
     assert dataclasses.replace(again, mean=(1, 1, 1), std=(1, 1, 1)) == dataclasses.replace(
         model.preprocessing, mean=(1, 1, 1), std=(1, 1, 1)
     )
+
+
+@pytest.mark.one_backend
+def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
+    deep = keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(25700,) * 3, bit_depth=16)
+    checkpoints.save(keras_vit.VisionTransformer(**SIZES, preprocessing=deep), tmp_path, format="timm")
+    config = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
+    np.testing.assert_allclose(config["mean"] + config["std"], [0.5] * 3 + [25700 / 65535] * 3)
+    again = keras_vit.from_pretrained(tmp_path).preprocessing
+    np.testing.assert_allclose(again.mean + again.std, [127.5] * 3 + [100] * 3)
+
+
+@pytest.mark.one_backend
+def test_transformers_cannot_crop_to_other_shapes(tmp_path):
+    preprocessing = keras_vit.Preprocessing(resize="shorter_side", interpolation="bicubic")
+    model = keras_vit.VisionTransformer(**{**SIZES, "input_shape": (16, 32, 3)}, preprocessing=preprocessing)
+    with pytest.raises(ValueError, match="not square: use format='timm'.*Received: a model for 16x32 pixels"):
+        checkpoints.save(model, tmp_path / "to", format="huggingface")
+    assert not (tmp_path / "to").exists()
+    checkpoints.save(model, tmp_path / "to", format="timm")
+
+
+@pytest.mark.one_backend
+def test_other_epsilon_is_written_if_outputs_agree(tmp_path, caplog):
+    model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12)
+    checkpoints.save(model, tmp_path / "near", format="timm")
+    assert "uses epsilon=1e-06 instead of 1e-12, which changes" in caplog.text
+    assert keras_vit.from_pretrained(tmp_path / "near").arguments["epsilon"] == 1e-6
+    with pytest.raises(ValueError, match="does not support epsilon=0.1"):
+        checkpoints.save(keras_vit.VisionTransformer(**SIZES, epsilon=0.1), tmp_path / "far", format="timm")
 
 
 @pytest.mark.one_backend
