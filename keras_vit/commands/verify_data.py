@@ -5,8 +5,9 @@ Also counts the JPEG files that EXIF rotates.
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
-The command reads all splits of `--data`, or the training and test splits of a config, and also finds duplicates across
-splits. The exit code is 1 if it finds a problem, and 2 if the data cannot be loaded.
+The command reads all splits of `--data`, or the training and test splits of a config. It also finds duplicates across
+splits, and warns of splits whose images are nearly black. The exit code is 1 if it finds a problem other than black
+images, and 2 if the data cannot be loaded.
 """
 
 import os

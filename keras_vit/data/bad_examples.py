@@ -122,7 +122,7 @@ class BadExamples:
         """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be read."""
         if self._source.read is None:
             return "cannot be read"
-        stored, labels, reason = examine(self._source, index, self._decode)
+        stored, labels, reason, _ = examine(self._source, index, self._decode)
         if not _in_range(labels, self._source):
             raise_wrong_label(self._source, index)
         if reason and stored is not None:

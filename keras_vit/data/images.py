@@ -2,8 +2,9 @@
 
 The formats are JPEG, PNG, GIF (the first frame), BMP and, on TensorFlow 2.21 or later, WebP without animation.
 
-For three channels, gray values are repeated, alpha channels are dropped and CMYK is converted. For one channel, colors
-are converted to gray. Any other number of channels must match the file. EXIF orientation is ignored by default.
+For three channels, gray values are repeated, alpha channels are dropped, palettes are applied and CMYK is converted.
+For one channel, colors are converted to gray. Any other number of channels must match the file. Compressed BMP files
+are refused. EXIF orientation is ignored by default.
 """
 
 import tensorflow as tf

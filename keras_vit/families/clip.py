@@ -234,13 +234,13 @@ def _rows():
         for model, side in models:
             letter, patch = model.split("/")
             architecture = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}"
+            name = f"{architecture}.{collection}"
             gelu = {"mlp": gelu_of_release(architecture, collection)}
             fields = dict(PREPROCESSING)
             if name in _SMALLER_CROPS:
                 fields["crop_fraction"] = 0.9
             if (collection, letter) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
-            name = f"{architecture}.{collection}"
             yield vit.timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
 
 

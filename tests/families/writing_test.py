@@ -268,7 +268,8 @@ def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
 @pytest.mark.one_backend
 def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
     deep = keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(25700,) * 3, bit_depth=16)
-    checkpoints.save(keras_vit.VisionTransformer(**SIZES, preprocessing=deep), tmp_path, format="timm")
+    model = keras_vit.VisionTransformer(**SIZES, include_top=False, preprocessing=deep)
+    checkpoints.save(model, tmp_path, format="timm")
     config = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
     np.testing.assert_allclose(config["mean"] + config["std"], [0.5] * 3 + [25700 / 65535] * 3)
     again = keras_vit.from_pretrained(tmp_path).preprocessing
@@ -288,6 +289,9 @@ def test_transformers_cannot_crop_to_other_shapes(tmp_path):
 @pytest.mark.one_backend
 def test_other_epsilon_is_written_if_outputs_agree(tmp_path, caplog):
     model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12)
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(size=weight.shape))
     checkpoints.save(model, tmp_path / "near", format="timm")
     assert "uses epsilon=1e-06 instead of 1e-12, which changes" in caplog.text
     assert keras_vit.from_pretrained(tmp_path / "near").arguments["epsilon"] == 1e-6
