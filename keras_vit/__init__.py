@@ -54,6 +54,7 @@ _LAZY = (
 # Functions and classes imported on first use, each with the module that defines it.
 _FUNCTIONS = {
     "FeatureModel": "models.features",
+    "at_patch_size": "models.patch_sizes",
     "backbone": "models.backbone",
     "enable_lora": "models.freezing",
     "features": "models.features",
@@ -69,6 +70,7 @@ if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference w
     from keras_vit.models.backbone import backbone
     from keras_vit.models.features import FeatureModel, features
     from keras_vit.models.freezing import enable_lora, freeze, unfreeze
+    from keras_vit.models.patch_sizes import at_patch_size
     from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [

@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_vit.arguments import parameters_of
+
 # Arguments that identify an architecture. An argument that is None for one of two models is not compared, except
 # `resnet_blocks`.
 STRUCTURE = (
@@ -121,6 +123,15 @@ class Family:
     rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
     reference: str = ""
 
+    def builds(self, name: str) -> bool:
+        """Returns whether the constructor is the class or function `name`, or a subclass of that class."""
+        return name in [base.__name__ for base in getattr(self.constructor, "__mro__", (self.constructor,))]
+
+    def accepted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments in a file of keras_vit, without empty ones that only earlier versions had."""
+        known = parameters_of(self.constructor)
+        return {name: value for name, value in stored.items() if value or name in known}
+
 
 FAMILIES: list[Family] = []
 """Every registered family, in the order of registration."""
@@ -149,14 +160,16 @@ def _plain(value):
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
     """Infers a model's family and constructor arguments from the shapes of its weights and from `facts`."""
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
-    candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
+    candidates = [family for family in reversed(FAMILIES) if constructor is None or family.builds(constructor)]
     for family in candidates:
         arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
             shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
-            return family, {**arguments, **stored, **shown}
-    known = constructor and candidates and not any(family.infer for family in candidates)
-    return (candidates[0], dict(stored)) if known else (None, {})
+            return family, {**arguments, **family.accepted(stored), **shown}
+    if constructor and not any(family.infer for family in candidates):
+        for family in candidates:
+            return family, family.accepted(stored)
+    return None, {}
 
 
 def no_family(kind: str = "") -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import keras
 
+from keras_vit.arguments import check_arguments, parameters_of
 from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
-from keras_vit.models.arguments import check_arguments, parameters_of
 from keras_vit.models.vision_transformer import VisionTransformer
 
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because

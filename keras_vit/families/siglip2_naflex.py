@@ -5,17 +5,25 @@ import dataclasses
 from keras_vit.families import siglip, vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B
+from keras_vit.models.naflex import NaFlexVisionTransformer
 
 __all__ = ["SigLIP2_NaFlex_B16", "SigLIP2_NaFlex_So400m16"]
 
 _NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
-_size = Sizes()
+_size = Sizes(NaFlexVisionTransformer)
 SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters without a head", **_NAFLEX, **B)
 SigLIP2_NaFlex_So400m16 = _size(
     "SigLIP2-NaFlex-So400m/16", "427.9M parameters without a head", **_NAFLEX, **siglip.SO400M
 )
 
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "crop_fraction": 1.0}
+
+
+def infer(shapes, facts):
+    """Infers the arguments of a NaFlex model; see `Family.infer`."""
+    budget = facts.get("max_patches") or facts.get("arguments", {}).get("max_patches")
+    arguments = vit.infer(shapes, facts) if budget else None
+    return None if arguments is None else {**arguments, "max_patches": budget}
 
 
 def read_huggingface_config(config):
@@ -36,6 +44,7 @@ _FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16
 
 FAMILY = _size.register(
     identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
+    infer=infer,
     formats=(HUGGING_FACE,),
     published=tuple(
         vit.big_vision_row("siglip2", f"siglip2/{file}", model, 0, 256, preprocessing=_PREPROCESSING)

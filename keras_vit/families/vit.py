@@ -486,7 +486,6 @@ def _add_parts(arguments, shapes, facts):
         "distilled": names.DISTILLATION_TOKEN in shapes,
         "rotary": facts.get("rotary"),
         "position_resampling": facts.get("position_resampling"),
-        "max_patches": facts.get("max_patches"),
     }
     arguments |= {name: value for name, value in parts.items() if value}
     for argument, kernel in (("patch_bias", names.EMBEDDING), ("mlp_bias", f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel")):

@@ -12,6 +12,7 @@ from keras_vit.inspection.scores import as_images, attention_scores, iterate_sco
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import tokens_read
+from keras_vit.models.layer_numbers import layer_number
 from keras_vit.plots import to_pictures
 
 
@@ -88,7 +89,7 @@ def attention_maps(
         singles = [images[i : i + 1] for i in range(len(images))]
         parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
     elif method == "mean":
-        parts = [maps_of(attention_scores(model, images, vit.layer_number(layer, least=1), reduce="mean"), images)]
+        parts = [maps_of(attention_scores(model, images, layer_number(vit, layer, least=1), reduce="mean"), images)]
     else:
         parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
     maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
@@ -175,7 +176,7 @@ def token_attention(
         ValueError: the patch, layer or head does not exist, or `attention_scores` rejects the arguments.
     """
     vit, images = as_images(model, images)
-    layer, heads = vit.layer_number(layer, least=1), vit.num_heads
+    layer, heads = layer_number(vit, layer, least=1), vit.num_heads
     if head is not None and head not in range(1, heads + 1):
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
     if patch is not None and (np.ndim(patch) != 1 or tuple(patch) not in np.ndindex(*vit.grid)):

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.inspection.scores import as_images, iterate_scores
 from keras_vit.models.features import find_feature_model, tokens_read
+from keras_vit.models.replaced_forward import replaced_forward
 
 
 def attention_relevance(
@@ -83,17 +84,12 @@ class _ScoreGradients(keras.Model):
 
     def call(self, images, training=False):
         model, vit = self.models()
-        with vit.replaced_forward(self._forward, self.changes):
+        with replaced_forward(vit, self._forward, self.changes):
             return model(images, training=False)
 
-    def _forward(self, images):
+    def _forward(self, images, training):
         _, vit = self.models()
-        x = vit.embed(images)
-        for number in range(1, vit.num_layers + 1):
-            x = vit.run_block(number, x, all_tokens=False)
-        x = vit.norm(x)
-        x = vit.pool(x) if vit.pool_layer is not None else x
-        return x if vit.head is None else vit.head(x)
+        return vit.forward(images)  # adds the changes to the attention scores
 
     def compute(self, image, target):
         """Returns the gradients `(1, heads, 1 or N, N)` of a class output; `target` is one-hot, `(1, classes)`.

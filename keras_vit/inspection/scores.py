@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into
+from keras_vit.models.layer_numbers import layer_numbers
 
 
 def attention_scores(
@@ -33,7 +34,7 @@ def attention_scores(
     """
     check_choice("reduce", reduce, ("none", "mean"))
     vit = find_vision_transformer(model)
-    chosen, is_single = vit.layer_numbers(range(1, vit.num_layers + 1) if layers is None else layers, least=1)
+    chosen, is_single = layer_numbers(vit, range(1, vit.num_layers + 1) if layers is None else layers, least=1)
     scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:

@@ -8,7 +8,7 @@ from keras import ops
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.mlp import ACTIVATIONS, mlp_dense
-from keras_vit.layers.naflex import real_tokens
+from keras_vit.layers.padding import real_tokens
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
 
 

@@ -9,19 +9,10 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.padding import with_zero_padding
 from keras_vit.layers.patches import PatchEncoder
 from keras_vit.layers.validation import check_grid, check_positive_int, check_rank
 from keras_vit.naflex import linear_weights
-
-
-def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns a mask that is False for padding tokens: `(B, N, D)` to bool `(B, N)`."""
-    return ops.any(ops.not_equal(tokens, 0), axis=-1)
-
-
-def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for padding."""
-    return values * ops.cast(mask, values.dtype)[..., None]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -69,6 +60,7 @@ class NaFlexPatchEncoder(PatchEncoder):
 
     def build(self, input_shape: tuple) -> None:
         super().build(input_shape[0])
+        self.input_spec = None
 
     def call(self, inputs: tuple, training: bool | None = None) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         patches, places = inputs
@@ -121,11 +113,3 @@ class NaFlexPositionEmbedding(BaseLayer):
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, S, D)`."""
         return self.grid[0] * self.grid[1] * input_shape[1] * input_shape[2]
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
-class MaskedLayerNormalization(keras.layers.LayerNormalization):
-    """A LayerNorm that keeps padding at zero: `(B, N, D)` to `(B, N, D)`."""
-
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        return with_zero_padding(super().call(tokens), real_tokens(tokens))

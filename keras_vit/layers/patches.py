@@ -1,7 +1,5 @@
 """Cuts images into patches and projects them to tokens."""
 
-import contextvars
-import types
 from typing import Any
 
 import keras
@@ -10,20 +8,14 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
-# Maps layer IDs to overrides while `VisionTransformer.at_patch_size` is active in the current thread. The override of a
-# `Patches` layer is a patch size. The overrides of other layers are matrices for `resize_axes`, or None.
-RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
 
-
-def resize_axes(table, matrices):
-    """Resizes a flattened grid of R x C cells to r x c cells: `(R*C*K, D)` to `(r*c*K, D)`, computed in float32.
-
-    Each cell has K vectors. The rows are multiplied by a matrix `(r, R)`, and the columns by a matrix `(c, C)`.
-    """
-    rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
-    grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
-    resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
-    return ops.cast(ops.reshape(resized, (-1, table.shape[-1])), table.dtype)
+def cut_patches(images, patch_size):
+    """Cuts images into patches in raster order: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`."""
+    _, height, width, channels = ops.shape(images)
+    rows, columns = height // patch_size, width // patch_size
+    x = ops.reshape(images, (-1, rows, patch_size, columns, patch_size, channels))
+    x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+    return ops.reshape(x, (-1, rows * columns, patch_size * patch_size * channels))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -58,12 +50,7 @@ class Patches(BaseLayer):
                 )
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
-        p = RESIZED.get().get(id(self), self.patch_size)
-        _, height, width, channels = ops.shape(images)
-        rows, columns = height // p, width // p
-        x = ops.reshape(images, (-1, rows, p, columns, p, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (-1, rows * columns, p * p * channels))
+        return cut_patches(images, self.patch_size)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, height, width, channels = input_shape
@@ -99,13 +86,11 @@ class PatchEncoder(keras.layers.Dense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
-        self.input_spec = None  # `at_patch_size` changes the length of a patch
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         flatten = self.compute_dtype != "bfloat16"  # for speed, as in `TokenDense`
         x = ops.reshape(inputs, (-1, inputs.shape[-1])) if flatten else inputs
-        matrices = RESIZED.get().get(id(self))
-        x = ops.matmul(x, self.kernel if matrices is None else resize_axes(self.kernel, matrices))
+        x = ops.matmul(x, self.kernel)
         x = x if self.bias is None else x + self.bias
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 

@@ -1,6 +1,5 @@
 """Position embeddings that are added to tokens."""
 
-import math
 from typing import Any
 
 import keras
@@ -8,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.patches import RESIZED, resize_axes
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank, check_static_tokens
 
 
@@ -52,12 +50,7 @@ class PositionEmbedding(_Positions):
         self.pos_embedding = self._table("pos_embedding", tokens, hidden_size)
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        matrices = RESIZED.get().get(id(self))
-        if matrices is None:
-            return tokens + self.pos_embedding
-        table = ops.convert_to_tensor(self.pos_embedding)
-        first = table.shape[1] - math.prod(self.grid)  # number of class tokens
-        return tokens + ops.concatenate([table[:, :first], resize_axes(table[0, first:], matrices)[None]], axis=1)
+        return tokens + self.pos_embedding
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -10,7 +10,7 @@ from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
-from keras_vit.layers.naflex import real_tokens, with_zero_padding
+from keras_vit.layers.padding import real_tokens, with_zero_padding
 from keras_vit.layers.rotary import check_rotary
 from keras_vit.layers.tokens import LayerScale
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rank, check_rate
@@ -155,6 +155,11 @@ class TransformerBlock(BaseLayer):
         x = x if self.scale_2 is None else self.scale_2(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 3
         return tokens if real is None else with_zero_padding(tokens, real)
+
+    def attention_scores(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        """Computes the attention scores after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        real = real_tokens(tokens) if self.masked else None
+        return self.attention.scores_of(self.norm_1(tokens), real)
 
     def _rematerialized(self, tokens):
         # `keras.RematScope` fails on functional models inside `tf.function`. In its recomputation, Keras' dropout also

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit import files
 from keras_vit.layers import InputPreprocessing, TransformerBlock
+from keras_vit.models.replaced_forward import replaced_forward
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
@@ -188,7 +189,7 @@ def images_into(model, vit, images, training=False):
         model(images)
     received = []
 
-    def zeros(images):
+    def zeros(images, training):
         received.append(images)
         batch = ops.shape(images)[0]
         return keras.tree.map_structure(lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), vit.output)
@@ -197,9 +198,9 @@ def images_into(model, vit, images, training=False):
         inputs = [images] if isinstance(model.input, list) else images
     except (AttributeError, ValueError):  # a subclassed model
         inputs = images
-    with vit.replaced_forward(zeros) as embedded:
+    with replaced_forward(vit, zeros) as replacement:
         model(inputs, training=training)
-    received += embedded  # images that a `FeatureModel` passed to `vit.embed`
+    received += replacement.embedded  # images that a `FeatureModel` passed to `vit.embed`
     if len(received) != 1:
         raise ValueError(
             f"The model must call its Vision Transformer once. Received: {len(received)} calls in model={model.name!r}"
@@ -221,7 +222,7 @@ def layers_before(model, vit):
 
 def check_images(model, vit, images):
     """Raises a `ValueError` unless images have the model's input shape. Images for `vit` itself must also be floats."""
-    vit.check_naflex(images)
+    vit.check_input(images)
     shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)
     if len(shape) != 4 or any(want not in (None, have) for want, have in zip(expected, shape[1:])):

@@ -10,6 +10,7 @@ from keras import ops
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before, layers_inside
 from keras_vit.models.image_model import ImageModel
+from keras_vit.models.layer_numbers import layer_numbers
 
 TOKENS = ("class", "registers", "patch", "all", "pooled")
 
@@ -85,7 +86,7 @@ class FeatureModel(keras.Model):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         vit = find_vision_transformer(model)
-        self._numbers, self.is_single = vit.layer_numbers(-1 if layers is None else layers)
+        self._numbers, self.is_single = layer_numbers(vit, -1 if layers is None else layers)
         _validate(vit, tokens, grid, norm)
         self.model, self.vit, self.tokens, self.use_grid, self.norm = model, vit, tokens, grid, norm
         self.build((None, *vit.image_shape))

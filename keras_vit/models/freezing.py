@@ -9,6 +9,7 @@ import keras
 
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.any_model import find_vision_transformer, layers_before
+from keras_vit.models.layer_numbers import layer_number
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
@@ -35,7 +36,7 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
     if up_to == "head":
         frozen = [layer for layer in vit.layers if layer is not vit.head]
     elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
-        number, first = vit.layer_number(up_to), vit.layers.index(vit.blocks[0])
+        number, first = layer_number(vit, up_to), vit.layers.index(vit.blocks[0])
         frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
     else:
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 from keras.dtype_policies import QuantizedDTypePolicy
 
+from keras_vit.arguments import check_names, parameters_of
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
-from keras_vit.models.arguments import check_names, parameters_of
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -45,6 +45,11 @@ class ImageModel(keras.Model):
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
         self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+
+    def keep(self, **parts: Any) -> None:
+        """Sets attributes before the graph is built, without Keras' tracking, which would reorder the weights."""
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -115,13 +120,19 @@ def policy_of(dtype):
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
-def add_head(x, arguments, dtype=None):
-    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include it."""
-    if units := arguments.get("representation_size"):
-        options = {"activation": "tanh", "kernel_initializer": "lecun_normal", "name": "pre_logits"}
-        x = keras.layers.Dense(units, dtype=dtype, **options)(x)
+def make_pre_logits(arguments: Mapping[str, Any], dtype: Any = None) -> keras.layers.Dense | None:
+    """Creates the tanh layer `pre_logits` of `representation_size` units, or returns None."""
+    units = arguments.get("representation_size")
+    if not units:
+        return None
+    options = {"activation": "tanh", "kernel_initializer": "lecun_normal", "name": "pre_logits"}
+    return keras.layers.Dense(units, dtype=dtype, **options)
+
+
+def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
+    """Creates the float32 head, or returns None if `include_top` is False."""
     if not arguments["include_top"]:
-        return x
+        return None
     # The kernel is initialized to zeros, so that the initial logits equal the bias.
     dense = DistilledHead if arguments.get("distilled") else keras.layers.Dense
     return dense(
@@ -131,4 +142,11 @@ def add_head(x, arguments, dtype=None):
         bias_initializer=keras.initializers.Constant(arguments["head_bias"]),
         dtype="float32",
         name="head",
-    )(x)
+    )
+
+
+def add_head(x: keras.KerasTensor, arguments: Mapping[str, Any], dtype: Any = None) -> keras.KerasTensor:
+    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include it."""
+    for layer in (make_pre_logits(arguments, dtype), make_head(arguments)):
+        x = x if layer is None else layer(x)
+    return x

@@ -2,8 +2,9 @@
 
 import types
 
+from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import RULES
-from keras_vit.layers.resnet_stem import stem_stride_of
+from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
 
 CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
@@ -29,8 +30,28 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
     return tuple(grid)
 
 
-def check_vision_transformer(arguments, can_position_class_token):
-    """Raises a `ValueError` for an invalid argument; the constructor and the layers check further arguments."""
+def complete_arguments(arguments, weights, stem):
+    """Fills arguments that are None from published weights, and resolves the ResNet stem."""
+    arguments = {**arguments, "resnet_blocks": resolve_stem(stem, arguments["resnet_blocks"])}
+    published = None if weights is None else checkpoints.find_published(weights, **arguments)
+    if published is not None and published.classes == 0 and arguments["classes"] is None:
+        arguments["include_top"] = False
+    elif published is not None:
+        for name in ("classes", "representation_size"):
+            if arguments[name] is None:
+                arguments[name] = getattr(published, name)
+    if arguments["classes"] is None:
+        arguments["classes"] = 1000
+    arguments["representation_size"] = arguments["representation_size"] or 0
+    if arguments["rotary"] is not None:
+        arguments["rotary"] = dict(arguments["rotary"])
+    return arguments
+
+
+def check_vision_transformer(arguments, position_embeddings):
+    """Raises a `ValueError` for an invalid argument; the layers check further arguments."""
+    check_choice("position_embedding", arguments["position_embedding"], position_embeddings)
+    can_position_class_token = position_embeddings[arguments["position_embedding"]].has_class_token_position
     a = types.SimpleNamespace(**arguments)
 
     def refuse(message, *names):
@@ -60,16 +81,6 @@ def check_vision_transformer(arguments, can_position_class_token):
             "`position_embedding`.",
             *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
         )
-    if a.max_patches:
-        check_positive_int("max_patches", a.max_patches)
-        needed = {"classifier": "map", "position_embedding": "learned", "position_embedding_at": "stem"}
-        needed |= dict.fromkeys(("num_registers", "rotary", "masking_rate", "pre_norm", "pool_norm", "resnet_blocks"))
-        if other := [name for name, value in needed.items() if (arguments[name] or None) != value]:
-            refuse(
-                '`max_patches` requires classifier="map" and learned position embeddings added once, and does not '
-                "support registers, rotary embeddings, masking, `pre_norm`, `pool_norm` or ResNet stems.",
-                *other,
-            )
     if a.pool_norm and "unpooled" in a.classifier:
         refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
     if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:

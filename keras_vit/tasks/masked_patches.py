@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from keras_vit import families
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
+from keras_vit.models.masked_patches import MaskedPatchVisionTransformer
 from keras_vit.models.validation import patch_grid
 from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 
@@ -84,7 +85,7 @@ class MaskedPatchPrediction(Task):
             "preprocessing": inputs.model_preprocessing(),
             "remat": self.config.remat,
         }
-        return VisionTransformer(**arguments)
+        return MaskedPatchVisionTransformer(**arguments)
 
     def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
         images = batch[0]

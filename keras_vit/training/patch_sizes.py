@@ -6,6 +6,7 @@ import types
 import numpy as np
 
 from keras_vit import cost
+from keras_vit.models.patch_sizes import at_patch_size as models_at_patch_size
 
 _STREAM = 0xF1E1  # separates these random numbers from others with the same seed
 
@@ -64,16 +65,11 @@ def check_patch_sizes(config, model):
     sizes = tuple(config.get("patch_sizes", ()))
     if not sizes:
         return
-    if not hasattr(model, "at_patch_size"):
-        raise ValueError(
-            "`patch_sizes` must be () unless the model is a Vision Transformer with attention over all patches. "
-            f"Received: architecture={config.architecture!r}, patch_sizes={sizes}"
-        )
     for size in sizes:
-        with model.at_patch_size(size):
+        with patch_scope(model, size):
             pass
 
 
 def patch_scope(model, size):
-    """Returns `model.at_patch_size(size)`, or a null context if `size` is None."""
-    return contextlib.nullcontext() if size is None else model.at_patch_size(size)
+    """Returns `keras_vit.at_patch_size(model, size)`, or a null context if `size` is None."""
+    return contextlib.nullcontext() if size is None else models_at_patch_size(model, size)

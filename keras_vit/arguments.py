@@ -21,7 +21,21 @@ _OTHER_NAMES = {
 
 def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     """Returns the parameters of a function or of a class's constructor by name, without `**kwargs`."""
-    function = constructor.__init__ if inspect.isclass(constructor) else constructor
+    if not inspect.isclass(constructor):
+        return _named(constructor)
+    # A constructor with `**kwargs` passes them to the constructor of its base class.
+    parameters: dict[str, inspect.Parameter] = {}
+    for base in constructor.__mro__:
+        if "__init__" in vars(base):
+            parameters = {**_named(base.__init__), **parameters}
+            if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(base.__init__).parameters.values()):
+                break
+        if base.__module__.startswith("keras_vit") and base.__name__ == "ImageModel":
+            break
+    return parameters
+
+
+def _named(function):
     parameters = inspect.signature(function).parameters.items()
     return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
 

@@ -1,0 +1,22 @@
+"""Padding tokens: tokens of zeros that fill the sequences of a batch to the same length and stay zero."""
+
+import keras
+from keras import ops
+
+
+def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns a mask that is False for padding tokens: `(B, N, D)` to bool `(B, N)`."""
+    return ops.any(ops.not_equal(tokens, 0), axis=-1)
+
+
+def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
+    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for padding."""
+    return values * ops.cast(mask, values.dtype)[..., None]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedLayerNormalization(keras.layers.LayerNormalization):
+    """A LayerNorm that keeps padding at zero: `(B, N, D)` to `(B, N, D)`."""
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return with_zero_padding(super().call(tokens), real_tokens(tokens))

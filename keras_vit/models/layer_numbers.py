@@ -1,0 +1,35 @@
+"""Layer numbers as in the paper: layer 1 is the first block, and layer 0 is the input of that block."""
+
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from keras_vit.models.vision_transformer import VisionTransformer
+
+
+def layer_number(vit: "VisionTransformer", layer: int, least: int = 0) -> int:
+    """Converts a layer number, which counts from the end if negative, to one from `least` to `num_layers`."""
+    last = vit.num_layers
+    is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
+    number = -1
+    if is_integer:
+        number = int(layer) + (last + 1 if layer < 0 else 0)
+    if not max(least, 0) <= number <= last:
+        raise ValueError(
+            f"The layers of {vit.name!r} are {least} to {last}, where 1 is the first block, or "
+            f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"
+        )
+    return number
+
+
+def layer_numbers(vit: "VisionTransformer", layers: int | Sequence[int], least: int = 0) -> tuple[list[int], bool]:
+    """Returns the `layer_number` of each layer, and whether `layers` is a single number."""
+    is_single = not isinstance(layers, Sequence | np.ndarray)
+    numbers_given = [layers] if is_single else layers
+    found = [layer_number(vit, layer, least) for layer in numbers_given]
+    if not found:
+        raise ValueError("`layers` must contain at least one layer number. Received: layers=[]")
+    return found, is_single

@@ -1,0 +1,44 @@
+"""The Vision Transformer that predicts corrupted patches."""
+
+from typing import Any
+
+import keras
+
+from keras_vit.layers.patch_masking import PatchMasking
+from keras_vit.models.image_model import policy_of
+from keras_vit.models.vision_transformer import VARIANTS, VisionTransformer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchVisionTransformer(VisionTransformer):
+    """A Vision Transformer that corrupts some of its patch embeddings, see `layers.patch_masking.PatchMasking`.
+
+    Args:
+        masking_rate: fraction of the patch embeddings to corrupt, in (0, 1].
+        **kwargs: arguments of `VisionTransformer`.
+
+    Returns:
+        `(output, corrupted)`: the outputs of `VisionTransformer`, and `(B, N)`, 1 for a corrupted patch.
+    """
+
+    def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
+        masking = PatchMasking(masking_rate, name="mask_patches", dtype=policy_of(dtype))
+        self.keep(masking_rate=masking_rate, masking=masking)
+        super().__init__(dtype=dtype, **kwargs)
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"masking_rate": self.masking_rate}
+
+    def forward(self, images: keras.KerasTensor, training: bool | None = None) -> tuple:
+        tokens, corrupted = self._embed(images, training)
+        return self.classify(self.pool(self.norm(self.encode(tokens, training)))), corrupted
+
+    def embed(self, images: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+        return self._embed(images, training)[0]
+
+    def _embed(self, images, training):
+        patches, corrupted = self.masking(self.embed_patches(images), training=training)
+        return self.add_tokens(patches, training), corrupted
+
+
+VARIANTS["masking_rate"] = MaskedPatchVisionTransformer

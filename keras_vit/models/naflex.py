@@ -1,0 +1,115 @@
+"""The NaFlex Vision Transformer of SigLIP 2, whose images may have any size and aspect ratio."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.layers.naflex import NaFlexPatchEncoder, NaFlexPatches, NaFlexPositionEmbedding
+from keras_vit.layers.validation import check_positive_int
+from keras_vit.models import parts
+from keras_vit.models.vision_transformer import VARIANTS, VisionTransformer
+from keras_vit.naflex import batch_shape
+from keras_vit.preprocessing import concrete_values
+
+# Arguments that the model does not support; see `VisionTransformer`.
+_REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class NaFlexVisionTransformer(VisionTransformer):
+    """A Vision Transformer for batches of `keras_vit.naflex`: `(B, max_patches, P*P + 2, C)` to `(B, classes)`.
+
+    Every image has its own patch grid. The position table has the grid of `input_shape` and is resized to the grid of
+    each image. Padding patches stay zero and are not attended to.
+
+    Args:
+        max_patches: largest number of patches of an image.
+        **kwargs: arguments of `VisionTransformer`; `classifier` must be "map" (the default here), and position
+            embeddings are learned and added once. Registers, rotary embeddings, `pre_norm`, `pool_norm` and ResNet
+            stems are not supported.
+
+    Raises:
+        ValueError: an argument is out of range or not supported, or the checkpoint does not match.
+
+    Reference: SigLIP 2, arXiv 2502.14786; matches `Siglip2VisionModel` in transformers.
+    """
+
+    has_padding = True
+
+    def __init__(
+        self, *, max_patches: int = 256, classifier: str = "map", name: str = "naflex_vision_transformer", **kwargs: Any
+    ) -> None:
+        check_positive_int("max_patches", max_patches)
+        self.keep(max_patches=max_patches)
+        super().__init__(classifier=classifier, name=name, **kwargs)
+        self.num_tokens = max_patches
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"max_patches": self.max_patches}
+
+    def batch_shape(self, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
+        return batch_shape(self.max_patches, arguments["patch_size"], arguments["input_shape"][2])
+
+    def make_input(self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict) -> dict[str, Any]:
+        _check(arguments)
+        made = parts.make_input(arguments, preprocessing, policy)
+        layer = made["input_preprocessing"]
+        layer.autocast = False  # bfloat16 cannot represent odd positions above 256
+        layer.preprocessing = dataclasses.replace(layer.preprocessing, resize="naflex")
+        size, use_bias = arguments["hidden_size"], arguments["patch_bias"]
+        return {
+            **made,
+            "patches": NaFlexPatches(arguments["patch_size"], name="patches", **policy),
+            "patch_encoder": NaFlexPatchEncoder(size, use_bias, name="embedding", **policy),
+        }
+
+    def make_positions(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
+        return NaFlexPositionEmbedding(self.grid, name="position_embedding", **policy)
+
+    def __call__(self, inputs: keras.KerasTensor, *args: Any, **kwargs: Any) -> Any:
+        self.check_input(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def check_input(self, images: Any) -> None:
+        """Raises a `ValueError` for plain images and, in eager calls, for an image without patches."""
+        shape = tuple(getattr(images, "shape", ()))
+        if len(shape) != 4:
+            return
+        if shape[1:] != self.image_shape:
+            raise ValueError(
+                f"A NaFlex model of {self.max_patches} patches takes batches of shape (B, "
+                f"{', '.join(map(str, self.image_shape))}); use `keras_vit.preprocess_input(list_of_images, model)`. "
+                f"Received: images of shape {shape}"
+            )
+        places = images[:, :, -2:]
+        if not isinstance(places, np.ndarray):
+            places = concrete_values(places)
+        if places is not None and not (places > 0).any((1, 2, 3)).all():
+            raise ValueError(
+                f"At least one image of the batch has no patches: its patch sizes are 0. Received: shape={shape}"
+            )
+
+    def check_grid(self) -> None:
+        raise ValueError(
+            "Each image of a NaFlex batch has its own patch grid, so the tokens do not form maps of one size. "
+            f"Received: model={self.name!r}"
+        )
+
+
+VARIANTS["max_patches"] = NaFlexVisionTransformer
+
+
+def _check(arguments):
+    """Raises a `ValueError` for arguments that a NaFlex model does not support."""
+    needed = {"classifier": "map", "position_embedding": "learned", "position_embedding_at": "stem"}
+    needed |= dict.fromkeys(_REFUSED)
+    other = [name for name, value in needed.items() if (arguments[name] or None) != value]
+    if other:
+        received = ", ".join(f"{name}={arguments[name]!r}" for name in other)
+        raise ValueError(
+            'A NaFlex model requires classifier="map" and learned position embeddings added once, and does not support '
+            f"registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet stems. Received: {received}"
+        )

@@ -1,0 +1,96 @@
+"""Runs a Vision Transformer at another patch size, as in FlexiViT."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+from keras import ops
+
+from keras_vit.checkpoints.patch_kernels import kernel_matrix
+from keras_vit.checkpoints.position_embeddings import RULES
+from keras_vit.layers.patches import cut_patches
+from keras_vit.layers.validation import check_positive_int
+from keras_vit.models.replaced_forward import replaced_forward
+from keras_vit.models.validation import patch_grid
+from keras_vit.models.vision_transformer import VisionTransformer
+
+
+@contextlib.contextmanager
+def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
+    """Returns a context in which a model uses another patch size in this thread, even inside another model.
+
+    The forward pass resizes the patch kernel and the position embeddings in the same way as
+    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. Functions that were compiled outside
+    the context keep their patch size.
+
+    Args:
+        model: a `VisionTransformer` without a stem or rotary embedding, whose position embeddings are learned or none.
+        patch_size: side of a patch in pixels; the image must be a whole number of patches.
+
+    Raises:
+        ValueError: the model or the patch size is not supported.
+
+    Reference: FlexiViT, arXiv 2212.08013.
+    """
+    if type(model) is not VisionTransformer:
+        raise ValueError(
+            "Only a plain VisionTransformer can change its patch size. "
+            f"Received: model={getattr(model, 'name', model)!r}, a {type(model).__name__}"
+        )
+    arguments = model.arguments
+    if model.stem or arguments["rotary"] or arguments["position_embedding"] not in ("learned", "none"):
+        names = ("resnet_blocks", "rotary", "position_embedding")
+        raise ValueError(
+            "Changing the patch size requires a model without a stem or rotary embedding; its `position_embedding` "
+            f"must be learned or none. Received: {', '.join(f'{name}={arguments[name]!r}' for name in names)}"
+        )
+    check_positive_int("patch_size", patch_size)
+    grid = patch_grid(model.image_shape, patch_size)
+
+    def forward(images, training=None):
+        if patch_size == model.patch_size:
+            return model.forward(images, training)
+        return _forward(model, patch_size, grid, images, training)
+
+    with replaced_forward(model, forward):
+        yield
+
+
+def _forward(model, patch_size, grid, images, training):
+    """Computes the outputs of a model with patches of `patch_size`."""
+    rule = model.arguments["position_resampling"]
+    position_matrices = [RULES[rule](old, new) for old, new in zip(model.grid, grid)]
+
+    def add_positions(layer, tokens):
+        if layer is None or model.arguments["position_embedding"] == "none":
+            return tokens
+        table = ops.convert_to_tensor(layer.pos_embedding)
+        first = table.shape[1] - math.prod(model.grid)  # number of class tokens
+        patches = _resize(table[0, first:], position_matrices)
+        table = ops.concatenate([table[0, :first], patches])[None]
+        return tokens + ops.cast(table, tokens.dtype)
+
+    # Embed the patches with a resized kernel.
+    encoder = model.patch_encoder
+    kernel = _resize(encoder.kernel, [kernel_matrix(model.patch_size, patch_size, rule)] * 2)
+    patches = cut_patches(model.input_preprocessing(images), patch_size)
+    tokens = ops.matmul(patches, ops.cast(kernel, patches.dtype))
+    if encoder.bias is not None:
+        tokens = tokens + ops.cast(encoder.bias, tokens.dtype)
+    tokens = model.add_tokens(tokens, training, lambda tokens: add_positions(model.positions[0], tokens))
+    # Apply the blocks and the head.
+    for number, (layer, block) in enumerate(zip(model.positions, model.blocks)):
+        tokens = add_positions(layer, tokens) if number else tokens
+        tokens = block(tokens, training=training)
+    return model.classify(model.pool(model.norm(tokens)))
+
+
+def _resize(table, matrices):
+    """Resizes a flattened grid of R x C cells: `(R*C*K, D)` to `(r*c*K, D)`, computed in float32.
+
+    Each cell has K vectors. The rows are multiplied by a matrix `(r, R)`, and the columns by a matrix `(c, C)`.
+    """
+    rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
+    grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
+    resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
+    return ops.reshape(resized, (-1, table.shape[-1]))

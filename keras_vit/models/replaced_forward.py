@@ -1,0 +1,50 @@
+"""Replaces the forward pass of a Vision Transformer for one call, even if another model contains it."""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+
+_ACTIVE: contextvars.ContextVar = contextvars.ContextVar("replaced_forward", default=())
+
+
+@dataclasses.dataclass(frozen=True)
+class Replacement:
+    """The forward pass that replaces a model's own.
+
+    Attributes:
+        model: the `VisionTransformer`.
+        function: function of the model's images and `training` that returns its outputs.
+        score_changes: for each block, an array that is added to the attention scores; may be shorter.
+        embedded: list that collects the images passed to `embed`.
+    """
+
+    model: keras.Model
+    function: Callable
+    score_changes: Sequence[Any] = ()
+    embedded: list = dataclasses.field(default_factory=list)
+
+    def score_change(self, number: int) -> Any:
+        """Returns the array to add to the attention scores of layer `number`, or None."""
+        return self.score_changes[number - 1] if number <= len(self.score_changes) else None
+
+
+@contextlib.contextmanager
+def replaced_forward(
+    model: keras.Model, function: Callable, score_changes: Sequence[Any] = ()
+) -> Iterator[Replacement]:
+    """Replaces a model's forward pass with `function(images, training)` in this thread."""
+    replacement = Replacement(model, function, score_changes)
+    token = _ACTIVE.set((replacement, *_ACTIVE.get()))
+    try:
+        yield replacement
+    finally:
+        _ACTIVE.reset(token)
+
+
+def replacement_of(model: keras.Model) -> Replacement | None:
+    """Returns the innermost active replacement of a model's forward pass, or None."""
+    return next((replacement for replacement in _ACTIVE.get() if replacement.model is model), None)
