@@ -105,7 +105,7 @@ class LoadPlan:
         ]
         different += [name for name in registry.PARTS if ours.get(name) != theirs.get(name)]
         different += sorted(set(theirs.get("attention_bias", "qkvo")) - set(ours.get("attention_bias", "qkvo")))
-        if file_family is not None and (family.constructor is not file_family.constructor or different):
+        if file_family is not None and (not family.shares_weights(file_family) or different):
             raise ValueError(
                 "The checkpoint must have the model's architecture: "
                 f"it is {registry.describe(file_family, theirs)}, and {self.model.name} is "

@@ -127,6 +127,10 @@ class Family:
         """Returns whether the constructor is the class or function `name`, or a subclass of that class."""
         return name in [base.__name__ for base in getattr(self.constructor, "__mro__", (self.constructor,))]
 
+    def shares_weights(self, other: "Family") -> bool:
+        """Returns whether the models of two families have the same class, or one class extends the other."""
+        return self.builds(other.constructor.__name__) or other.builds(self.constructor.__name__)
+
     def accepted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments in a file of keras_vit, without empty ones that only earlier versions had."""
         known = parameters_of(self.constructor)

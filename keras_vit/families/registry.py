@@ -20,7 +20,7 @@ from keras_vit.models.vision_transformer import VisionTransformer
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because
 # training does not use them.
 _NOT_FIELDS = (
-    *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "masking_rate", "remat", "name"),
+    *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "remat", "name"),
     "dtype",
 )
 

@@ -4,8 +4,16 @@ from keras_vit.models.any_model import load_keras_file
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 from keras_vit.models.backbone import Backbone  # noqa: F401, registers the class, so that Keras can load it
 from keras_vit.models.bit_resnet import BiTResNet
-from keras_vit.models.masked_patches import MaskedPatchVisionTransformer  # noqa: F401, registers the class
+from keras_vit.models.masked_patches import MaskedPatchVisionTransformer
+from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.models.zero_shot import ClassEmbeddings  # noqa: F401, registers the class, so that Keras can load it
 
-__all__ = ["AxialVisionTransformer", "BiTResNet", "VisionTransformer", "load_keras_file"]
+__all__ = [
+    "AxialVisionTransformer",
+    "BiTResNet",
+    "MaskedPatchVisionTransformer",
+    "NaFlexVisionTransformer",
+    "VisionTransformer",
+    "load_keras_file",
+]

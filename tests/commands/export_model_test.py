@@ -161,8 +161,8 @@ def test_bad_input_exits_with_an_explanation(arguments, message, workdir, photos
 
 def test_masked_patch_model_is_not_a_classifier(tmp_path):
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
-    model = keras_vit.VisionTransformer(
-        **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", masking_rate=0.5, name="masked"
+    model = keras_vit.MaskedPatchVisionTransformer(
+        **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", name="masked"
     )
     message = "not a classifier and cannot be exported; .*--config.weights=weights.npz. Received: model='masked'"
     with pytest.raises(ValueError, match=message):

@@ -184,8 +184,16 @@ def test_patch_positions_above_256_are_exact_in_bfloat16(folder):
     assert np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(model(batch), "float32"))).all()
 
 
+def fixed_model(folder):
+    """Returns a `VisionTransformer` with the weights of the NaFlex model."""
+    _, arguments = checkpoints.infer_architecture(folder)
+    model = keras_vit.VisionTransformer(**{n: v for n, v in arguments.items() if n != "max_patches"})
+    checkpoints.load(model, folder)
+    return model
+
+
 def test_fixed_size_model_loads_naflex_weights(folder):
-    fixed = keras_vit.from_pretrained(folder, max_patches=0)
+    fixed = fixed_model(folder)
     assert fixed.input_shape == (None, 32, 32, 3) and fixed.preprocessing.resize == "stretch"
     model = keras_vit.from_pretrained(folder)
     images = np.stack([picture(i, 32, 32) for i in range(2)])
@@ -196,15 +204,14 @@ def test_fixed_size_model_loads_naflex_weights(folder):
 
 def test_rejects_mismatched_input(model, folder, batch):
     images = np.zeros((2, 32, 32, 3), "float32")
-    fixed = keras_vit.from_pretrained(folder, max_patches=0)
+    fixed = fixed_model(folder)
     for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
         with pytest.raises(ValueError, match="A NaFlex model of 16 patches takes .*preprocess_input.* Received: "):
             call(images)
-    for call in (fixed, lambda images: keras_vit.features(fixed, images, tokens="pooled")):
-        with pytest.raises(
-            ValueError, match="A NaFlex batch requires a model built with `max_patches`.* Received: images of"
-        ):
-            call(batch)
+    with pytest.raises(ValueError, match="incompatible"):
+        fixed(batch)
+    with pytest.raises(ValueError, match="must have shape .B, 32, 32, 3"):
+        keras_vit.features(fixed, batch, tokens="pooled")
     with pytest.raises(ValueError, match="only NaFlex models take images of several sizes. Received: shapes="):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
     with pytest.raises(ValueError, match="must have pixel values.* Received: "):
@@ -214,7 +221,7 @@ def test_rejects_mismatched_input(model, folder, batch):
             keras_vit.preprocess_input(images, model)
     with pytest.raises(ValueError, match="At least one image of the batch has no patches: its patch sizes are 0"):
         model(0 * batch)
-    with pytest.raises(ValueError, match="`max_patches` requires classifier=.map.* Received: classifier='gap'"):
+    with pytest.raises(ValueError, match="NaFlex model requires classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
     with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
         keras_vit.features(model, batch, tokens="patch", grid=True)
@@ -231,7 +238,7 @@ def test_attention_maps_support_any_aspect_ratio(method, model, folder):
         alone = inspection.attention_maps(model, batch[i : i + 1], method=method, upsample=False)
         np.testing.assert_allclose(maps[i, :rows, :columns], alone[0], rtol=1e-4, atol=1e-6)
         assert maps[i].sum() == pytest.approx(alone.sum(), rel=1e-4)
-    fixed = keras_vit.from_pretrained(folder, max_patches=0)
+    fixed = fixed_model(folder)
     images = keras_vit.preprocess_input(np.stack(pictures[:1]), fixed)
     expected = inspection.attention_maps(fixed, images, method=method)
     result = inspection.attention_maps(model, batch, method=method)
@@ -313,7 +320,8 @@ def test_naflex_data_options_are_validated(tmp_path):
     small = small_data.get_config("SigLIP2-NaFlex-B/16,folder")
     assert (small.data.max_patches, small.data.patch_size, small.data.image_size) == (256, 16, 0)
     config = config_of(tmp_path, max_patches=0, image_size=32)
-    config.model.update(classifier="map", max_patches=16)
+    config.update(architecture="NaFlexVisionTransformer")
+    config.model.update(max_patches=16)
     with pytest.raises(ValueError, match="max_patches=256 --config.data.patch_size=8. Received: images"):
         tasks.get(config).build_model(data.from_config(config.data, batch_size=6, seed=0))
 
@@ -362,7 +370,7 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
 def test_exports_support_other_channels(channels, tmp_path):
     sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 2}
     shape = (32, 32, channels)
-    model = keras_vit.VisionTransformer(**sizes, input_shape=shape, classifier="map", max_patches=16)
+    model = keras_vit.NaFlexVisionTransformer(**sizes, input_shape=shape, max_patches=16)
     card = keras_vit.export.load_card(keras_vit.export.saved_model(model, tmp_path))
     assert set(card["self_test"]["largest_differences"]) == {"serving_default", "tensor"}
 

@@ -17,8 +17,8 @@ SIZES = {
 }  # fmt: skip
 
 
-def build(**changes):
-    model = keras_vit.VisionTransformer(**SIZES | changes)
+def build(constructor=keras_vit.VisionTransformer, **changes):
+    model = constructor(**SIZES | changes)
     random = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign(0.5 * random.standard_normal(weight.shape))
@@ -155,11 +155,12 @@ def test_relevance_matches_finite_differences(kind, monkeypatch):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("masking_rate", [0.0, 0.5])
-def test_maps_omit_an_unused_class_token(masking_rate):
-    model = build(classifier="token_unpooled", include_top=masking_rate > 0, masking_rate=masking_rate)
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_maps_omit_an_unused_class_token(is_masked):
+    constructor = keras_vit.MaskedPatchVisionTransformer if is_masked else keras_vit.VisionTransformer
+    model = build(constructor, classifier="token_unpooled", include_top=is_masked)
     images = images_of(model)
-    if not masking_rate:  # pool the patches outside the model
+    if not is_masked:  # pool the patches outside the model
         model = keras.Sequential([model, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)])
         model.build((None, 24, 16, 3))
     scores = inspection.attention_scores(model, images)

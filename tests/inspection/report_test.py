@@ -95,7 +95,7 @@ def test_bad_requests_write_no_report(tmp_path):
     ):
         with pytest.raises(ValueError, match=match):
             write_report(model, images, tmp_path / "out")
-    naflex = keras_vit.VisionTransformer(**{**SIZES, "classifier": "map", "max_patches": 8})
+    naflex = keras_vit.NaFlexVisionTransformer(**{**SIZES, "classifier": "map", "max_patches": 8})
     batch = keras_vit.preprocess_input([np.zeros((24, 16, 3), "uint8")], naflex)
     with pytest.raises(ValueError, match="its own patch grid"):
         write_report(naflex, batch, tmp_path / "out")

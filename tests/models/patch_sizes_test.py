@@ -35,7 +35,7 @@ def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
     for size in (2, 8):
         loaded = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
-        with model.at_patch_size(size):
+        with keras_vit.at_patch_size(model, size):
             ours = _logits(model)
         np.testing.assert_allclose(ours, _logits(loaded), atol=1e-5)
         assert np.abs(ours - _logits(model)).max() > 1e-3
@@ -44,18 +44,18 @@ def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
 def test_at_patch_size_works_in_bfloat16():
     whole, half = _model(), _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
-    with whole.at_patch_size(2), half.at_patch_size(2):
+    with keras_vit.at_patch_size(whole, 2), keras_vit.at_patch_size(half, 2):
         np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
 
 
 def test_at_patch_size_leaves_other_models_unchanged():
     model, other = _model(), _model()
     expected = _logits(model), _logits(other)
-    with model.at_patch_size(2):
+    with keras_vit.at_patch_size(model, 2):
         np.testing.assert_array_equal(_logits(other), expected[1])
-        with model.at_patch_size(4), other.at_patch_size(4):
+        with keras_vit.at_patch_size(model, 4), keras_vit.at_patch_size(other, 4):
             np.testing.assert_array_equal(_logits(model), expected[0])
-    with model.at_patch_size(4):
+    with keras_vit.at_patch_size(model, 4):
         np.testing.assert_array_equal(_logits(model), expected[0])
     np.testing.assert_array_equal(_logits(model), expected[0])
 
@@ -68,22 +68,22 @@ def test_at_patch_size_leaves_other_models_unchanged():
         ({"rotary": {"style": "half", "coordinates": "centered", "theta": 100.0}}, "rotary"),
         ({"position_embedding": "learned2d"}, "position_embedding='learned2d'"),
         ({"position_embedding": "relative"}, "position_embedding='relative'"),
-        ({"masking_rate": 0.5}, "masking_rate=0.5"),
-        ({"max_patches": 16, "classifier": "map", "class_token_position": False}, "max_patches=16"),
     ],
 )
 def test_rejects_models_with_fixed_patch_size(changes, message):
     model = _model(**changes)
-    with pytest.raises(ValueError, match=message), model.at_patch_size(2):
+    with pytest.raises(ValueError, match=message), keras_vit.at_patch_size(model, 2):
         pass
 
 
 @pytest.mark.one_backend
 def test_rejects_invalid_patch_sizes():
     for size in (3, 16):
-        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), _model().at_patch_size(size):
+        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), keras_vit.at_patch_size(_model(), size):
             pass
     for size in (0, -1, 2.5, "a", (2, 4), True):
-        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), _model().at_patch_size(size):
+        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), keras_vit.at_patch_size(_model(), size):
             pass
-    assert not hasattr(BiTResNet, "at_patch_size")
+    resnet = BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
+    with pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"), keras_vit.at_patch_size(resnet, 2):
+        pass

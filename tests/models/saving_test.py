@@ -119,8 +119,8 @@ def test_nested_model_saves_and_loads(tmp_path):
 
 MODELS_TO_REBUILD = {
     "plain": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, classifier_activation="softmax", **k),
-    "masked": lambda **k: keras_vit.VisionTransformer(
-        **TINY, patch_size=16, classifier="token_unpooled", masking_rate=0.5, **k
+    "masked": lambda **k: keras_vit.MaskedPatchVisionTransformer(
+        **TINY, patch_size=16, classifier="token_unpooled", **k
     ),
     "layers": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, position_embedding_at="every_layer", **k),
     "axial": lambda **k: keras_vit.AxialVisionTransformer(**TINY, patch_size=16, **k),

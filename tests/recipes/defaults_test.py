@@ -31,7 +31,7 @@ def test_model_fields_match_constructor():
 
     # Training sets these arguments from the data or from other fields, or does not use them.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate", "dtype", "kwargs"}  # `masking_rate` is a field of the task `masked_patches`
+    others |= {"dtype", "kwargs"}
     for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.model_fields("classification", model)

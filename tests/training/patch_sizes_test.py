@@ -126,9 +126,9 @@ def test_evaluates_at_every_patch_size(tmp_path):
         ({"patch_sizes": (4, 16)}, "image's height must be a whole number of patches.*height=8 with patch_size=16"),
         ({"patch_sizes": (3, 4)}, "image's height must be a whole number of patches.*height=8 with patch_size=3"),
         ({"model": {**MODEL, "position_embedding": "relative"}}, "position_embedding='relative'"),
-        ({"task": "masked_patches"}, "masking_rate=0.5"),
-        ({"architecture": "BiTResNet", "model": {"depth": 8}}, "must be .* unless the model is .*BiTResNet"),
-        ({"architecture": "AxialVisionTransformer"}, "must be .* unless the model is .*Axial"),
+        ({"task": "masked_patches"}, "MaskedPatchVisionTransformer"),
+        ({"architecture": "BiTResNet", "model": {"depth": 8}}, "plain VisionTransformer.*BiTResNet"),
+        ({"architecture": "AxialVisionTransformer"}, "plain VisionTransformer.*Axial"),
         ({"best_metric": "patch16/accuracy"}, "`best_metric` must be one of .*patch8/accuracy"),
     ],
 )
