@@ -84,7 +84,7 @@ class _ScoreGradients(keras.Model):
 
     def call(self, images, training=False):
         model, vit = self.models()
-        with replaced_forward(vit, self._forward, self.changes):
+        with replaced_forward(vit, self._forward, score_changes=self.changes):
             return model(images, training=False)
 
     def _forward(self, images, training):

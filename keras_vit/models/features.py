@@ -212,9 +212,18 @@ def _validate(vit, tokens, grid, norm):
     if grid:
         vit.check_grid()
     if tokens == "pooled":
-        vit.check_pools()
+        _check_pools(vit)
         if not norm:
             raise ValueError(
                 "`norm` must be True for tokens='pooled', because the head reads normalized tokens. "
                 "Received: tokens='pooled', norm=False"
             )
+
+
+def _check_pools(vit):
+    """Raises a `ValueError` if a model does not pool its tokens."""
+    if vit.pool_layer is None:
+        raise ValueError(
+            f"`tokens` must not be 'pooled', because a model with classifier={vit.classifier!r} does not pool its "
+            f"tokens. Received: tokens='pooled', model={vit.name!r}"
+        )

@@ -12,6 +12,9 @@ from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
 from keras_vit.preprocessing import Preprocessing
 
+# Subclasses by the argument that selected them in `.keras` files of version 0.2.
+VARIANTS: dict[str, type[keras.Model]] = {}
+
 
 class ImageModel(keras.Model):
     """A functional model from images to logits or features that `from_config(get_config())` can rebuild.
@@ -45,6 +48,16 @@ class ImageModel(keras.Model):
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
         self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+
+    def own_arguments(self) -> dict[str, Any]:
+        """Returns the arguments that only a subclass has."""
+        return {}
+
+    def check_input(self, images: Any) -> None:
+        """Raises a `ValueError` for images that a model cannot use; subclasses may override this."""
+
+    def check_grid(self) -> None:
+        """Raises a `ValueError` if the patch tokens do not form maps of one size, as in a subclass."""
 
     def keep(self, **parts: Any) -> None:
         """Sets attributes before the graph is built, without Keras' tracking, which would reorder the weights."""
@@ -90,6 +103,11 @@ class ImageModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "ImageModel":
         config = dict(config)
+        for name, variant in VARIANTS.items():
+            if not config.get(name):
+                config.pop(name, None)
+            elif not issubclass(cls, variant):
+                return variant.from_config(config, custom_objects)
         frozen, activation = set(config.pop("frozen", ())), config.pop("logits_activation", "softmax")
         model = cls(**config)
         model.input_preprocessing.logits_activation = activation

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from keras_vit.layers.patch_masking import PatchMasking
-from keras_vit.models.image_model import policy_of
-from keras_vit.models.vision_transformer import VARIANTS, VisionTransformer
+from keras_vit.models.image_model import VARIANTS, policy_of
+from keras_vit.models.vision_transformer import VisionTransformer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

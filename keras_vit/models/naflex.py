@@ -10,7 +10,8 @@ import numpy as np
 from keras_vit.layers.naflex import NaFlexPatchEncoder, NaFlexPatches, NaFlexPositionEmbedding
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models import parts
-from keras_vit.models.vision_transformer import VARIANTS, VisionTransformer
+from keras_vit.models.image_model import VARIANTS
+from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.naflex import batch_shape
 from keras_vit.preprocessing import concrete_values
 

@@ -72,11 +72,15 @@ def make_tokens(a: Mapping[str, Any], positions: keras.layers.Layer, num_class_t
         registers = layers.RegisterTokens(a["num_registers"], num_class_tokens, name="register_tokens", **policy)
     if a["pre_norm"]:
         pre_norm = keras.layers.LayerNormalization(epsilon=a["epsilon"], name="pre_norm", **policy)
-    dropout = Dropout(a["dropout"], name="dropout", **policy)
     in_order = [distillation_token, class_token]  # each prepends its token, so the class token comes first
     in_order.insert(2 if a["class_token_position"] else 0, positions)
-    in_order += [registers, dropout, pre_norm]
-    return {"class_token": class_token, "token_layers": tuple(layer for layer in in_order if layer is not None)}
+    in_order.append(registers)
+    return {
+        "class_token": class_token,
+        "token_layers": tuple(layer for layer in in_order if layer is not None),
+        "token_dropout": Dropout(a["dropout"], name="dropout", **policy),
+        "pre_norm": pre_norm,
+    }
 
 
 def make_encoder(

@@ -47,42 +47,37 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
     check_positive_int("patch_size", patch_size)
     grid = patch_grid(model.image_shape, patch_size)
 
-    def forward(images, training=None):
-        if patch_size == model.patch_size:
-            return model.forward(images, training)
-        return _forward(model, patch_size, grid, images, training)
-
-    with replaced_forward(model, forward):
+    replacement = {} if patch_size == model.patch_size else _parts(model, patch_size, grid)
+    with replaced_forward(model, model.forward, **replacement):
         yield
 
 
-def _forward(model, patch_size, grid, images, training):
-    """Computes the outputs of a model with patches of `patch_size`."""
+def _parts(model, patch_size, grid):
+    """Returns functions that replace `embed` and `add_positions`."""
     rule = model.arguments["position_resampling"]
+    kernel_matrices = [kernel_matrix(model.patch_size, patch_size, rule)] * 2
     position_matrices = [RULES[rule](old, new) for old, new in zip(model.grid, grid)]
 
-    def add_positions(layer, tokens):
+    def embed(images, training):
+        patches = cut_patches(model.input_preprocessing(images), patch_size)
+        encoder = model.patch_encoder
+        kernel = _resize(encoder.kernel, kernel_matrices)
+        tokens = ops.matmul(patches, ops.cast(kernel, patches.dtype))
+        if encoder.bias is not None:
+            tokens = tokens + ops.cast(encoder.bias, tokens.dtype)
+        return model.add_tokens(tokens, training)
+
+    def add_positions(number, tokens):
+        layer = model.positions[number - 1]
         if layer is None or model.arguments["position_embedding"] == "none":
             return tokens
         table = ops.convert_to_tensor(layer.pos_embedding)
-        first = table.shape[1] - math.prod(model.grid)  # number of class tokens
-        patches = _resize(table[0, first:], position_matrices)
-        table = ops.concatenate([table[0, :first], patches])[None]
+        num_class_tokens = table.shape[1] - math.prod(model.grid)
+        patches = _resize(table[0, num_class_tokens:], position_matrices)
+        table = ops.concatenate([table[:, :num_class_tokens], patches[None]], axis=1)
         return tokens + ops.cast(table, tokens.dtype)
 
-    # Embed the patches with a resized kernel.
-    encoder = model.patch_encoder
-    kernel = _resize(encoder.kernel, [kernel_matrix(model.patch_size, patch_size, rule)] * 2)
-    patches = cut_patches(model.input_preprocessing(images), patch_size)
-    tokens = ops.matmul(patches, ops.cast(kernel, patches.dtype))
-    if encoder.bias is not None:
-        tokens = tokens + ops.cast(encoder.bias, tokens.dtype)
-    tokens = model.add_tokens(tokens, training, lambda tokens: add_positions(model.positions[0], tokens))
-    # Apply the blocks and the head.
-    for number, (layer, block) in enumerate(zip(model.positions, model.blocks)):
-        tokens = add_positions(layer, tokens) if number else tokens
-        tokens = block(tokens, training=training)
-    return model.classify(model.pool(model.norm(tokens)))
+    return {"embed": embed, "add_positions": add_positions}
 
 
 def _resize(table, matrices):

@@ -19,12 +19,16 @@ class Replacement:
         model: the `VisionTransformer`.
         function: function of the model's images and `training` that returns its outputs.
         score_changes: for each block, an array that is added to the attention scores; may be shorter.
+        embed: function of images and `training` that replaces `embed`, or None.
+        add_positions: function of a layer number and tokens that replaces `add_positions`, or None.
         embedded: list that collects the images passed to `embed`.
     """
 
     model: keras.Model
     function: Callable
     score_changes: Sequence[Any] = ()
+    embed: Callable | None = None
+    add_positions: Callable | None = None
     embedded: list = dataclasses.field(default_factory=list)
 
     def score_change(self, number: int) -> Any:
@@ -33,11 +37,12 @@ class Replacement:
 
 
 @contextlib.contextmanager
-def replaced_forward(
-    model: keras.Model, function: Callable, score_changes: Sequence[Any] = ()
-) -> Iterator[Replacement]:
-    """Replaces a model's forward pass with `function(images, training)` in this thread."""
-    replacement = Replacement(model, function, score_changes)
+def replaced_forward(model: keras.Model, function: Callable, **parts: Any) -> Iterator[Replacement]:
+    """Replaces a model's forward pass with `function(images, training)` in this thread.
+
+    `parts` are further attributes of the `Replacement`.
+    """
+    replacement = Replacement(model, function, **parts)
     token = _ACTIVE.set((replacement, *_ACTIVE.get()))
     try:
         yield replacement

@@ -7,109 +7,94 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints
-from keras_vit.layers.dropout import Dropout
 from keras_vit.models import parts
 from keras_vit.models.image_model import ImageModel, kept_arguments, policy_of
 from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.models.validation import check_vision_transformer, complete_arguments
 from keras_vit.preprocessing import Preprocessing
 
-# Subclasses by the argument that selected them in `.keras` files of version 0.2.
-VARIANTS: dict[str, type[keras.Model]] = {}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class VisionTransformer(ImageModel):
     """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
-    The model cuts images into patches, projects each patch to a token, adds position embeddings, and applies
-    `num_layers` blocks of attention and MLP. A linear head reads the class token, the pooled tokens or every token.
-    `forward` is the whole forward pass, in terms of methods that also work on arrays.
+    The model cuts images into patches, projects each patch to a token, adds position embeddings
+    and applies `num_layers` blocks. A linear head reads the class token, the pooled tokens or every
+    token. `forward` is the whole forward pass, made of methods that also work on arrays.
 
     Args:
-        patch_size: side of a patch, in pixels of the image or, with a stem, in cells of the stem's feature map.
-        num_layers: number of Transformer blocks.
-        hidden_size: size of a token.
-        mlp_dim: size of the hidden layer of each block's MLP.
-        num_heads: number of attention heads; must divide `hidden_size`.
-        input_shape: `(height, width, channels)`, the sides in pixels; each must be a whole number of patches.
-        classes: number of classes of the head. None for the number in the published `weights`, or 1000 without
-            published weights.
-        include_top: whether to include the head. Without it, the model returns features, after `pre_logits` if the
-            model has it. If the published `weights` have no head and `classes` is None, the model has none either.
-        weights: source for `checkpoints.load`, such as the name of published weights ("imagenet21k", "augreg",
-            "augreg:<file name>"), a path, a URL or a repository on the Hugging Face Hub; None for random weights.
-            Files are loaded with `head="keep"`. The load report goes to the logger "keras_vit".
-        classifier: input of the head: "token" (the class token), "gap" (the mean of the patch tokens), "token_gap"
-            (the same, in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
-            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only models whose
-            classifier starts with "token" have a class token.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer. None for the
-            size in the published `weights`, or 0.
-        dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
-        attention_dropout: dropout rate of the attention scores, in [0, 1).
-        stochastic_depth: probability of dropping a residual branch in the last block, in [0, 1). The probability
-            grows linearly from 0 in the first block.
-        stem: "resnet" for a hybrid, with a ResNet stem before the patches; "" for no stem; None for "resnet" if
-            `resnet_blocks` is set, otherwise "".
-        resnet_blocks: number of units in each stage of the ResNet stem; `()` for only the stem's root.
-        position_embedding: "learned", a vector for each token in raster order (the paper's 1-D); "learned2d", half a
-            vector for each column and half for each row; "relative", a vector for each raster-order distance between
-            two tokens, used by the attention of every block; "sincos2d", big_vision's fixed sines and cosines; "none".
-        position_embedding_at: where learned position embeddings are added (appendix D.4): "stem", once before the
-            first block; "every_layer", to the input of each block, with a table per block; "every_layer_shared", to
-            the input of each block, with one table.
-        class_token_position: whether the class token has a position embedding, as in the JAX reference but not in
-            big_vision. With "sincos2d", a class token requires False.
-        exact_gelu: whether the MLPs use the exact GELU, as in timm and Hugging Face, instead of the reference's tanh
-            approximation.
-        epsilon: epsilon of every LayerNorm, above 0; 1e-12 in Hugging Face's ViT.
-        head_bias: initial value of the head's biases. The head's kernel is initialized to zeros.
+        patch_size: side of a patch, in pixels or, with a stem, in cells of its feature map.
+        num_layers, hidden_size, num_heads, mlp_dim: number of blocks, size of a token, number of
+            attention heads (a divisor of `hidden_size`) and size of the MLPs' hidden layer.
+        input_shape: `(height, width, channels)`; the sides are whole numbers of patches.
+        classes: number of classes; None for that of the published `weights`, or 1000.
+        include_top: whether to include the head. A model without a head returns features. With
+            published `weights` without a head, and `classes=None`, the model has no head either.
+        weights: source for `checkpoints.load`, such as the name of published weights
+            ("imagenet21k", "augreg:<file name>"), a path, a URL or a repository on the Hugging Face
+            Hub; None for random weights. The load report goes to the logger "keras_vit".
+        classifier: input of the head: "token" (the class token), "gap" (the mean of the patch
+            tokens), "token_gap" (the same, in a model with a class token), "map" (attention pooling
+            as in big_vision), "unpooled" (every token) or "token_unpooled" (every token, the class
+            token first). Models have a class token if their classifier starts with "token".
+        representation_size: units of the tanh layer `pre_logits` before the head, or 0 for no such
+            layer; None for the size in the published `weights`, or 0.
+        stochastic_depth: probability of dropping a residual branch in the last block, in [0, 1);
+            it grows linearly from 0 in the first block.
+        stem: "resnet" for a hybrid, with a ResNet before the patches, or "" for none; None for
+            "resnet" if `resnet_blocks` is set.
+        resnet_blocks: number of units in each stage of the stem; `()` for only its root.
+        position_embedding: "learned", a vector for each token in raster order (the paper's 1-D);
+            "learned2d", half a vector for each column and half for each row; "relative", a vector
+            for each distance in raster order, in every block; "sincos2d", big_vision's fixed
+            sines and cosines; "none".
+        position_embedding_at: where learned positions are added (appendix D.4): "stem", before the
+            first block; "every_layer", before every block, each with a table of its own;
+            "every_layer_shared", the same with one table.
+        class_token_position: whether the class token has a position, as in the JAX reference but
+            not in big_vision; False with "sincos2d".
+        head_bias: initial value of the head's biases; its kernel is initialized to zeros.
         classifier_activation: activation of the head, such as "softmax"; None for logits.
-        preprocessing: preprocessing that the images are expected to have, see `layers.InputPreprocessing`; None for
-            the preprocessing of the JAX reference. The model stores it but does not apply it.
-        remat: whether to recompute the blocks in the backward pass, which saves memory but takes time; see
-            `layers.TransformerBlock`. The results do not change.
-        mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
-        rotary: rotary position embedding of the patches in every block: a dict of arguments of
-            `layers.rotary.rotary_table` other than `size`, `grid` and `prefix`, such as DINOv3's `{"style": "half",
-            "coordinates": "centered", "theta": 100.0}`; None for no rotary embedding.
-        num_registers: number of learned tokens after the class tokens, without position embeddings.
+        preprocessing: preprocessing that the images are expected to have, which the model stores
+            and does not apply; see `layers.InputPreprocessing`. None for the JAX reference's.
+        dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
+        attention_dropout, exact_gelu, epsilon, remat, mlp, mlp_norm, mlp_bias, attention_bias,
+            attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
+        rotary: arguments of `layers.rotary.rotary_table` other than `size`, `grid` and `prefix`, as
+            a dict, for rotary position embeddings in every block; None for none.
+        num_registers: number of learned tokens after the class tokens, without positions.
         pre_norm: whether to apply a LayerNorm before the first block, as in CLIP.
-        patch_bias: whether the patch projection has a bias.
-        position_resampling: how `checkpoints.load` resamples learned position embeddings to another grid: "zoom",
-            bilinear with aligned corners as in the JAX reference, or another key of
-            `checkpoints.position_embeddings.RULES`.
-        pool_norm: whether the final LayerNorm comes after the pooling (MAE's and EVA-02's `fc_norm`).
-        distilled: whether to add a second class token with its own head, as in DeiT. The logits are the mean of both
-            heads. With `include_top=False`, the features are both tokens, `(B, 2D)`.
-        name: name of the model.
-        dtype: dtype policy; None for Keras' global policy.
+        patch_bias: whether the patches' projection has a bias.
+        position_resampling: how `checkpoints.load` resamples learned positions to another grid:
+            "zoom", as in the JAX reference, or another key of `position_embeddings.RULES`.
+        pool_norm: whether the final LayerNorm comes after the pooling (MAE, EVA-02).
+        distilled: whether to add a second class token with its own head, as in DeiT. The logits are
+            the mean of both heads; without a head, the features are both tokens, `(B, 2D)`.
+        name, dtype: as for any Keras model.
 
     Returns:
-        float32 logits `(B, classes)`, or `(B, N, classes)` for the unpooled classifiers. With `include_top=False`,
-        features `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size` (`2 *
-        hidden_size` if `distilled`).
+        float32 logits `(B, classes)`, or `(B, N, classes)` for the unpooled classifiers. Without a
+        head, features `(B, F)` or `(B, N, F)` in the compute dtype; F is `representation_size or
+        hidden_size`.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
-        patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments of the same name.
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
         grid: `(rows, columns)` of the patches.
-        patch_stride: stride of the patches in image pixels; in a hybrid, the stem's stride times `patch_size`.
-        num_class_tokens: number of class tokens; 2 in a distilled model.
-        num_prefix_tokens: number of tokens before the patch tokens: class tokens and register tokens.
-        num_tokens: number of tokens in the blocks.
-        stem, patches, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: layers, or None if the
-            model does not have the layer.
-        positions: for each block, the layer that adds position embeddings to the block's input, or None.
-        blocks: the `TransformerBlock`s, in order. Layers are numbered as in the paper: layer 1 is the first block, and
-            layer 0 is that block's input.
+        patch_stride: stride of the patches in image pixels.
+        num_class_tokens, num_prefix_tokens, num_tokens: numbers of class tokens, of class and
+            register tokens, and of all tokens in the blocks.
+        stem, patches, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: layers,
+            or None if the model does not have the layer.
+        positions: for each block, the layer that adds positions to its input, or None.
+        blocks: the `TransformerBlock`s. As in the paper, layer 1 is the first block, and layer 0
+            is its input.
 
     Raises:
-        ValueError: an argument is out of range, the image is not a whole number of patches, or the checkpoint does not
-            match.
+        ValueError: an argument is out of range, the image is not a whole number of patches, or the
+            checkpoint does not match.
 
-    Reference: paper section 3.1; matches the VisionTransformer of the JAX reference
+    Reference: paper section 3.1; matches the JAX reference
     ([`vit_jax`](https://github.com/google-research/vision_transformer)) with the same weights.
     """
 
@@ -183,25 +168,13 @@ class VisionTransformer(ImageModel):
 
     has_padding = False  # whether tokens of zeros are padding
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> keras.Model:
-        config = dict(config)
-        for name, variant in VARIANTS.items():
-            if not config.get(name):
-                config.pop(name, None)
-            elif not issubclass(cls, variant):
-                return variant.from_config(config, custom_objects)
-        return super().from_config(config, custom_objects)
-
-    def own_arguments(self) -> dict[str, Any]:
-        """Returns the arguments that only the subclass has."""
-        return {}
-
     def batch_shape(self, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the shape of one image in a batch."""
         return arguments["input_shape"]
 
-    def make_input(self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict) -> dict[str, Any]:
+    def make_input(
+        self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict
+    ) -> dict[str, Any]:
         """Creates the layers that turn images into embedded patches, by attribute name."""
         return parts.make_input(arguments, preprocessing, policy)
 
@@ -210,13 +183,7 @@ class VisionTransformer(ImageModel):
         make = parts.POSITION_EMBEDDINGS[arguments["position_embedding"]]
         return make(self.grid, name="position_embedding", **policy)
 
-    def check_input(self, images: Any) -> None:
-        """Raises a `ValueError` for images that the model cannot use; the base class accepts all."""
-
-    def check_grid(self) -> None:
-        """Raises a `ValueError` if the patch tokens do not form maps of one size; here, they do."""
-
-    # The forward pass. These methods take KerasTensors while the model is built, and arrays afterwards.
+    # The forward pass: takes KerasTensors while the model is built, and arrays afterwards.
 
     def forward(self, images: keras.KerasTensor, training: bool | None = None) -> Any:
         """Computes the model's outputs."""
@@ -225,36 +192,28 @@ class VisionTransformer(ImageModel):
 
     def embed(self, images: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         """Computes the tokens of layer 0 (eq. 1): images `(B, H, W, C)` to `(B, num_tokens, D)`."""
+        replacement = replacement_of(self)
+        if replacement is not None:
+            replacement.embedded.append(images)
+            if replacement.embed is not None:
+                return replacement.embed(images, training)
         return self.add_tokens(self.embed_patches(images), training)
 
     def embed_patches(self, images: keras.KerasTensor) -> keras.KerasTensor:
         """Projects the patches of images: `(B, H, W, C)` to `(B, N, D)`."""
-        replacement = replacement_of(self)
-        if replacement is not None:
-            replacement.embedded.append(images)
         x = self.input_preprocessing(images)
         x = x if self.stem is None else self.stem(x)
         return self.patch_encoder(self.patches(x))
 
     def add_tokens(
-        self,
-        patches: keras.KerasTensor,
-        training: bool | None = None,
-        add_positions: Callable | None = None,
+        self, patches: keras.KerasTensor, training: bool | None = None
     ) -> keras.KerasTensor:
-        """Adds positions, class tokens and registers to embedded patches: `(B, N, D)` to `(B, num_tokens, D)`.
-
-        `add_positions` replaces the position embedding layer.
-        """
+        """Adds positions, class tokens and registers: `(B, N, D)` to `(B, num_tokens, D)`."""
         x = patches
         for layer in self.token_layers:
-            if layer is self.positions[0] and add_positions is not None:
-                x = add_positions(x)
-            elif isinstance(layer, Dropout):
-                x = layer(x, training=training)
-            else:
-                x = layer(x)
-        return x
+            x = self.add_positions(1, x) if layer is self.positions[0] else layer(x)
+        x = self.token_dropout(x, training=training)
+        return x if self.pre_norm is None else self.pre_norm(x)
 
     def encode(self, tokens: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         """Applies all blocks to the tokens of layer 0."""
@@ -269,23 +228,27 @@ class VisionTransformer(ImageModel):
         training: bool | None = None,
         all_tokens: bool = True,
     ) -> keras.KerasTensor:
-        """Computes the tokens of layer `number`, 1 or more, from those of the previous layer, `(B, N, D)`.
+        """Computes the tokens of layer `number`, 1 or more, from those of the layer before.
 
-        With `all_tokens=False`, a block with `first_token_only` returns only the class token, `(B, 1, D)`.
+        With `all_tokens=False`, a block may return only the class token, `(B, 1, D)`.
         """
+        if number > 1:
+            tokens = self.add_positions(number, tokens)
         block = self.blocks[number - 1]
         replacement = replacement_of(self)
-        score_change = replacement.score_change(number) if replacement is not None else None
-        tokens = self.add_positions(number, tokens)
+        score_change = None if replacement is None else replacement.score_change(number)
         first_token_only = block.first_token_only and not all_tokens
         if score_change is None and first_token_only == block.first_token_only:
             return block(tokens, training=training)
         return block.encode(tokens, training, first_token_only, score_change)
 
     def add_positions(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Adds the position embeddings of layer `number`; for layer 1, `embed` has done so."""
+        """Adds the position embeddings of layer `number`, if it has any."""
+        replacement = replacement_of(self)
+        if replacement is not None and replacement.add_positions is not None:
+            return replacement.add_positions(number, tokens)
         layer = self.positions[number - 1]
-        return tokens if number == 1 or layer is None else layer(tokens)
+        return tokens if layer is None else layer(tokens)
 
     def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
         """Computes the head's input from the tokens after `norm`: `(B, N, D)` to `(B, F)`.
@@ -297,8 +260,7 @@ class VisionTransformer(ImageModel):
             x = x[:, self.num_prefix_tokens :]
         if self.classifier == "token" and x.shape[1] != self.num_class_tokens:
             x = x[:, : self.num_class_tokens]
-        layers_of_pool = (self.pool_layer, self.pool_norm, self.pre_logits if pre_logits else None)
-        for layer in layers_of_pool:
+        for layer in (self.pool_layer, self.pool_norm, self.pre_logits if pre_logits else None):
             x = x if layer is None else layer(x)
         return x
 
@@ -307,25 +269,22 @@ class VisionTransformer(ImageModel):
         return features if self.head is None else self.head(features)
 
     def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Computes the attention scores of layer `number`, after the softmax, from the tokens of the previous layer.
+        """Computes the attention scores of layer `number` from the tokens of the previous layer.
 
-        Layers are counted from 1. Returns float32 `(B, heads, N, N)`; the last axis is the keys.
+        Returns them after the softmax, float32 `(B, heads, queries, keys)`.
         """
-        return self.blocks[number - 1].attention_scores(self.add_positions(number, tokens))
+        if number > 1:
+            tokens = self.add_positions(number, tokens)
+        return self.blocks[number - 1].attention_scores(tokens)
 
     def intermediates(
         self, images: keras.KerasTensor, attention: bool = False, training: bool | None = None
     ) -> dict[str, Any]:
         """Computes all intermediate representations of images `(B, H, W, C)`.
 
-        Returns:
-            A dict with the keys
-
-            - "tokens": list of the tokens of layers 0 to `num_layers`, each `(B, N, D)`;
-            - "attention", only with `attention=True`: list of the attention scores of layers 1 to `num_layers`, each
-              float32 `(B, heads, N, N)`;
-            - "encoded": the last layer's tokens after `norm`, `(B, N, D)`;
-            - "pre_logits": the head's input, `(B, F)`, or `(B, N, F)` for an unpooled classifier.
+        Returns a dict with "tokens", the tokens of layers 0 to `num_layers`, each `(B, N, D)`;
+        "attention", with `attention=True`, the `attention_scores` of layers 1 to `num_layers`;
+        "encoded", the last tokens after `norm`; and "pre_logits", the result of `pool`.
         """
         tokens = [self.embed(images, training)]
         scores = []
@@ -337,16 +296,10 @@ class VisionTransformer(ImageModel):
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": self.pool(encoded)}
         return {**result, "attention": scores} if attention else result
 
-    def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
+    def call(
+        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
+    ) -> Any:
         replacement = replacement_of(self)
         if replacement is not None:
             return replacement.function(keras.tree.flatten(inputs)[0], training)
         return super().call(inputs, training=training, mask=mask)
-
-    def check_pools(self) -> None:
-        """Raises a `ValueError` if the model does not pool its tokens."""
-        if self.pool_layer is None:
-            raise ValueError(
-                f"`tokens` must not be 'pooled', because a model with classifier={self.classifier!r} does not pool its "
-                f"tokens. Received: tokens='pooled', model={self.name!r}"
-            )
