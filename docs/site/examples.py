@@ -80,6 +80,27 @@ model = keras_vit.VisionTransformer(
 # Returns a dict with "tokens", "attention", "pre_logits", ...
 out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)
 
+# %% keras_vit.models.NaFlexVisionTransformer
+naflex = keras_vit.NaFlexVisionTransformer(
+    patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, max_patches=64, input_shape=(64, 64, 3)
+)
+
+# %% keras_vit.models.MaskedPatchVisionTransformer
+masked = keras_vit.MaskedPatchVisionTransformer(
+    patch_size=8,
+    num_layers=2,
+    hidden_size=32,
+    mlp_dim=64,
+    num_heads=4,
+    input_shape=(32, 48, 3),
+    classifier="token_unpooled",
+)
+outputs, corrupted = masked(keras.ops.zeros((1, 32, 48, 3)))
+
+# %% keras_vit.at_patch_size
+with keras_vit.at_patch_size(model, 4):
+    logits = model(keras.ops.zeros((1, 32, 48, 3)))
+
 # %% keras_vit.models.AxialVisionTransformer
 model = keras_vit.AxialVisionTransformer(
     patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=10

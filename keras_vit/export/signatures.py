@@ -55,7 +55,7 @@ class ServedModel:
         def function(images):
             tokens = features(images, training=False)
             patches = tokens[:, vit.num_prefix_tokens :]
-            if not vit.arguments["max_patches"]:
+            if not vit.has_padding:
                 patches = tf.reshape(patches, (-1, *vit.grid, vit.hidden_size))
             return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
 

@@ -79,7 +79,7 @@ def attention_maps(
     """
     check_choice("method", method, ("rollout", "mean", "relevance"))
     vit, images = as_images(model, images)
-    is_naflex = bool(vit.arguments["max_patches"])
+    is_naflex = vit.has_padding
     images = ops.convert_to_numpy(images) if is_naflex else images
 
     def maps_of(matrix, images):

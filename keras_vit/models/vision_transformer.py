@@ -172,9 +172,7 @@ class VisionTransformer(ImageModel):
         """Returns the shape of one image in a batch."""
         return arguments["input_shape"]
 
-    def make_input(
-        self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict
-    ) -> dict[str, Any]:
+    def make_input(self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict) -> dict[str, Any]:
         """Creates the layers that turn images into embedded patches, by attribute name."""
         return parts.make_input(arguments, preprocessing, policy)
 
@@ -205,9 +203,7 @@ class VisionTransformer(ImageModel):
         x = x if self.stem is None else self.stem(x)
         return self.patch_encoder(self.patches(x))
 
-    def add_tokens(
-        self, patches: keras.KerasTensor, training: bool | None = None
-    ) -> keras.KerasTensor:
+    def add_tokens(self, patches: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         """Adds positions, class tokens and registers: `(B, N, D)` to `(B, num_tokens, D)`."""
         x = patches
         for layer in self.token_layers:
@@ -296,9 +292,7 @@ class VisionTransformer(ImageModel):
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": self.pool(encoded)}
         return {**result, "attention": scores} if attention else result
 
-    def call(
-        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
-    ) -> Any:
+    def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
         replacement = replacement_of(self)
         if replacement is not None:
             return replacement.function(keras.tree.flatten(inputs)[0], training)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import BiTResNet, VisionTransformer, checkpoints
+from keras_vit import BiTResNet, VisionTransformer, at_patch_size, checkpoints
 
 SIZES = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 16, 3)).astype("float32")
@@ -35,7 +35,7 @@ def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
     for size in (2, 8):
         loaded = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
-        with keras_vit.at_patch_size(model, size):
+        with at_patch_size(model, size):
             ours = _logits(model)
         np.testing.assert_allclose(ours, _logits(loaded), atol=1e-5)
         assert np.abs(ours - _logits(model)).max() > 1e-3
@@ -44,18 +44,18 @@ def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
 def test_at_patch_size_works_in_bfloat16():
     whole, half = _model(), _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
-    with keras_vit.at_patch_size(whole, 2), keras_vit.at_patch_size(half, 2):
+    with at_patch_size(whole, 2), at_patch_size(half, 2):
         np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
 
 
 def test_at_patch_size_leaves_other_models_unchanged():
     model, other = _model(), _model()
     expected = _logits(model), _logits(other)
-    with keras_vit.at_patch_size(model, 2):
+    with at_patch_size(model, 2):
         np.testing.assert_array_equal(_logits(other), expected[1])
-        with keras_vit.at_patch_size(model, 4), keras_vit.at_patch_size(other, 4):
+        with at_patch_size(model, 4), at_patch_size(other, 4):
             np.testing.assert_array_equal(_logits(model), expected[0])
-    with keras_vit.at_patch_size(model, 4):
+    with at_patch_size(model, 4):
         np.testing.assert_array_equal(_logits(model), expected[0])
     np.testing.assert_array_equal(_logits(model), expected[0])
 
@@ -72,18 +72,18 @@ def test_at_patch_size_leaves_other_models_unchanged():
 )
 def test_rejects_models_with_fixed_patch_size(changes, message):
     model = _model(**changes)
-    with pytest.raises(ValueError, match=message), keras_vit.at_patch_size(model, 2):
+    with pytest.raises(ValueError, match=message), at_patch_size(model, 2):
         pass
 
 
 @pytest.mark.one_backend
 def test_rejects_invalid_patch_sizes():
     for size in (3, 16):
-        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), keras_vit.at_patch_size(_model(), size):
+        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), at_patch_size(_model(), size):
             pass
     for size in (0, -1, 2.5, "a", (2, 4), True):
-        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), keras_vit.at_patch_size(_model(), size):
+        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), at_patch_size(_model(), size):
             pass
     resnet = BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"), keras_vit.at_patch_size(resnet, 2):
+    with pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"), at_patch_size(resnet, 2):
         pass
