@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_vit import checkpoints
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.models import parts
 from keras_vit.models.image_model import ImageModel, kept_arguments, policy_of
 from keras_vit.models.replaced_forward import replacement_of
@@ -56,7 +56,8 @@ class VisionTransformer(ImageModel):
         head_bias: initial value of the head's biases; its kernel is initialized to zeros.
         classifier_activation: activation of the head, such as "softmax"; None for logits.
         preprocessing: preprocessing that the images are expected to have, which the model stores
-            and does not apply; see `layers.InputPreprocessing`. None for the JAX reference's.
+            and does not apply; see `layers.InputPreprocessing`. None for that of `weights`, or the
+            JAX reference's. A later call of `checkpoints.load` replaces it.
         dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
         attention_dropout, exact_gelu, epsilon, remat, mlp, mlp_norm, mlp_bias, attention_bias,
             attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
@@ -153,7 +154,7 @@ class VisionTransformer(ImageModel):
         outputs = self.forward(images)
         super().__init__(images, outputs, arguments=arguments, name=name, **policy, **kwargs)
         if weights is not None:
-            checkpoints.load(self, weights)
+            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
 
     def _make_layers(self, arguments, preprocessing, policy):
         sizes = parts.sizes_of(arguments)
