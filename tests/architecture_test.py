@@ -34,6 +34,7 @@ ALLOWED_IMPORTS = {
         "terminal",
         "tasks",
         "layers",
+        "models",
         "checkpoints",
         "data",
         "optimizers",
