@@ -59,7 +59,13 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
         inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share, **same)
     elif config:
         config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}
-        inputs, name = load_run_inputs(model, config), config.get("name", "digits")
+        name = config.get("name", "digits")
+        try:
+            inputs = load_run_inputs(model, config)
+        except ValueError as error:
+            raise ValueError(
+                f"The data of the run cannot be loaded; set --data, or --data_path if it has moved. {error}"
+            ) from error
     else:
         return None, ""
     return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip() + part

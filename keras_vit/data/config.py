@@ -106,19 +106,33 @@ class InputPipeline:
         how |= {"failures": self._failures["test"], "skip": self._skip["test"]}
         return batching.eval_batches(self.test, options=self.test_options, **how)
 
-    def fingerprint(self, old: bool = False) -> tuple[int, int, int, int]:
-        """Returns four integers that identify the data; `old` returns those of earlier versions.
+    def fingerprint(self, old: bool = False) -> tuple[int, int, int, int, int]:
+        """Returns five integers that identify the data; `old` uses the checksums of earlier versions.
 
         The integers are the number of training examples, the number of test examples, a checksum of the class names,
-        and a checksum of the data. The latter covers the labels (if known) and the `Source.checksum` of both sources.
+        a checksum of the data, and a checksum of the training data. The last two cover the labels (if known) and the
+        `Source.checksum`.
         """
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
-        files = 0
+        checksums = [0]
         for source in (self.train, self.test):
             labels = b"" if source.labels is None else np.asarray(source.labels, np.int64).tobytes()
             checksum = (old and source.old_checksum) or source.checksum
-            files = zlib.crc32(labels + checksum().to_bytes(4, "little"), files)
-        return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
+            checksums.append(zlib.crc32(labels + checksum().to_bytes(4, "little"), checksums[-1]))
+        _, train, both = checksums
+        return self.train.num_examples, self.test.num_examples, zlib.crc32(names), both, train
+
+    def describe(self) -> dict:
+        """Returns a JSON-serializable description of the data, without its examples."""
+        fields = {name: getattr(self, name) for name in ("options", "batch_size", "seed", "max_bad_share")}
+        return {**fields, "train": self.train.describe(), "test": self.test.describe()}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "InputPipeline":
+        """Returns the pipeline that `describe` described: its classes, shapes and preprocessing, without examples."""
+        sources = {split: Source.from_description(description[split]) for split in ("train", "test")}
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in description["options"].items()}
+        return cls(**{**description, **sources, "options": options})
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
         """Returns a copy that decodes and normalizes images with the library, mean and std of a `Preprocessing`.

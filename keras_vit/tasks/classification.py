@@ -94,20 +94,18 @@ class Classification(Task):
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        # If the architecture has no attention heads, pass any number, so that a mismatch raises the error below.
-        has_heads = "num_heads" in families.model_fields(self.config.architecture)
-        family, arguments = inference.find_arguments(
-            weights, self.config.model.get("num_heads", None if has_heads else 1)
-        )
-        if family.constructor is not self.family.constructor:
+        defaults, result = families.model_fields(self.family.constructor.__name__), {}
+        if "constructor" not in self.facts_of_weights:
+            self.facts_of_weights |= self._read_facts(defaults)
+        constructor, arguments = (self.facts_of_weights[name] for name in ("constructor", "arguments"))
+        if constructor != self.family.constructor.__name__:
             raise ValueError(
-                f"`config.architecture` must be {family.constructor.__name__} or one of its sizes, to match "
+                f"`config.architecture` must be {constructor} or one of its sizes, to match "
                 f"`config.weights`. Received: architecture={self.config.architecture!r}, weights={weights!r}"
             )
-        defaults, result = families.model_fields(self.family.constructor.__name__), {}
         for name, value in arguments.items():
             of_table = name == "input_shape" and arguments.get("max_patches")  # the grid of a NaFlex position table
-            if (name in _FREE and not of_table) or name not in defaults or str(value).endswith("unpooled"):
+            if (name in _FREE and not of_table) or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
@@ -121,6 +119,15 @@ class Classification(Task):
         if result.get("resnet_blocks") is not None:
             result["stem"] = "resnet"
         return result
+
+    def _read_facts(self, fields):
+        """Returns the constructor of the file's model and the arguments among `fields`, the arguments of ours."""
+        # If the architecture has no attention heads, pass any number, so that the constructors can be compared.
+        has_heads = "num_heads" in families.model_fields(self.config.architecture)
+        num_heads = self.config.model.get("num_heads", None if has_heads else 1)
+        family, arguments = inference.find_arguments(self.config.weights, num_heads)
+        arguments = {name: value for name, value in arguments.items() if name in fields}
+        return {"constructor": family.constructor.__name__, "arguments": arguments}
 
     def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
         images, labels, _ = batch

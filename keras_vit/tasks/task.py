@@ -27,12 +27,15 @@ class Task(abc.ABC):
     Attributes:
         metrics: names of the metrics other than "loss", in the order in which tables and plots show them.
         config: the config of the run.
+        facts_of_weights: JSON-serializable dict of what the file of `config.weights` says about the model. A run stores
+            it in its workdir, so that a resumed run does not need the file.
     """
 
     metrics: tuple[str, ...] = ()
 
     def __init__(self, config: ConfigDict) -> None:
         self.config = config
+        self.facts_of_weights: dict[str, Any] = {}
 
     @abc.abstractmethod
     def build_model(self, inputs: "InputPipeline") -> keras.Model:

@@ -145,6 +145,20 @@ def make_evaluate(config, engine, inputs, evaluators, write):
     return evaluate
 
 
+def check_test_examples(engine, inputs):
+    """Raises a `ValueError` if no test example is usable, or too many are unreadable before the first usable one."""
+    bad_examples = inputs.bad_examples("test", log.debug)
+    for step, (_, _, weights) in enumerate(inputs.eval_batches(engine.num_hosts, engine.host_index)):
+        counts = [int(np.count_nonzero(np.asarray(weights))), bad_examples.update(step)]
+        usable, bad = map(sum, zip(*engine.gather_hosts(counts)))
+        bad_examples.check(step, bad)
+        if usable:
+            return
+    raise ValueError(
+        f"At least one evaluation example must be readable and labeled. Received: {inputs.test.num_examples} examples"
+    )
+
+
 def _apply(evaluator, name, model, inputs, engine, write):
     """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run goes on."""
     try:

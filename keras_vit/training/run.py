@@ -16,15 +16,16 @@ from ml_collections import ConfigDict
 from keras_vit import data, files, tasks, terminal
 from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.loop import Counters, make_evaluate, note_best, train
+from keras_vit.training.loop import Counters, check_test_examples, make_evaluate, note_best, train
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.preemption import raise_on_stop_signals
 from keras_vit.training.progress import Progress, run_summary
-from keras_vit.training.workdir import Workdir, read_config
+from keras_vit.training.workdir import Workdir, read_config, read_model
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +98,16 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Build the data, the model and the optimizer.
     with _global_state(config):
         reports = []
-        inputs = load_inputs(config, reports.append)
+        checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
+        stored = read_model(workdir.path) if checkpoints.steps() else None
+        if stored:
+            task.facts_of_weights = stored["weights"]
+        inputs = load_inputs(config, reports.append, task.facts_of_weights)
         for split in ("train", "test"):
             inputs.bad_examples(split).check_small_source()
         num_examples = inputs.train.num_examples
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
-        checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
@@ -116,6 +120,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:
             function(engine.model, inputs)
+    check_test_examples(engine, inputs)
 
     # Log the config, the data and the devices.
     if chief and (warning := inputs.dark_warning()):
@@ -137,9 +142,9 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
 
     # Resume from the newest checkpoint, if there is one.
     counters = Counters(**checkpoints.restore())
-    _check_continuation(counters, total_steps, inputs)
+    _check_continuation(counters, total_steps, inputs, workdir)
     counters.data = inputs.fingerprint()
-    workdir.claim()
+    workdir.claim({"inputs": inputs.describe(), "weights": task.facts_of_weights})
 
     # Train, then evaluate the model, with the EMA as its weights if `ema_decay` is positive.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
@@ -181,18 +186,19 @@ def load_checkpoint(
     """Loads the model of a run onto one device.
 
     This loads the last checkpoint of a finished run. For an unfinished run, it loads the best checkpoint, or the newest
-    if no checkpoint was evaluated.
+    if no checkpoint was evaluated. Neither the data of the run nor the file of `config.weights` is needed, except
+    for runs of older versions, which have no `model.json`.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
         write: called with a line that names the checkpoint.
 
     Returns:
-        `(result, config)`: a `RunResult` without metrics, and the config of the run.
+        `(result, config)`: a `RunResult` without metrics, and the config of the run. `result.inputs` has the classes,
+        shapes and preprocessing of the data, but no examples; `data.from_config` loads them.
 
     Raises:
-        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the dataset
-            or the file of `config.weights` is missing.
+        ValueError: the folder has no config or no checkpoint, or the checkpoint is damaged.
     """
     folder = files.as_path(path)
     config = read_config(folder)
@@ -203,11 +209,15 @@ def load_checkpoint(
         )
     config.update(strategy="default", shard="", tpu_address="")
     engine = choose_engine(config)
-    checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
+    checkpoints, task = CheckpointManager(folder / "checkpoints", engine, write), tasks.get(config)
     with _global_state(config):
-        inputs = load_inputs(config, log.debug)
+        if stored := read_model(folder):
+            task.facts_of_weights = stored["weights"]
+            inputs = data.InputPipeline.from_description(stored["inputs"])
+        else:
+            inputs = load_inputs(config, log.debug, task.facts_of_weights)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
-        engine.build(config, tasks.get(config), inputs, total_steps)
+        engine.build(config, task, inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
     # Load the last model of a finished run, which is the model that was evaluated and exported.
     best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
@@ -219,33 +229,44 @@ def load_checkpoint(
     return RunResult(engine.gather_model(), inputs, {}), config
 
 
-def _check_continuation(counters, total_steps, inputs):
+def _check_continuation(counters, total_steps, inputs, workdir):
     """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs."""
     if counters.step > total_steps:
         raise ValueError(
             f"`total_steps` must be at least {counters.step}, the number of steps that the run has completed. "
             f"Received: total_steps={total_steps}"
         )
-    if counters.data and tuple(counters.data) not in (inputs.fingerprint(), inputs.fingerprint(old=True)):
-        train, test, *_ = counters.data
+    before, now = tuple(counters.data), inputs.fingerprint()
+    # Checkpoints of older versions have only four numbers, or other checksums.
+    if any(before == known[: len(before)] for known in (now, inputs.fingerprint(old=True))):
+        return
+    has_same_training = len(before) == len(now) and all(before[i] == now[i] for i in (0, 2, 4))
+    if not (has_same_training and workdir.change):
+        changed = "test set" if has_same_training else "dataset"
+        advice = ", or pass --change to continue with the new test set" if has_same_training else ""
         raise ValueError(
-            f"The dataset has changed since the run began with {train} training and {test} test examples: its size, "
-            "classes, labels, pixels, file names or file sizes differ. Restore it, or choose another workdir. "
-            f"Received: {inputs.train.num_examples} training and {inputs.test.num_examples} test examples"
+            f"The {changed} has changed since the run began with {before[0]} training and {before[1]} test examples: "
+            "its size, classes, labels, pixels, file names or file sizes differ. Restore it, or choose another workdir"
+            f"{advice}. Received: {now[0]} training and {now[1]} test examples"
         )
+    workdir.record_change("data", before, now)
+    counters.best_metric = ""  # values on the old test set cannot be compared
 
 
-def load_inputs(config, write):
-    """Loads the data. Images are decoded and normalized as the weights expect.
+def load_inputs(config, write, facts):
+    """Loads the data. Images are decoded and normalized as the weights expect, as read from or added to `facts`.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
     keeps the config's normalization. `library` in the config replaces that of the weights.
     """
     fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
     inputs = data.from_config(config.data, **fields)
-    expected = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
-    if expected is None:
+    if "preprocessing" not in facts:
+        found = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
+        facts["preprocessing"] = found and found.to_config()
+    if facts["preprocessing"] is None:
         return inputs
+    expected = Preprocessing.from_config(facts["preprocessing"])
     expected = dataclasses.replace(expected, library=config.data.get("library") or expected.library)
     if expected.library != inputs.model_preprocessing().library:
         write(f"JPEG files are decoded as in {expected.library}, as the weights expect")

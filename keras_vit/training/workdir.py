@@ -27,8 +27,11 @@ except ImportError:  # on Windows, where folders are not locked
 # TensorFlow, dropout masks depend on the number of replicas.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
-    "profile", "data.path", "data.prefetch", "data.threads",
+    "profile", "data.path", "data.class_names", "data.prefetch", "data.threads",
 )  # fmt: skip
+
+
+_LISTS = ("data.train_split", "data.test_split")  # paths if `data.name` is "list"; a fingerprint covers the contents
 
 
 class Workdir:
@@ -45,6 +48,7 @@ class Workdir:
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
         is_chief: whether this is process 0.
+        change: as the argument.
 
     Raises:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
@@ -56,9 +60,14 @@ class Workdir:
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
         self.is_chief = is_chief()  # `run` replaces it with the engine's value
+        self.change = change
         self._locked = False
         self._config = json.loads(json.dumps(_flat(config)))  # as stored, with lists instead of tuples
         self._changes = self._compare(change)
+
+    def record_change(self, name: str, before: Any, now: Any) -> None:
+        """Adds a change to those that `claim` writes to `changes.json`."""
+        self._changes[name] = [before, now]
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results, or None if the run is not finished; NaN replaces numbers that are not finite."""
@@ -69,10 +78,13 @@ class Workdir:
         """Writes the results, a flat dict of numbers, and thereby marks the run as finished."""
         self._write_json("results.json", dict(results))
 
-    def claim(self) -> None:
+    def claim(self, model: Mapping[str, Any] | None = None) -> None:
         """Writes the config, and adds an entry to `changes.json` if the config changed.
 
         Also writes the command, unless the run is finished.
+
+        Args:
+            model: content of `model.json`, as for `read_model`; None writes no such file.
 
         Raises:
             ValueError: the folder cannot be written, or a file in it is damaged.
@@ -82,6 +94,8 @@ class Workdir:
             if self._changes:
                 entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": self._changes}
                 self._write_json("changes.json", [*(self._read_json("changes.json") or []), entry])
+            if model is not None:
+                self._write_json("model.json", model)
             self._write_json("config.json", self._config)
             if self.results() is None:
                 self._write_json("command.json", _command(self._config))
@@ -127,7 +141,8 @@ class Workdir:
             existing = {**existing, "data.exif": "auto"} if existing.get("data.exif") is False else existing
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
-        fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
+        free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
+        fixed = {name: values for name, values in changes.items() if name not in free}
         is_done = self.results() is not None
         if change:
             _check_state_fields(fixed)
@@ -227,6 +242,33 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
             group = group.setdefault(part, {})
         group[last] = tuple(value) if isinstance(value, list) else value
     return ConfigDict(config)
+
+
+def read_model(path: str | os.PathLike) -> dict[str, Any] | None:
+    """Reads what a run needs to build its model without its data and without the file of `config.weights`.
+
+    Args:
+        path: the workdir of the run, local or remote.
+
+    Returns:
+        A dict with `inputs`, from `InputPipeline.describe`, and `weights`, the `facts_of_weights` of the task; None if
+        the run was started by an older version.
+
+    Raises:
+        ValueError: `model.json` is damaged.
+    """
+    file = files.as_path(path) / "model.json"
+    content = files.read_json(file)
+    if content is not None and not (isinstance(content, dict) and {"inputs", "weights"} <= content.keys()):
+        raise ValueError(f"A file of the workdir is damaged. Received: {file}")
+    return content and {**content, "weights": _with_tuples(content["weights"])}
+
+
+def _with_tuples(value):
+    """Returns a value with tuples instead of the lists of JSON."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _check_state_fields(changes):

@@ -197,6 +197,37 @@ def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, 
             np.testing.assert_array_equal(weight, expected)
 
 
+def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for i in range(12):
+        path = tmp_path / "photos" / ("train", "test")[i % 2] / "ab"[i % 3 % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keras.utils.save_img(path, random.integers(0, 256, (9, 9, 3)), scale=False)
+    fields = data.defaults(name="folder", path="photos", image_size=8, eval_crop="resize_crop", resize_size=9)
+    changes = {"data": fields, "batch_size": 2, "total_steps": 2, "eval_every_steps": 0, "schedule": {}}
+    config = small_run.config_of(**changes)
+    result = training.run(config, training.Workdir("run", config.to_dict()), lambda line: None)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    loaded, details = shared_flags.load_model("../run")
+    assert details["class_names"] == ("a", "b") and details["recipe"]["data"]["path"] == "photos"
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(result.model)
+    for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data="", data_path=""))
+    with pytest.raises(ValueError, match="data of the run cannot be loaded; set --data.* Received: "):
+        shared_flags.load_data(loaded, details)
+    inputs = training.load_checkpoint("../run", lambda line: None)[0].inputs
+    assert inputs.image_shape == (8, 8, 3) and inputs.test.num_examples == 6
+    with pytest.raises(ValueError, match="must be loaded with `data.from_config`"):
+        inputs.eval_batches()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "model.json").unlink()  # as in older versions, which need the data
+    again, _ = shared_flags.load_model("run")
+    np.testing.assert_array_equal(again.get_weights()[0], loaded.get_weights()[0])
+
+
 def test_unfinished_run_loads_checkpoint_instead_of_export(tmp_path, capsys):
     """The export of an unfinished run may be old, for example if the run was extended with --change and stopped."""
     config = small_run.config_of(total_steps=3, eval_every_steps=0)

@@ -55,3 +55,9 @@ def test_pixels_of_arrays_are_part_of_the_fingerprint():
     images[2, 1] = 1
     other = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
     assert one[:3] == other[:3] and one != other and all(type(number) is int for number in one)
+
+
+def test_last_number_covers_only_the_training_data():
+    one, two = (data.arrays(np.full((3, 4, 4, 3), i, np.uint8), [0, 1, 0], ["a", "b"]) for i in range(2))
+    first, other = fingerprint(one, one), fingerprint(one, two)
+    assert first[3] != other[3] and first[4] == other[4] != fingerprint(two, two)[4]

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit import training
+import keras_vit
+from keras_vit import data, training
 from keras_vit.training import loop
 from keras_vit.training.checkpoint_manager import finished_steps
 
@@ -140,6 +141,33 @@ def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()
     # The expected rows have no column of the evaluator `toy`.
     assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()
+
+
+def test_resume_needs_no_file_of_initial_weights(tmp_path):
+    """The file determines the GELU, the epsilon and the normalization of the images."""
+    weights = tmp_path / "hf_token.safetensors"
+    golden = Path(__file__).parents[1] / "golden" / weights.name
+    sizes = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4}
+    changes = {"model": sizes, "weights": str(weights), "data": data.defaults(name="digits", image_size=32)}
+    changes |= {"batch_size": 8, "total_steps": 4, "checkpoint_every_steps": 2, "eval_every_steps": 0}
+
+    def stop(line):
+        if line.startswith("step 3/4"):
+            raise KeyError
+
+    shutil.copy(golden, weights)
+    expected = small_run.start("alone", tmp_path / "whole", lambda line: None, **changes)
+    with pytest.raises(KeyError):
+        small_run.start("alone", tmp_path / "run", stop, **changes)
+    weights.unlink()
+    loaded, _ = training.load_checkpoint(tmp_path / "run", lambda line: None)
+    resumed = small_run.start("alone", tmp_path / "run", lambda line: None, **changes)
+    for ours, theirs in zip(_weights(resumed.model), _weights(expected.model)):
+        np.testing.assert_array_equal(ours, theirs)
+    for result in (loaded, resumed):
+        block = result.model.get_layer("encoderblock_0")
+        assert block.exact_gelu and block.epsilon == 1e-12
+        assert keras_vit.preprocessing_of(result.model) == keras_vit.preprocessing_of(expected.model)
 
 
 def _workers(scripts, workdir, moment="", copy=""):

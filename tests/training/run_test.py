@@ -74,7 +74,7 @@ def test_partial_data_group_uses_preprocessing_of_weights(tmp_path):
     source = keras_vit.VisionTransformer(classes=7, **small_run.MODEL, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     config, lines = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz")), []
-    inputs = training_run.load_inputs(config, lines.append)
+    inputs = training_run.load_inputs(config, lines.append, {})
     assert inputs.model_preprocessing().mean == pytest.approx((9,) * 3) and "as the weights expect" in lines[0]
 
 
@@ -86,7 +86,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
     for chosen, expected in (("", "torchvision"), ("vit_jax", "vit_jax")):
         group, lines = {"name": "digits", "library": chosen}, []
         config, _ = small_run.config_of(data=group, weights=str(tmp_path / "source.npz")), []
-        inputs = training_run.load_inputs(config, lines.append)
+        inputs = training_run.load_inputs(config, lines.append, {})
         assert inputs.model_preprocessing().library == inputs.train_options.library == expected
         assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (chosen == "")
 
@@ -94,7 +94,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
 def test_data_group_uses_preprocessing_of_the_size():
     fields = {"data": {"name": "digits"}, "weights": "laion2b", **families.model_config("CLIP-L/14")}
     config, lines = small_run.config_of(**fields), []
-    inputs = training_run.load_inputs(config, lines.append)
+    inputs = training_run.load_inputs(config, lines.append, {})
     assert inputs.model_preprocessing().mean == (127.5,) * 3
     assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"]
 
@@ -237,8 +237,46 @@ def test_evaluation_counts_and_lists_unreadable_images(broken, tmp_path):
 def test_too_many_unreadable_test_images_are_an_error(tmp_path):
     changes = _folder(tmp_path / "images", 2)
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2)
-    error, _ = _start(tmp_path / "run", data=fields, **changes)
-    assert "More than 20 % of 6 examples are bad" in error
+    error, lines = _start(tmp_path / "run", data=fields, **changes)
+    assert "More than 20 % of 6 examples are bad" in error and not any(line.startswith("step") for line in lines)
+
+
+def test_unusable_test_set_is_an_error_before_the_first_step(tmp_path):
+    changes = _folder(tmp_path / "images", 6)
+    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
+    error, lines = _start(tmp_path / "run", data=fields, **changes)
+    assert "At least one evaluation example must be readable" in error and not lines
+    assert not (tmp_path / "run").exists()
+
+
+def test_repaired_test_set_needs_change(tmp_path):
+    def stop(line):
+        if line.startswith("after step 1"):
+            raise KeyError
+
+    changes = _folder(tmp_path / "images", 1)
+    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.5)
+    with pytest.raises(KeyError):
+        small_run.start("alone", tmp_path / "run", stop, data=fields, **changes)
+    repaired, train = tmp_path / "images/test/class0/0.png", tmp_path / "images/train/class0/0.png"
+    repaired.write_bytes(train.read_bytes())
+    config = small_run.config_of(data=fields, **changes)
+
+    def resume(change):
+        workdir = training.Workdir(tmp_path / "run", config.to_dict(), change=change)
+        return training.run(config, workdir, lambda line: None)
+
+    with pytest.raises(ValueError, match="test set has changed .* pass --change .* Received: 16 training and 6 test"):
+        resume(False)
+    image = train.read_bytes()
+    train.write_bytes(image + b"more")
+    with pytest.raises(ValueError, match="The dataset has changed"):
+        resume(True)
+    train.write_bytes(image)
+    assert resume(True).metrics["test/examples"] == 6
+    (entry,) = json.loads((tmp_path / "run" / "changes.json").read_text())
+    before, now = entry["changes"]["data"]
+    assert entry["step"] == 1 and before[3] != now[3] and before[:3] == now[:3] and before[4] == now[4]
 
 
 def test_evaluator_metric_can_select_best_checkpoint(tmp_path):

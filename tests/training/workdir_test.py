@@ -9,7 +9,7 @@ import pytest
 from keras_vit import data, files, recipes
 from keras_vit.training import Workdir, read_config
 from keras_vit.training import workdir as workdir_module
-from keras_vit.training.workdir import workdir_lock
+from keras_vit.training.workdir import read_model, workdir_lock
 
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
@@ -111,6 +111,24 @@ def test_changed_machine_settings_are_recorded(tmp_path):
         Workdir(tmp_path, {**CONFIG, "tpu_address": "b", "data": {"threads": 4}}).claim()
     changes = {"tpu_address": ["a", "b"], "data.threads": [0, 4]}
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
+
+
+@pytest.mark.parametrize("name", ["data.path", "data.class_names", "data.train_split", "data.test_split"])
+def test_paths_may_change(name, tmp_path):
+    Workdir(tmp_path, {"data.name": "list", name: "old"}).claim()
+    Workdir(tmp_path, {"data.name": "list", name: "new"}).claim()
+    if name.endswith("_split"):
+        Workdir(tmp_path / "digits", {"data.name": "digits", name: "old"}).claim()
+        with pytest.raises(ValueError, match=f"{name} was 'old' and is 'new'"):
+            Workdir(tmp_path / "digits", {"data.name": "digits", name: "new"})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"inputs": {}}'])
+def test_damaged_model_file_is_an_error(content, tmp_path):
+    assert read_model(tmp_path) is None
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(ValueError, match="Received: .*model.json"):
+        read_model(tmp_path)
 
 
 @pytest.mark.parametrize(

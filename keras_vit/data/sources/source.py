@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -76,6 +76,26 @@ class Source:
     def is_encoded(self) -> bool:
         """True if the stored images are encoded, for example as JPEG."""
         return self.image_spec.dtype == tf.string
+
+    def describe(self) -> dict:
+        """Returns a JSON-serializable description of the source, without its examples."""
+        shape, white = self.image_spec.shape, np.asarray(self.max_value).item()
+        image = {"shape": shape.as_list() if shape.rank is not None else None, "dtype": self.image_spec.dtype.name}
+        described = {"num_examples": int(self.num_examples), "class_names": [*map(str, self.class_names)]}
+        described |= {"options": self.options, "empty_is_negative": self.empty_is_negative}
+        return {**described, "max_value": white, "image": image}
+
+    @classmethod
+    def from_description(cls, description: Mapping) -> "Source":
+        """Returns a source with the properties of the source that `describe` described, but without its examples."""
+        fields = {name: description[name] for name in ("num_examples", "options", "max_value", "empty_is_negative")}
+        source = cls(_read_nothing, class_names=tuple(description["class_names"]), **fields)
+        vars(source)["image_spec"] = tf.TensorSpec(**description["image"])  # the cached property
+        return source
+
+
+def _read_nothing(index):
+    raise ValueError("The data of a run must be loaded with `data.from_config`. Received: only its description")
 
 
 def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
