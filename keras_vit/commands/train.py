@@ -33,7 +33,7 @@ def define_flags():
     command_line.define_config()
     flags.DEFINE_string("workdir", "", "Folder of the run; runs/CONFIG if not given.")
     flags.DEFINE_bool(
-        "change", False, "Continue from the last checkpoint with a changed config; changes.json records the change."
+        "change", False, "Continue from the last checkpoint with a changed config or test set; see changes.json."
     )
 
 

@@ -42,7 +42,7 @@ class RunResult:
         metrics: dict of numbers: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
             `test/patchSIZE/NAME` for each metric of the task and each of `config.patch_sizes`, `test/examples` (number
             of scored images), `test/bad_examples` (number of unreadable images), `train/bad_examples`,
-            `train/skipped_steps`, `train/seconds` and `train/images_per_second`.
+            `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN if an evaluator failed.
     """
 
     model: keras.Model
