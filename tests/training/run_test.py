@@ -413,7 +413,7 @@ def test_run_of_an_earlier_version_keeps_its_fingerprint(tmp_path):
     old = inputs.fingerprint(old=True)
     assert old != inputs.fingerprint()
     for stored in (old, inputs.fingerprint()):
-        training_run._check_continuation(Counters(step=1, data=list(stored)), 2, inputs)
+        training_run._check_continuation(Counters(step=1, data=list(stored)), 2, inputs, None)
 
 
 def test_repeats_of_one_bad_example_are_tolerated():
