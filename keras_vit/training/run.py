@@ -253,12 +253,13 @@ def _check_continuation(counters, total_steps, inputs, workdir):
     counters.best_metric = ""  # values on the old test set cannot be compared
 
 
-def load_inputs(config, write, facts):
+def load_inputs(config, write, facts=None):
     """Loads the data. Images are decoded and normalized as the weights expect, as read from or added to `facts`.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
     keeps the config's normalization. `library` in the config replaces that of the weights.
     """
+    facts = {} if facts is None else facts
     fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
     inputs = data.from_config(config.data, **fields)
     if "preprocessing" not in facts:

@@ -74,7 +74,7 @@ def test_partial_data_group_uses_preprocessing_of_weights(tmp_path):
     source = keras_vit.VisionTransformer(classes=7, **small_run.MODEL, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     config, lines = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz")), []
-    inputs = training_run.load_inputs(config, lines.append, {})
+    inputs = training_run.load_inputs(config, lines.append)
     assert inputs.model_preprocessing().mean == pytest.approx((9,) * 3) and "as the weights expect" in lines[0]
 
 
@@ -86,7 +86,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
     for chosen, expected in (("", "torchvision"), ("vit_jax", "vit_jax")):
         group, lines = {"name": "digits", "library": chosen}, []
         config, _ = small_run.config_of(data=group, weights=str(tmp_path / "source.npz")), []
-        inputs = training_run.load_inputs(config, lines.append, {})
+        inputs = training_run.load_inputs(config, lines.append)
         assert inputs.model_preprocessing().library == inputs.train_options.library == expected
         assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (chosen == "")
 
@@ -94,7 +94,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
 def test_data_group_uses_preprocessing_of_the_size():
     fields = {"data": {"name": "digits"}, "weights": "laion2b", **families.model_config("CLIP-L/14")}
     config, lines = small_run.config_of(**fields), []
-    inputs = training_run.load_inputs(config, lines.append, {})
+    inputs = training_run.load_inputs(config, lines.append)
     assert inputs.model_preprocessing().mean == (127.5,) * 3
     assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"]
 
