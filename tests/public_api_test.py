@@ -96,7 +96,7 @@ def test_site_loads_no_external_resources(site):
 
 def test_readme_links_point_to_site_pages(site):
     home = (site / "index.html").read_text()
-    for target in ("your_photos/", "how_to/", "contributing/", "license/", "images/predictions.png"):
+    for target in ("your_photos/", "contributing/", "license/", "images/predictions.png"):
         assert f'"{target}"' in home, target
     assert ".md" not in re.findall(r'<a href="([^"]*)"', home)
 
