@@ -23,22 +23,7 @@ except ImportError as error:
     raise
 
 from keras_vit import checkpoints, families, layers, models, naflex, preprocessing
-from keras_vit.families import CONSTRUCTORS as _constructors
 from keras_vit.families import from_pretrained
-from keras_vit.families.bit import *  # noqa: F403
-from keras_vit.families.clip import *  # noqa: F403
-from keras_vit.families.deit import *  # noqa: F403
-from keras_vit.families.dino import *  # noqa: F403
-from keras_vit.families.dinov2 import *  # noqa: F403
-from keras_vit.families.dinov3 import *  # noqa: F403
-from keras_vit.families.eva02 import *  # noqa: F403
-from keras_vit.families.flexivit import *  # noqa: F403
-from keras_vit.families.hybrid import *  # noqa: F403
-from keras_vit.families.ijepa import *  # noqa: F403
-from keras_vit.families.mae import *  # noqa: F403
-from keras_vit.families.siglip import *  # noqa: F403
-from keras_vit.families.siglip2_naflex import *  # noqa: F403
-from keras_vit.families.vit import *  # noqa: F403
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
 from keras_vit.models import *  # noqa: F403
@@ -74,14 +59,14 @@ if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference w
     from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [
-    *_layers, *_models, *_constructors, *_LAZY, *_FUNCTIONS,
+    *_layers, *_models, *families.CONSTRUCTORS, *_LAZY, *_FUNCTIONS,
     "Preprocessing", "checkpoints", "decode_predictions", "families", "from_pretrained", "layers", "models",
     "naflex", "preprocess_input", "preprocessing", "preprocessing_of",
 ]  # fmt: skip
 
 
-for _name in _constructors:  # make each constructor available in `keras_vit.models` too
-    setattr(models, _name, globals()[_name])
+globals().update(families.CONSTRUCTORS)
+vars(models).update(families.CONSTRUCTORS)
 
 
 def __getattr__(name):

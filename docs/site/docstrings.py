@@ -17,7 +17,13 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = text if obj.is_module else rewrite(text, obj.is_class)
 
     def on_package(self, *, pkg, **_):
-        """Inserts each example after the first paragraph of a docstring."""
+        """Exports the constructors of sizes; inserts each example after the first paragraph of a docstring."""
+        families = pkg["families"]
+        for module in families.modules.values():
+            names = [name for name, value in module.attributes.items() if str(value.value).startswith("_size(")]
+            for parent in (families, pkg):
+                parent.imports.update({name: f"{module.path}.{name}" for name in names})
+            families.exports = [*names, *families.exports]
         for name, code in examples().items():
             docstring = resolve(pkg, name).docstring
             summary, *rest = docstring.value.split("\n\n")

@@ -220,9 +220,6 @@ keras_vit.families.constructor_name("ViT-B/16")  # "ViT_B16"
 # %% keras_vit.families.canonical_name
 keras_vit.families.canonical_name("R50x1")  # "BiT-R50x1"
 
-# %% keras_vit.families.is_bit
-keras_vit.families.is_bit("BiT-R50x1")  # True
-
 # %% keras_vit.families.model_config
 fields = keras_vit.families.model_config("ViT-B/16", dropout=0.1)
 config = keras_vit.recipes.defaults(**fields)

@@ -16,7 +16,9 @@ _PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 
 def _family(model):
-    return "ResNet" if keras_vit.families.is_bit(model) else "hybrid" if "+" in model else "ViT"
+    if keras_vit.families.canonical_name(model).startswith("BiT-"):
+        return "ResNet"
+    return "hybrid" if "+" in model else "ViT"
 
 
 def _runs(scale):

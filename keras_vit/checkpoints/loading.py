@@ -32,7 +32,7 @@ def load(
     Position embeddings are resampled to the model's grid. An invalid file leaves the model unchanged.
 
     Args:
-        model: a built `keras_vit.VisionTransformer`, `keras_vit.AxialVisionTransformer` or `keras_vit.BiTResNet`.
+        model: a built model of keras_vit.
         source: the name of published weights, such as "imagenet21k", "augreg" or "augreg:<file name>"; the path or URL
             (https or gs) of an .npz or .safetensors file; the path of a folder with .safetensors weights; or a
             repository on the Hugging Face Hub. `vit_jax` and big_vision write .npz files; timm and Hugging Face write

@@ -37,8 +37,8 @@ CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
 # Names of the first kernel, which is applied to images.
 EMBEDDING = "embedding/kernel"  # of a Vision Transformer without a ResNet
-STEM_ROOT = "conv_root/kernel"  # of a hybrid, or of a version 1 BiT ResNet
-BIT_ROOT = "root_block/conv_root/kernel"  # of a version 2 BiT ResNet
+STEM_ROOT = "conv_root/kernel"  # of a hybrid, or of a version 1 ResNet
+BIT_ROOT = "root_block/conv_root/kernel"  # of a version 2 ResNet
 
 _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
 # Substitutions that convert canonical module numbers to the numbers in the published files.
@@ -47,7 +47,7 @@ _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
     (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
 ]
-# Substitutions that convert canonical names of a version 2 BiT ResNet to the names in the published files.
+# Substitutions that convert canonical names of a version 2 ResNet to the names in the published files.
 _BIT = [
     (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
     (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),

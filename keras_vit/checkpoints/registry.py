@@ -74,7 +74,7 @@ class PublishedWeights:
     Attributes:
         collection: name for `weights=`, such as "imagenet21k".
         name: name of the file without its extension, or name of its repository on the Hugging Face Hub.
-        model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
+        model: name of the size, such as "ViT-B/16".
         url: URL of the file or of its repository.
         classes: number of classes of the head; 0 without a head, None if unknown.
         resolution: side, in pixels, of the images in the last training phase; None if unknown.
@@ -112,6 +112,8 @@ class Family:
         rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule` describes their names, and
             `parse` converts a name to a `PublishedWeights`, or to None if the name does not follow the rule.
         reference: URL of the reference implementation, or the paper section that defines the family.
+        functions: `{name: function}` of the constructors of the sizes.
+        optional_prefix: prefix of the names of sizes that users and recipes may omit.
     """
 
     constructor: Callable[..., keras.Model]
@@ -122,6 +124,8 @@ class Family:
     published: tuple[PublishedWeights, ...] = ()
     rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
     reference: str = ""
+    functions: Mapping[str, Callable[..., keras.Model]] = dataclasses.field(default_factory=dict)
+    optional_prefix: str = ""
 
     def builds(self, name: str) -> bool:
         """Returns whether the constructor is the class or function `name`, or a subclass of that class."""

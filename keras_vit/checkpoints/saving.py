@@ -33,7 +33,7 @@ def save(
     of noise change by at most 1e-3 of the largest feature; a warning is logged.
 
     Args:
-        model: a built `keras_vit.VisionTransformer`, `keras_vit.AxialVisionTransformer` or `keras_vit.BiTResNet`.
+        model: a built model of keras_vit.
         path: a local path that ends in ".npz"; an existing file is replaced atomically. For formats other than
             "vit_jax", the path of a folder; its `model.safetensors` and `config.json` are replaced, and for
             "huggingface" also its `preprocessor_config.json`.

@@ -5,7 +5,7 @@
     keras-vit convert runs/photos for_timm --format=timm
 
 SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights. Weights are the path or URL of an
-.npz file (vit_jax, big_vision or BiT) or a .safetensors file (timm or transformers), a folder with a .safetensors file,
+.npz (vit_jax or big_vision) or .safetensors file (timm or transformers), a folder with a .safetensors file,
 a repository on the Hugging Face Hub, or the name of a published file. Without --format, TARGET must end in .keras,
 .weights.h5 or .npz (the layout of vit_jax). With --format, TARGET is a folder; its config.json contains the class names
 of the source, if they are known.

@@ -15,7 +15,7 @@ import tempfile
 import numpy as np
 from absl import flags
 
-from keras_vit import evaluation, export, families, files, tasks, training
+from keras_vit import evaluation, export, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
@@ -101,7 +101,7 @@ def print_next(config, workdir):
         return
     model = shlex.quote(str(workdir.path))
     commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
-    if not (families.is_bit(config.architecture) or config.data.get("max_patches")):
+    if "num_heads" in config.model and not config.data.get("max_patches"):
         commands.append(f"inspect --model={model} --output={model}/inspection")
     commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
     print("\n  keras-vit ".join(["Next:", *commands]))

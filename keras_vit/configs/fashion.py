@@ -1,4 +1,4 @@
-"""Trains a small BiT ResNet from scratch on the 60,000 training images of Fashion-MNIST.
+"""Trains a small ResNet from scratch on the 60,000 training images of Fashion-MNIST.
 
     keras-vit train --config=fashion --workdir=runs/fashion
 

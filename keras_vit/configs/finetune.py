@@ -9,7 +9,7 @@ averaging. In the paper, a sweep selects the learning rate; `keras-vit sweep` ru
 learning rate is 0.03 as in the JAX reference, and 0.01 for VTAB.
 
 The initial weights are the paper's ImageNet-21k weights. For a model that the paper does not publish, they are AugReg
-or BiT-M weights, or the published weights of the model's family, if any. `--config.weights=PATH` loads other weights.
+weights, or the published weights of the model's family, if any. `--config.weights=PATH` loads other weights.
 The file at PATH then determines most of the model arguments that the config leaves at their defaults.
 """
 

@@ -22,9 +22,11 @@ def get_config(request=""):
     if choices:
         raise ValueError(f"This config takes a model and a dataset, but no choices. Received: {', '.join(choices)}")
     name, path = name_and_path(dataset)
-    # ResNets have neither stochastic depth nor layer decay.
-    arguments, layer_decay = ({}, 1.0) if families.is_bit(model) else ({"stochastic_depth": 0.1}, 0.75)
     fields = families.model_fields(model)
+    # ResNets have neither stochastic depth nor layer decay.
+    has_blocks = "stochastic_depth" in fields
+    arguments = {"stochastic_depth": 0.1} if has_blocks else {}
+    layer_decay = 0.75 if has_blocks else 1.0
     patches = {
         name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")
     }  # only for NaFlex

@@ -3,7 +3,7 @@
 The evaluator `objectnet:folder@DIR` reads the unpacked archive `objectnet-1.0`, with its folders `images` and
 `mappings`. Of ObjectNet's 313 classes, 113 correspond to one or more of ImageNet's. Other images are skipped.
 
-References: Barbu et al., "ObjectNet" (2019); the crop of BiT (Kolesnikov et al., 2020), which appendix D.9 follows.
+References: Barbu et al., "ObjectNet" (2019); the crop of Kolesnikov et al. (2020), which appendix D.9 follows.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from keras_vit.models.any_model import check_not_masked, output_shape_of
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
 _BORDER = 2  # pixels to remove on each side, because the images have a thin red border
-_RESIZE = 512 / 480  # BiT resizes the shorter side to 512 pixels and crops 480
+_RESIZE = 512 / 480  # Kolesnikov et al. resize the shorter side to 512 pixels and crops 480
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ObjectNet(data.InputPipeline):
 
 
 def load(model, name, path, splits=(), max_bad_share=0.01, **_):
-    """Loads the images without their border; resizes and crops them in the proportion that BiT uses."""
+    """Loads the images without their border; resizes and crops them as appendix D.9 does."""
     groups = read_groups(path)
     whole = load_inputs(model, name, f"{path}/images", ("",), max_bad_share=max_bad_share)
     source, options = whole.test, dict(whole.options)

@@ -281,8 +281,8 @@ def _fold_weights(model, weights):
 
 def _separate_pads_from_max_pools(graph):
     """Inserts a maximum with the lowest float, which changes nothing, between each Pad and a MaxPool that follows."""
-    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but `BiTResNet` pads with zeros by
-    # default.
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but the
+    # ResNets pad with zeros by default.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}

@@ -9,11 +9,6 @@ from keras_vit.families.vit import dimension, head_arguments, stages
 from keras_vit.layers.resnet_stem import BIT_UNITS
 from keras_vit.models.bit_resnet import BiTResNet
 
-__all__ = [
-    *("BiT_R50x1", "BiT_R50x2", "BiT_R50x3", "BiT_R101x1", "BiT_R101x3"),
-    *("BiT_R152x1", "BiT_R152x2", "BiT_R152x4", "BiT_R200x3"),
-]
-
 _size = Sizes(BiTResNet)
 BiT_R50x1 = _size("BiT-R50x1", "25.5M parameters", depth=50, width_factor=1)
 BiT_R50x2 = _size("BiT-R50x2", "98.0M parameters", depth=50, width_factor=2)
@@ -72,6 +67,7 @@ def infer(shapes, facts):
 
 FAMILY = _size.register(
     identity=("depth", "width_factor"),
+    optional_prefix="BiT-",
     infer=infer,
     formats=(FORMAT,),
     published=tuple(

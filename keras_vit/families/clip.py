@@ -7,8 +7,6 @@ from keras_vit.families import siglip, vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, H, L
 
-__all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_g14"]
-
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
 _PARTS = {

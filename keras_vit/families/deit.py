@@ -7,11 +7,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, TI, TIMM_IMAGENET, B, H, L, S
 
-__all__ = [
-    *("DeiT_Ti16_distilled", "DeiT_S16_distilled", "DeiT_B16_distilled"),
-    *("DeiT3_S16", "DeiT3_M16", "DeiT3_B16", "DeiT3_L16", "DeiT3_H14"),
-]
-
 M = {"hidden_size": 512, "num_layers": 12, "mlp_dim": 2048, "num_heads": 8}
 _COMMON = {"exact_gelu": True, "position_resampling": "bicubic"}
 _DISTILLED = {**_COMMON, "distilled": True, "patch_size": 16}

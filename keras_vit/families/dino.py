@@ -4,8 +4,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, S
 
-__all__ = ["DINO_B8", "DINO_B16", "DINO_S8", "DINO_S16"]
-
 _PARTS = {"exact_gelu": True, "position_resampling": "bicubic_offset"}
 _size = Sizes()
 DINO_S16 = _size("DINO-S/16", "21.7M parameters without a head", patch_size=16, **_PARTS, **S)

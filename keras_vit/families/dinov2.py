@@ -7,11 +7,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
 
-__all__ = [
-    *("DINOv2_S14", "DINOv2_B14", "DINOv2_L14", "DINOv2_g14"),
-    *("DINOv2_S14_reg", "DINOv2_B14_reg", "DINOv2_L14_reg", "DINOv2_g14_reg"),
-]
-
 G = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 4096, "num_heads": 24, "mlp": "swiglu"}
 _PARTS = {"patch_size": 14, "exact_gelu": True, "layer_scale": 1e-5}
 _PLAIN = {**_PARTS, "position_resampling": "bicubic_offset"}

@@ -5,10 +5,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
 
-__all__ = [
-    *("DINOv3_S16", "DINOv3_Splus16", "DINOv3_B16", "DINOv3_L16", "DINOv3_Lplus16", "DINOv3_Hplus16", "DINOv3_7B16")
-]
-
 ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}
 _BLOCKS = {"exact_gelu": True, "epsilon": 1e-5, "layer_scale": 1e-5, "rotary": ROTARY}
 _PARTS = {"patch_size": 16, "num_registers": 4, "position_embedding": "none", **_BLOCKS}

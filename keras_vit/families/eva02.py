@@ -5,8 +5,6 @@ from keras_vit.families import vit
 from keras_vit.families.clip import PREPROCESSING
 from keras_vit.families.registry import Sizes
 
-__all__ = ["EVA02_B14", "EVA02_L14", "EVA02_S14", "EVA02_Ti14"]
-
 ROTARY = {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16}
 _BLOCKS = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": ROTARY}
 _HEAD = {"classifier": "token_gap", "pool_norm": True}

@@ -4,8 +4,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L, S
 
-__all__ = ["FlexiViT_B", "FlexiViT_L", "FlexiViT_S"]
-
 _PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
 _size = Sizes()
 FlexiViT_S = _size("FlexiViT-S", "21.7M parameters without a head at patch size 16", **_PARTS, **S)

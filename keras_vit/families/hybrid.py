@@ -5,8 +5,6 @@ from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import TI, B, L, S
 from keras_vit.layers.resnet_stem import BIT_UNITS
 
-__all__ = ["R26_ViT_B32", "R26_ViT_S32", "R50_ViT_B16", "R50_ViT_B32", "R50_ViT_L16", "R50_ViT_L32", "R_ViT_Ti16"]
-
 # R50/16 moves the units of a ResNet-50's fourth stage into the third (paper section 4.1).
 _R50_16 = {"patch_size": 1, "resnet_blocks": (3, 4, 9)}
 _R50_32 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[50]}

@@ -6,8 +6,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, H
 
-__all__ = ["IJEPA_H14", "IJEPA_H16", "IJEPA_g16"]
-
 _PARTS = {"classifier": "gap", "exact_gelu": True, "position_resampling": "bicubic"}
 _G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 _size = Sizes()

@@ -6,8 +6,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, H, L
 
-__all__ = ["MAE_B16", "MAE_H14", "MAE_L16"]
-
 _PARTS = {"exact_gelu": True, "position_resampling": "bicubic"}
 _size = Sizes()
 MAE_B16 = _size("MAE-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)

@@ -39,11 +39,13 @@ class Sizes:
 
     Attributes:
         table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
+        functions: `{name: function}`, such as `{"ViT_B16": ViT_B16}`.
     """
 
     def __init__(self, constructor: Callable[..., keras.Model] = VisionTransformer) -> None:
         self.constructor = constructor
         self.table: dict[str, dict[str, Any]] = {}
+        self.functions: dict[str, Callable[..., keras.Model]] = {}
 
     def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
         """Adds a size and returns its constructor.
@@ -78,11 +80,12 @@ class Sizes:
         build.__name__ = build.__qualname__ = constructor_name(size)
         build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
         self.table[size] = arguments
+        self.functions[build.__name__] = build
         return build
 
     def register(self, **fields: Any) -> Family:
         """Registers a `Family` with these sizes; the keyword arguments set its other fields."""
-        return register(Family(self.constructor, sizes=self.table, **fields))
+        return register(Family(self.constructor, sizes=self.table, functions=self.functions, **fields))
 
 
 def _of_file(path, arguments):
@@ -105,13 +108,9 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 
 def canonical_name(name: str) -> str:
-    """Adds "BiT-" to the short name of a BiT size in the paper, such as "R50x1"; returns other names unchanged."""
-    return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
-
-
-def is_bit(name: str) -> bool:
-    """Returns whether a name is a BiT size, with or without "BiT-"."""
-    return canonical_name(name).startswith("BiT-")
+    """Adds the prefix that a family's sizes lack in the paper; returns other names unchanged."""
+    names = (family.optional_prefix + name for family in FAMILIES if family.optional_prefix + name in family.sizes)
+    return next(names, name)
 
 
 def find_family(architecture: str) -> Family:
@@ -180,8 +179,8 @@ def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any)
     """Returns the fields `architecture` and `model` of a config, for `recipes.defaults`.
 
     Args:
-        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1" (also "R50x1"), or the name of a class,
-            such as "VisionTransformer".
+        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "R50x1", or the name of a class, such as
+            "VisionTransformer".
         pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets do not support it.
         **changes: model arguments that extend or override the arguments of the size; must not be None.
 

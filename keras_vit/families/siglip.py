@@ -7,8 +7,6 @@ from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L
 
-__all__ = [*("SigLIP_B16", "SigLIP_B32", "SigLIP_L16", "SigLIP_So400m14", "SigLIP_So400m16", "SigLIP_g_opt16")]
-
 SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 

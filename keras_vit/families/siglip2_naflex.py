@@ -7,8 +7,6 @@ from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B
 from keras_vit.models.naflex import NaFlexVisionTransformer
 
-__all__ = ["SigLIP2_NaFlex_B16", "SigLIP2_NaFlex_So400m16"]
-
 _NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
 _size = Sizes(NaFlexVisionTransformer)
 SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters without a head", **_NAFLEX, **B)

@@ -7,8 +7,6 @@ from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families.registry import Sizes, sizes
 
-__all__ = [*("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16")]
-
 TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "num_heads": 3}
 S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536, "num_heads": 6}
 B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
@@ -40,7 +38,7 @@ IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Weight formats ------------------------------------------------------------------------------------------------------
 
-# The format of `vit_jax`, big_vision and keras_vit, including the BiT ResNets of big_vision and keras_vit. Old and new
+# The format of `vit_jax`, big_vision and keras_vit, including the ResNets of big_vision and keras_vit. Old and new
 # `vit_jax` files number some modules differently.
 _BLOCK = r"(Transformer/encoderblock_\d+)"
 VIT_JAX = Format(

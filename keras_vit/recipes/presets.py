@@ -29,6 +29,10 @@ def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str,
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
 
+def _is_bit(model):
+    return families.canonical_name(model).startswith("BiT-")
+
+
 def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """Returns the pre-training recipe for a model and a dataset from the paper's Table 3.
 
@@ -48,7 +52,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
     values = _row_of(rows, "Table 3", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
-    arguments = {} if families.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}
+    arguments = {} if _is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}
     return {
         "recipe": f"pre-training of {model} on {dataset}, Table 3",
         "batch_size": 4096,
@@ -77,7 +81,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     Raises:
         ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a BiT ResNet.
     """
-    if families.is_bit(model):
+    if _is_bit(model):
         raise ValueError(f"`model` must be a Vision Transformer or a hybrid for AugReg. Received: model={model!r}")
     values = _row_of(tables.AUGREG, "AugReg", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
@@ -125,7 +129,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
     if plain == 378 and resolution == plain:
         recipe += " (384 is not a multiple of 14)"
-    dropout = {} if families.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
+    dropout = {} if _is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     resized = resolution * 448 // 384  # as in section 4.1 and BiT, which resize to 448 and crop to 384
     averaged = resolution == large and dataset == "imagenet2012"
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
