@@ -1,5 +1,6 @@
 """A griffe extension that completes docstrings and adapts them to griffe's Google-style parser."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -21,8 +22,9 @@ class Docstrings(griffe.Extension):
         families = pkg["families"]
         for module in families.modules.values():
             names = [name for name, value in module.attributes.items() if str(value.value).startswith("_size(")]
-            for parent in (families, pkg):
-                parent.imports.update({name: f"{module.path}.{name}" for name in names})
+            for name, parent in itertools.product(names, (families, pkg)):
+                parent.imports[name] = f"{module.path}.{name}"
+                parent.set_member(name, griffe.Alias(name, parent.imports[name], parent=parent))
             families.exports = [*names, *families.exports]
         for name, code in examples().items():
             docstring = resolve(pkg, name).docstring
