@@ -102,7 +102,7 @@ def _facts(model):
     is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(preprocessing.channels)
     activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
     facts = {
-        "constructor": type(model).__name__ if arguments else None,
+        "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
         "arguments": arguments or None,
         "grid": getattr(model, "grid", None),
         "preprocessing": None if is_default else preprocessing.to_config(),

@@ -198,9 +198,8 @@ def images_into(model, vit, images, training=False):
         inputs = [images] if isinstance(model.input, list) else images
     except (AttributeError, ValueError):  # a subclassed model
         inputs = images
-    with replaced_forward(vit, zeros) as replacement:
+    with replaced_forward(vit, zeros, embedded=received):
         model(inputs, training=training)
-    received += replacement.embedded  # images that a `FeatureModel` passed to `vit.embed`
     if len(received) != 1:
         raise ValueError(
             f"The model must call its Vision Transformer once. Received: {len(received)} calls in model={model.name!r}"

@@ -11,6 +11,7 @@ from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before, layers_inside
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.layer_numbers import layer_numbers
+from keras_vit.models.replaced_forward import replacement_of
 
 TOKENS = ("class", "registers", "patch", "all", "pooled")
 
@@ -123,7 +124,13 @@ class FeatureModel(keras.Model):
 
     def call(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor | list[keras.KerasTensor]:
         vit, outputs = self.vit, {}
-        x = vit.embed(images_into(self.model, vit, images, training), training)
+        x = images_into(self.model, vit, images, training)
+        replacement = replacement_of(vit)
+        if replacement is not None and replacement.embedded is not None:
+            replacement.embedded.append(x)
+        if self.use_grid:
+            vit.check_grid()
+        x = vit.embed(x, training)
         last = max(self._numbers)
         all_tokens = self.tokens in ("registers", "patch", "all")
         for number in range(last + 1):

@@ -21,6 +21,8 @@ class MaskedPatchVisionTransformer(VisionTransformer):
         `(output, corrupted)`: the outputs of `VisionTransformer`, and `(B, N)`, 1 for a corrupted patch.
     """
 
+    saved_as = "VisionTransformer"  # in checkpoints, which keep no corruption
+
     def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
         masking = PatchMasking(masking_rate, name="mask_patches", dtype=policy_of(dtype))
         self.keep(masking_rate=masking_rate, masking=masking)

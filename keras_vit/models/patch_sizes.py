@@ -20,8 +20,9 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
     """Returns a context in which a model uses another patch size in this thread, even inside another model.
 
     The forward pass resizes the patch kernel and the position embeddings in the same way as
-    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. Functions that were compiled outside
-    the context keep their patch size.
+    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. The model's own `fit`, `evaluate` and
+    `predict` follow the context. Other compiled functions, such as `predict` of a model around this one, keep the patch
+    size of their first call. Maps of patches, such as `features(..., grid=True)`, are refused inside the context.
 
     Args:
         model: a `VisionTransformer` without a stem or rotary embedding, whose position embeddings are learned or none.
@@ -48,8 +49,21 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
     grid = patch_grid(model.image_shape, patch_size)
 
     replacement = {} if patch_size == model.patch_size else _parts(model, patch_size, grid)
-    with replaced_forward(model, model.forward, **replacement):
+    with _functions_set_aside(model), replaced_forward(model, model.forward, **replacement):
         yield
+
+
+@contextlib.contextmanager
+def _functions_set_aside(model):
+    """Sets aside the functions that Keras compiled, which keep the patch size of their first call."""
+    kept = {f"{name}_function": getattr(model, f"{name}_function") for name in ("train", "test", "predict")}
+    for name in kept:
+        setattr(model, name, None)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(model, name, function)
 
 
 def _parts(model, patch_size, grid):

@@ -21,7 +21,7 @@ class Replacement:
         score_changes: for each block, an array that is added to the attention scores; may be shorter.
         embed: function of images and `training` that replaces `embed`, or None.
         add_positions: function of a layer number and tokens that replaces `add_positions`, or None.
-        embedded: list that collects the images passed to `embed`.
+        embedded: list that collects the images that a `FeatureModel` embeds, or None.
     """
 
     model: keras.Model
@@ -29,7 +29,7 @@ class Replacement:
     score_changes: Sequence[Any] = ()
     embed: Callable | None = None
     add_positions: Callable | None = None
-    embedded: list = dataclasses.field(default_factory=list)
+    embedded: list | None = None
 
     def score_change(self, number: int) -> Any:
         """Returns the array to add to the attention scores of layer `number`, or None."""

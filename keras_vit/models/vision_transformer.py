@@ -192,10 +192,8 @@ class VisionTransformer(ImageModel):
     def embed(self, images: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         """Computes the tokens of layer 0 (eq. 1): images `(B, H, W, C)` to `(B, num_tokens, D)`."""
         replacement = replacement_of(self)
-        if replacement is not None:
-            replacement.embedded.append(images)
-            if replacement.embed is not None:
-                return replacement.embed(images, training)
+        if replacement is not None and replacement.embed is not None:
+            return replacement.embed(images, training)
         return self.add_tokens(self.embed_patches(images), training)
 
     def embed_patches(self, images: keras.KerasTensor) -> keras.KerasTensor:
@@ -292,6 +290,14 @@ class VisionTransformer(ImageModel):
         encoded = self.norm(tokens[-1])
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": self.pool(encoded)}
         return {**result, "attention": scores} if attention else result
+
+    def check_grid(self) -> None:
+        replacement = replacement_of(self)
+        if replacement is not None and replacement.embed is not None:
+            raise ValueError(
+                "Maps of patches require the model's own patch size; call this outside of `at_patch_size`. "
+                f"Received: model={self.name!r}"
+            )
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
         replacement = replacement_of(self)

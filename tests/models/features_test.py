@@ -250,6 +250,15 @@ def test_features_of_a_model_on_a_backbone():
 
 
 @pytest.mark.one_backend
+def test_features_of_a_masked_model_inside_a_feature_model():
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
+    model = keras_vit.MaskedPatchVisionTransformer(**sizes, input_shape=(8, 8, 3))
+    outer = keras.Sequential([keras.Input((8, 8, 3)), keras_vit.FeatureModel(model)])
+    np.testing.assert_array_equal(keras_vit.features(outer, images, 1), keras_vit.features(model, images, 1))
+
+
+@pytest.mark.one_backend
 def test_features_are_thread_safe():
     model = build()
     images = images_of(model)

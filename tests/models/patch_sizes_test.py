@@ -1,5 +1,8 @@
 """Tests of `at_patch_size`, which runs a model at a different patch size."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -58,6 +61,43 @@ def test_at_patch_size_leaves_other_models_unchanged():
     with at_patch_size(model, 4):
         np.testing.assert_array_equal(_logits(model), expected[0])
     np.testing.assert_array_equal(_logits(model), expected[0])
+
+
+def test_compiled_functions_follow_the_patch_size():
+    model = _model()
+    expected = _logits(model)
+    for size in (2, 4, 8, 4):
+        with at_patch_size(model, size):
+            np.testing.assert_allclose(model.predict(IMAGES, verbose=0), _logits(model), atol=1e-5)
+        np.testing.assert_allclose(model.predict(IMAGES, verbose=0), expected, atol=1e-5)
+
+
+@pytest.mark.one_backend
+def test_maps_of_another_patch_size_are_refused():
+    model = _model()
+    maps = keras_vit.FeatureModel(model, tokens="patch", grid=True)
+    calls = [
+        lambda: maps(IMAGES),
+        lambda: keras_vit.features(model, IMAGES, tokens="patch", grid=True),
+        lambda: keras_vit.inspection.attention_maps(model, IMAGES, method="mean"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="outside of `at_patch_size`"), at_patch_size(model, 2):
+            call()
+        with at_patch_size(model, 4):
+            call()
+
+
+@pytest.mark.one_backend
+def test_images_are_not_kept():
+    model = _model()
+    images = keras.ops.convert_to_tensor(IMAGES)
+    reference = weakref.ref(images)
+    with at_patch_size(model, 2):
+        model(images)
+        del images
+        gc.collect()
+        assert reference() is None
 
 
 @pytest.mark.one_backend

@@ -212,6 +212,8 @@ def test_classifier_loads_pretrained_weights(tmp_path):
     np.testing.assert_array_equal(
         classifier.get_layer("encoderblock_0").mlp_1.kernel, model.get_layer("encoderblock_0").mlp_1.kernel
     )
+    again = keras_vit.from_pretrained(tmp_path / "weights.npz", head="new", classes=4)
+    assert type(again) is keras_vit.VisionTransformer and again.arguments["classes"] == 4
 
 
 @pytest.mark.parametrize("architecture", ["BiT-R50x1", "AxialVisionTransformer"])
