@@ -101,6 +101,9 @@ class Options:
     threads: int = 0
 
     def __post_init__(self):
+        for field in ("flip", "exif"):  # the command line passes True and False as text
+            value = getattr(self, field)
+            object.__setattr__(self, field, {"true": True, "false": False}.get(str(value).lower(), value))
         known = {
             "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
             "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"), "bit_depth": (8, 16),

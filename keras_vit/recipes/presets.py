@@ -7,7 +7,7 @@ from keras_vit import families
 from keras_vit.recipes import tables
 
 _CROPS = {"train_crop": "inception", "eval_crop": "resize_small_crop", "resize_size": 256}
-_PRETRAINING_DATA = {"image_size": 224, "rounding": "uint8", "exif": False, **_CROPS}  # `vit_jax` ignores EXIF
+_PRETRAINING_DATA = {"image_size": 224, "rounding": "uint8", "exif": "off", **_CROPS}  # `vit_jax` ignores EXIF
 
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
@@ -145,7 +145,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
             "train_crop": "resize_crop",
             "eval_crop": "resize",
             "resize_size": resized,
-            "exif": False,
+            "exif": "off",
         },
         "optimizer": {"name": "sgd", "momentum_dtype": "bfloat16"},
         "schedule": {"decay": "cosine", "base": rate, "warmup_steps": row.warmup_steps},

@@ -123,9 +123,8 @@ def make_evaluate(config, engine, inputs, evaluators, write):
     def count_bad_examples():
         """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
         bad_examples = inputs.bad_examples("test", warn)
-        for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
-            bad_examples.update(step)
-        count = sum(host_count for (host_count,) in engine.gather_hosts([bad_examples.count]))
+        steps = range(-(-inputs.test.num_examples // inputs.batch_size))
+        count = sum(_gather_bad(engine, bad_examples, steps))
         bad_examples.check(0, count)
         return count
 
@@ -149,10 +148,8 @@ def check_test_examples(engine, inputs):
     """Raises a `ValueError` if no test example is usable, or too many are unreadable before the first usable one."""
     bad_examples = inputs.bad_examples("test", log.debug)
     for step, (_, _, weights) in enumerate(inputs.eval_batches(engine.num_hosts, engine.host_index)):
-        counts = [int(np.count_nonzero(np.asarray(weights))), bad_examples.update(step)]
-        usable, bad = map(sum, zip(*engine.gather_hosts(counts)))
-        bad_examples.check(step, bad)
-        if usable:
+        bad_examples.check(step, *_gather_bad(engine, bad_examples, [step]))
+        if any(usable for (usable,) in engine.gather_hosts([int(np.count_nonzero(np.asarray(weights)))])):
             return
     raise ValueError(
         f"At least one evaluation example must be readable and labeled. Received: {inputs.test.num_examples} examples"
@@ -179,13 +176,26 @@ def _count_bad(engine, counters, bad_examples, first, steps):
     """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`, over all hosts."""
     if counters.bad_in_epoch:  # of the run before it was resumed
         bad_examples.counts.setdefault(*counters.bad_in_epoch)
-    counts = [bad_examples.update(first + i) for i in range(steps)]
-    totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
+    totals = _gather_bad(engine, bad_examples, range(first, first + steps))
     for i, total in enumerate(totals):
         bad_examples.check(first + i, total, endless=True)
     counters.all_bad_examples += sum(totals)
     counters.bad_in_epoch = max(bad_examples.counts.items(), default=())
     return totals
+
+
+def _gather_bad(engine, bad_examples, steps):
+    """Returns the number of bad examples of each step, over all hosts. A wrong label raises an error on every host."""
+    error, counts = None, [0] * len(steps)
+    try:
+        counts = [bad_examples.update(step) for step in steps]
+    except ValueError as wrong_label:
+        error = wrong_label
+    # Other hosts would wait forever for a host that raises its error before it has reported.
+    reports = engine.gather_hosts([int(error is not None), *counts])
+    if any(failed for failed, *_ in reports):
+        raise error or ValueError("Labels must be in range. Received: an example of another host; see its log")
+    return [sum(of_step) for of_step in list(zip(*reports))[1:]]
 
 
 def _next_stop(config, step, total_steps):

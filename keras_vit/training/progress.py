@@ -44,7 +44,7 @@ def run_summary(config, *, engine, inputs, total_steps):
     if share > _INITIAL_SHARE:
         lines.append(
             f"warning: after {total_steps} steps, the average of the weights is still {100 * share:.0f} % initial "
-            f"weights; set --config.ema_decay below {0.1 ** (1 / total_steps):.3g}, or 0 for no average"
+            f"weights; set --config.ema_decay below {0.1 ** (1 / total_steps):.6g}, or 0 for no average"
         )
     return [wrap(line) for line in lines]
 

@@ -136,10 +136,9 @@ class Workdir:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
-        # `exif` was a bool that was False by default. Only files of a folder or a list are rotated by "auto".
-        if self._config.get("data.exif") == "auto" and self._config.get("data.name") not in ("folder", "list"):
-            existing = {**existing, "data.exif": "auto"} if existing.get("data.exif") is False else existing
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
+        if _rotates(existing) == _rotates(self._config):
+            names = [name for name in names if name != "data.exif"]
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
         fixed = {name: values for name, values in changes.items() if name not in free}
@@ -294,6 +293,12 @@ def _defaults(config):
         groups["model"] = recipes.model_fields(config["task"], config["architecture"])
     known = {name: value for name, value in _flat(groups).items() if name in config and not isinstance(value, type)}
     return json.loads(json.dumps(known))
+
+
+def _rotates(config):
+    """Returns whether EXIF rotates the images of a flat config; "auto" rotates those of a folder or a list."""
+    choice = str(config.get("data.exif")).lower()  # a bool in older versions
+    return choice in ("on", "true") or (choice == "auto" and config.get("data.name") in ("folder", "list"))
 
 
 def _flat(config, prefix=""):

@@ -42,7 +42,7 @@ def test_every_option_has_a_default_and_documentation():
         ({"num_classes": 3}, "The fields of `data` are .*classes.*Received: num_classes"),
         ({"name": "digit"}, "'digit'"),
         ({"flip": "maybe"}, "'maybe'"),
-        ({"exif": "true"}, "one of auto, on, off, True, False. Received: exif='true'"),
+        ({"exif": "yes"}, "one of auto, on, off, True, False. Received: exif='yes'"),
         ({"name": "folder", "path": "/nowhere"}, "/nowhere"),
         ({"train_crop": "inception"}, "image_size=0"),
     ],

@@ -83,7 +83,7 @@ def test_photos_are_rotated_by_exif_unless_switched_off(tmp_path):
         Image.fromarray(pixels).save(tmp_path / "a" / f"{i}.jpg", exif=exif, quality=100)
     (tmp_path / "list.csv").write_text("a/0.jpg,a\na/1.jpg,a\n")
     for source in (data.folder(tmp_path), data.file_list(tmp_path / "list.csv")):
-        for choice, upright in ({}, True), ({"exif": "off"}, False), ({"exif": False}, False):
+        for choice, upright in ({}, True), ({"exif": "off"}, False), ({"exif": "False"}, False):
             batches = data.eval_batches(source, batch_size=1, image_size=8, **choice)
             image = next(iter(batches))[0][0]
             first = image[:4] if upright else image[:, :4]

@@ -71,6 +71,7 @@ def test_finetuning_matches_table_4(dataset):
     assert config["schedule"]["base"] in recipes.rates(dataset)
     assert config["schedule"]["warmup_steps"] < config["total_steps"]
     assert (config["data"]["image_size"], config["data"]["resize_size"]) == (384, 448)
+    assert config["data"]["exif"] == "off"  # a bool would refuse --config.data.exif=on
 
 
 def test_table_4_datasets_are_known():

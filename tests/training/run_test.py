@@ -372,11 +372,29 @@ def test_bad_examples_are_summed_over_hosts():
     inputs = data.InputPipeline(source, source, {}, 10, 0, 0.04)
     inputs._failures["train"].update({10: [1, 2], 12: [3]})
     bad_examples, counters = inputs.bad_examples("train", lambda line: None), Counters()
-    engine = types.SimpleNamespace(gather_hosts=lambda values: [values, [1] * len(values)])
+    engine = types.SimpleNamespace(gather_hosts=lambda values: [values, [0] + [1] * (len(values) - 1)])
     assert _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1] and counters.all_bad_examples == 4
     with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
         _count_bad(engine, counters, bad_examples, 12, 1)
     assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch starts at step 20
+
+
+def test_wrong_label_stops_all_hosts():
+    source = data.arrays(np.zeros((4, 2, 2, 3), "uint8"), np.zeros(4, int), ["a"])
+    inputs = data.InputPipeline(source, source, {}, 4, 0, 1.0)
+    inputs._failures["train"][0] = [-2]  # stands for example 0
+    reports = []
+
+    def gather(values):
+        reports.append(values)
+        return reports
+
+    engine = types.SimpleNamespace(gather_hosts=gather)
+    with pytest.raises(ValueError, match="from 0 to 0.*label=0 in example 0"):
+        _count_bad(engine, Counters(), inputs.bad_examples("train"), 0, 2)
+    with pytest.raises(ValueError, match="another host"):
+        _count_bad(engine, Counters(), inputs.bad_examples("train"), 0, 2)
+    assert reports == [[1, 0, 0], [0, 0, 0]]
 
 
 def test_resumed_run_continues_to_count_bad_examples():
@@ -579,5 +597,5 @@ def test_run_warns_if_ema_keeps_initial_weights(decay, warns, tmp_path, monkeypa
     monkeypatch.setattr(training_run, "_check_continuation", _stop_before_training)
     _, lines = _start(tmp_path, total_steps=5, ema_decay=decay)
     text = " ".join(" ".join(lines).split())
-    warning = "is still 59 % initial weights; set --config.ema_decay below 0.631, or 0"
+    warning = "is still 59 % initial weights; set --config.ema_decay below 0.630957, or 0"
     assert (warning in text) == warns and ("initial weights" in text) == warns

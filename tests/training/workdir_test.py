@@ -55,6 +55,8 @@ def test_run_from_before_automatic_exif_resumes_unless_it_changes(name, tmp_path
     else:
         with pytest.raises(ValueError, match="data.exif was False and is 'auto'"):
             Workdir(tmp_path, {"data": {"name": name, "exif": "auto"}})
+    for same in ("off", "False"):  # as written on the command line
+        assert not Workdir(tmp_path, {"data": {"name": name, "exif": same}})._changes
 
 
 def test_missing_config_fields_have_defaults(tmp_path):

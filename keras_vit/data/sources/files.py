@@ -211,7 +211,7 @@ def _warn_about_several(labels, path):
     if several:
         _warn_once(
             f"{path}: {len(several)} labels have several words, such as {several[0]!r}; each is one class, because "
-            "an image in a list has one label (TFRecords may store several)"
+            "an image in a list has one label (a dataset of TFDS may have several)"
         )
 
 
