@@ -1,9 +1,10 @@
 """Writes docs/reference/config.md, which lists all config fields: `python docs/site/fields.py`.
 
-The descriptions come from the comments in `keras_vit/recipes/defaults.py` and the docstrings of `data.load_split`,
-`data.Options` and `data.InputPipeline`. A test checks that the page is up to date.
+The descriptions come from the comments in `keras_vit/recipes/defaults.py` and the docstrings of `data.load_split`, of
+the functions in `data.SOURCES`, of `data.Options` and of `data.InputPipeline`. A test checks that the page is current.
 """
 
+import collections
 import inspect
 import re
 from pathlib import Path
@@ -40,7 +41,7 @@ def page() -> str:
             if name not in ("model", "data"):
                 prefix = "" if group == "Run" else f"{group}."
                 groups[group].append((prefix + name, default, meaning))
-    groups["data: finding the images"] = _of_docstring(data.load_split)
+    groups["data: finding the images"] = _of_docstring(data.load_split) + _of_sources()
     groups["data: preparing the images"] = _of_docstring(data.Options) + _of_docstring(data.InputPipeline)
     parts = [HEADER]
     for title, rows in groups.items():
@@ -53,12 +54,28 @@ def _of_docstring(documented):
     """Returns `(field, default, meaning)` for every documented argument or attribute that is a field of `data`."""
     fields = data.defaults()
     doc = inspect.getdoc(documented)
+    if "Args:" not in doc and "Attributes:" not in doc:
+        return []
     section = re.search(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc)[1]
     rows = []
     for names, text in re.findall(r"^    ([\w, ]+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE):
         meaning = " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
         names = "train_split, test_split" if names == "split" else names
         rows += [(f"data.{name}", _shown(fields[name]), meaning) for name in names.split(", ") if name in fields]
+    return rows
+
+
+def _of_sources():
+    """Returns a row for every field of a source; its meaning names the sources unless there is only one."""
+    sources_of = collections.defaultdict(lambda: collections.defaultdict(list))
+    for name, function in data.SOURCES.items():
+        if getattr(function, "__module__", "").startswith("keras_vit."):  # neither a user's nor a row of `DATASETS`
+            for field, default, meaning in _of_docstring(function):
+                sources_of[field, default][meaning].append(name)
+    rows = []
+    for (field, default), meanings in sources_of.items():
+        parts = [f"for {', '.join(names)}: {meaning.rstrip('.')}" for meaning, names in meanings.items()]
+        rows.append((field, default, "; ".join(parts) + "."))
     return rows
 
 

@@ -13,28 +13,32 @@ import tensorflow as tf
 from keras_vit.data import batching, loading
 from keras_vit.data.bad_examples import BadExamples, decoder, find_dark_images
 from keras_vit.data.options import Options
-from keras_vit.data.sources.source import Source
+from keras_vit.data.sources.source import Source, check_splits
 from keras_vit.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
 
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
-_LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
     """Returns the fields of a config's `data` group as a dict of defaults, updated with `changes`.
 
-    `load_split` documents the fields that locate a dataset; `train_split` and `test_split` are values of its `split`.
-    `Options` documents the fields that process images. `max_bad_share` is the largest tolerated fraction of unreadable
-    examples in an epoch, for each split.
+    The functions in `SOURCES` declare the fields that locate a dataset; `train_split` and `test_split` are values of
+    `load_split`'s `split`. `Options` documents the fields that process images. `max_bad_share` is the largest tolerated
+    fraction of unreadable examples in an epoch, for each split.
 
     Raises:
         ValueError: a field is unknown.
     """
     fields = {
-        "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
-    }  # fmt: skip
+        "name": "digits",
+        "train_split": "train",
+        "test_split": "test",
+        **loading.loading_fields(),
+        **_OPTIONS,
+        "max_bad_share": 0.01,
+    }
     if unknown := sorted(set(changes) - set(fields)):
         raise ValueError(f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}")
     return fields | changes
@@ -172,18 +176,16 @@ def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """Loads both splits of a config's `data` group and returns `{split: source}`; omits the checks of `load`.
-
-    If the dataset is "list", the classes of the training list also apply to the test list.
-    """
+    """Loads both splits of a config's `data` group and returns `{split: source}`; omits the checks of `load`."""
     fields = defaults(**dict(config))
-    arguments = {name: fields[name] for name in _LOADING}
-    train, test = fields["train_split"], fields["test_split"]
-    sources = {train: loading.load_split(fields["name"], train, **arguments)}
-    if test != train:
-        names = sources[train].class_names if fields["name"] == "list" else None
-        sources[test] = loading.load_known_split(fields["name"], test, names, **arguments)
-    return sources
+    splits = fields["train_split"], fields["test_split"]
+    return dict(zip(splits, _load_pair(fields, is_checked=False)))
+
+
+def _load_pair(fields, is_checked=True):
+    """Loads both splits that the fields of a `data` group name."""
+    arguments = {name: fields[name] for name in loading.loading_fields()}
+    return loading.load_pair(fields["name"], fields["train_split"], fields["test_split"], is_checked, **arguments)
 
 
 def from_config(
@@ -203,8 +205,8 @@ def from_config(
     fields = defaults(**dict(config))
     options = option_fields(fields)
     Options(**options)  # raises if a field is invalid, before a dataset is loaded
-    arguments = {name: fields[name] for name in ("train_split", "test_split", *_LOADING)}
-    train, test = loading.load(fields["name"], **arguments)
+    train, test = _load_pair(fields)
+    check_splits(train, test)
     if not empty_is_negative:
         train, test = (dataclasses.replace(source, empty_is_negative=False) for source in (train, test))
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, terminal
-from keras_vit.data.loading import load_known_split
+from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.files import has_no_splits
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.models.zero_shot import class_names_of
@@ -53,7 +53,7 @@ def load_inputs(
             images that the model does not support.
     """
     details["path"] = path
-    if name.partition(":")[0] in data.SOURCES:  # user-defined sources receive the model's image shape
+    if "image_shape" in fields_of(name) and "path" not in fields_of(name):  # the source draws its images
         details["image_shape"] = check_images_known(model)
     train, test = _in_order(name, splits, tuple(class_names or class_names_of(model) or ()), details)
     return _normalized(model, data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share))
@@ -62,18 +62,18 @@ def load_inputs(
 def _in_order(name, splits, names, details):
     """Loads the first and the last split, with classes in the order of `names` if possible."""
     train = data.load_split(name, splits[0], **details)
-    if name != "folder":
+    if not train.finds_classes:
         if set(train.class_names) == set(names) and tuple(train.class_names) != names:
             raise ValueError(
                 "The dataset must have its classes in the order of the model's outputs, or other class names. "
                 f"Received: classes {list(train.class_names)[:10]} of {name!r}, outputs {list(names)[:10]}"
             )
         return train, train if splits[-1] == splits[0] else data.load_split(name, splits[-1], **details)
-    # Each split of a folder may lack classes, so both get the same names.
+    # Each split may lack classes, so both get the same names.
     names = names if set(train.class_names) <= set(names) else train.class_names
     of_split = {splits[0]: train} if names == train.class_names else {}
     for split in (splits[0], splits[-1]):
-        of_split[split] = of_split.get(split) or load_known_split(name, split, names, **details)
+        of_split[split] = of_split.get(split) or data.load_split(name, split, **details, class_names=names)
     return of_split[splits[0]], of_split[splits[-1]]
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import types
 
 from keras_vit import data, recipes
+from keras_vit.data.loading import fields_of
 from keras_vit.naflex import batch_shape
 from keras_vit.preprocessing import Preprocessing
 
@@ -41,7 +42,7 @@ def input_shapes(config):
     image_shape = tuple(config.model.get("input_shape") or image_shape)
     if group.max_patches:
         image_shape = batch_shape(group.max_patches, group.patch_size, channels)
-    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # assumed to be available on every machine
+    generated = "path" not in fields_of(group.name)  # available on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples, bool(group.max_patches))
     try:

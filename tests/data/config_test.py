@@ -20,6 +20,25 @@ def test_defaults_load_digits_and_fit_a_config_dict():
     assert None not in config.values()
 
 
+def test_a_source_declares_its_fields(monkeypatch):
+    received = []
+
+    def gray(split, color, *, path="", level=0.5):
+        received.append((split, color, path, level))
+        return data.arrays(np.zeros((2, 8, 8, 3), "uint8"), [0, 1], ["a", "b"])
+
+    assert "level" not in data.defaults()
+    monkeypatch.setitem(data.SOURCES, "gray", gray)
+    assert data.defaults()["level"] == 0.5
+    data.from_config({"name": "gray:red", "level": 0.7, "test_split": "val"}, batch_size=2, seed=0)
+    assert received == [("train", "red", "", 0.7), ("val", "red", "", 0.7)]
+    with pytest.raises(ValueError, match="takes only the fields name, split, path, level. Received: classes=3"):
+        data.load_split("gray", "train", classes=3)
+    for name, field in (("digits", {"level": 1}), ("folder:x", {})):
+        with pytest.raises(ValueError, match=f"Received: .*{'level=1' if field else 'folder:x'}"):
+            data.load_split(name, "train", **field)
+
+
 def test_large_batches_log_no_warning(photos, caplog):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
     assert data.from_config(folder, batch_size=64, seed=0).train.num_examples < 64 and not caplog.records

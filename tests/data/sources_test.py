@@ -217,7 +217,7 @@ def test_verify_finds_out_of_range_labels(tmp_path, images_of):
     ("name", "details", "message"),
     [
         ("digits", {"path": "photos"}, r"takes only the fields name, split\..*path='photos'"),
-        ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*classes=3, image_key='x'"),
+        ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*image_key='x', classes=3"),
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
 )

@@ -1,6 +1,7 @@
 """Sources of in-memory images: arrays, scikit-learn's handwritten digits, and IDX files such as MNIST's."""
 
 import contextlib
+import dataclasses
 import gzip
 import math
 import os
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, check_labels, white_of
+from keras_vit.data.sources.files import names_in
+from keras_vit.data.sources.source import Source, check_labels, parse_split, subset, white_of
 
 
 def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], max_value: float = 0) -> Source:
@@ -103,6 +105,29 @@ def _read_idx(path, dimensions):
             f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. Received: {found}"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def split_of_digits(split):
+    """Loads a split of scikit-learn's digits."""
+    return _part(digits(), "digits", split)
+
+
+def split_of_idx(split, *, path="", class_names=""):
+    """Loads a split of IDX files.
+
+    Args:
+        path: folder of the IDX files.
+        class_names: path of a text file with one class name per line, in order; "" for numbers.
+    """
+    return _part(idx(path, names_in(class_names)), "idx", split)
+
+
+def _part(splits, dataset, split):
+    """Returns one of the `splits`, or its first examples, as in "train[:100]"."""
+    split, count = parse_split(dataset, split, {part: source.num_examples for part, source in splits.items()})
+    source = subset(splits[split], first_of_each_class(splits[split].labels, count))
+    parts = ("tune_train", "tune_val") if split == "train" else (split,)
+    return dataclasses.replace(source, stored=lambda: [(part, 0, 1) for part in parts])
 
 
 def first_of_each_class(labels, count):

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, check_labels, check_names, checksum_of
+from keras_vit.data.sources.source import Source, check_labels, check_names, check_pattern, checksum_of
 from keras_vit.files import did_you_mean_path, read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
@@ -190,6 +190,39 @@ def file_list(
     return dataclasses.replace(_file_source(paths, labels, names), **rest)
 
 
+def split_of_folder(split, *, path="", class_names="", test_share=0.1, split_seed=0):
+    """Loads a split of a folder.
+
+    Args:
+        path: folder of the images.
+        class_names: path of a text file with one class name per line, in order; "" for the sorted names of subfolders.
+        test_share: without split subfolders, the fraction of each class to hold out for testing.
+        split_seed: without split subfolders, the seed that selects the held-out images.
+    """
+    return folder(path, split, names_in(class_names), test_share, split_seed)
+
+
+def split_of_list(split, *, path="", class_names=""):
+    """Loads a list of image files; `split` is its path.
+
+    Args:
+        path: folder to which relative file names refer; "" for the folder of the list.
+        class_names: path of a text file with one class name per line, in order; "" for the sorted labels.
+    """
+    check_pattern(split, path, split)
+    # If the names were found in the training list, integers in the test list are names, not indices.
+    return file_list(split, path, names_in(class_names), only_names=not isinstance(class_names, str))
+
+
+def names_in(class_names):
+    """Returns the class names in a text file as a tuple; None for "", and names that are no path unchanged."""
+    if not isinstance(class_names, str):
+        return class_names
+    if not class_names:
+        return None
+    return tuple(line.strip() for line in read_text_file(class_names).splitlines() if line.strip())
+
+
 def read_text_file(path):
     """Returns the text of a UTF-8 file, local or remote, with or without a byte-order mark."""
     try:
@@ -225,6 +258,7 @@ def _file_source(paths, labels, class_names):
 
     rest = {"name_of": lambda index: printable(paths[index]), "checksum": lambda: checksum_of(paths)}
     rest |= {"stored": lambda: ((path, 0, 1) for path in paths), "labels": labels, "empty_is_negative": False}
+    rest["finds_classes"] = True
     rest["options"] = {"exif": "on"}
     return Source(read, len(labels), tuple(class_names), **rest)
 

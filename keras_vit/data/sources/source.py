@@ -45,6 +45,7 @@ class Source:
             file, to find common examples of two splits; nothing if unknown.
         empty_is_negative: whether an example with an empty label is a negative example of every class. If False, it
             has no label, and gets weight 0.
+        finds_classes: whether the class names were found in this split, so that they must be given to other splits.
     """
 
     read: Callable | None
@@ -59,6 +60,7 @@ class Source:
     old_checksum: Callable | None = None
     stored: Callable = tuple
     empty_is_negative: bool = True
+    finds_classes: bool = False
 
     def short_name(self, index: int) -> str:
         """Returns an example's name without folders, for the title of a picture; "" for the default name."""
@@ -140,6 +142,16 @@ def parse_split(dataset, split, splits):
     if not 0 < count <= whole:
         raise ValueError(f"The split {match[1]!r} has {whole} examples. Received: split={split!r}")
     return match[1], count
+
+
+def check_pattern(split, path, pattern):
+    """Raises a `ValueError` if a split of files still has its default, and no file matches the pattern."""
+    if split in ("train", "test") and not tf.io.gfile.glob(pattern):
+        raise ValueError(
+            "--config.data.train_split and --config.data.test_split must be lists of files, as in train_split=train.csv"
+            ", or TFRecords in `path`, as in train_split='train-*'. "
+            f"Received: {split}_split={split!r}, path={path!r}"
+        )
 
 
 def check_splits(train: Source, test: Source) -> None:

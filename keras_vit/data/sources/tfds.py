@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.sources.files import names_in
 from keras_vit.data.sources.shards import Shards, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tfrecords import RecordIndex
@@ -97,6 +98,20 @@ def tfds(
         return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
     return Source(None, shards.num_examples, shards=shards, name_of=record_namer(files, lengths, skips), **rest)
+
+
+def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_key=""):
+    """Loads a split of a dataset of TFDS.
+
+    Args:
+        path: data folder of TFDS; "" for the default.
+        class_names: path of a text file with one class name per line, in order; "" for the names in the dataset.
+        image_key: name of the image feature; "" for "image".
+        label_key: name of the label feature; "" for "label".
+    """
+    if not name:
+        raise ValueError("`name` must be a dataset of TFDS, as in tfds:mnist. Received: name='tfds'")
+    return tfds(name, split, path, image_key or "image", label_key or "label", names_in(class_names))
 
 
 def _placed(place_of, label):

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.sources.files import names_in
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords, record_namer
-from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
+from keras_vit.data.sources.source import Source, check_names, check_pattern, checksum_of, white_of
 
 # A record consists of its length (uint64), a checksum of the length (uint32), the data, and a checksum of the data
 # (uint32).
@@ -85,6 +86,38 @@ def tfrecords(
             f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
     return source
+
+
+def split_of_tfrecords(
+    split, *, path="", classes=0, class_names="", image_key="", label_key="", label_offset=0, num_examples=0,
+    image_dtype="", image_shape=(), max_value=0.0,
+):  # fmt: skip
+    """Loads the TFRecords whose names match `split`.
+
+    Args:
+        path: folder of the TFRecords; "" if the patterns contain it.
+        classes: number of classes.
+        class_names: path of a text file with one class name per line, in order; "" for numbers.
+        image_key: name of the image feature; "" for "image/encoded".
+        label_key: name of the label feature; "" for "image/class/label".
+        label_offset: number to subtract from stored labels.
+        num_examples: expected number of records; 0 if unknown.
+        image_dtype: dtype of raw pixel values; "" for encoded images.
+        image_shape: shape of raw pixel values, `(H, W, C)`.
+        max_value: value of a white pixel in raw pixel values; 0 for the default of the dtype.
+    """
+    pattern = f"{path.rstrip('/')}/{split}" if path else split
+    check_pattern(split, path, pattern)
+    names = names_in(class_names) or tuple(map(str, range(classes)))
+    if not names:
+        raise ValueError("`classes` or `class_names` must be set for TFRecords. Received: classes=0, class_names=''")
+    if classes not in (0, len(names)):
+        raise ValueError(
+            "`classes` must be 0 or the number of names in `class_names`. "
+            f"Received: classes={classes}, {len(names)} names in class_names={class_names!r}"
+        )
+    keys = image_key or "image/encoded", label_key or "image/class/label"
+    return tfrecords(pattern, names, *keys, label_offset, num_examples, image_dtype, image_shape, max_value)
 
 
 def _check_first(index, parse, classes):
