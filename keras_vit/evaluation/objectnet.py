@@ -39,6 +39,7 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
         raise ValueError(f"At least one image must have a class that ImageNet has. Received: path={path!r}")
     source = data.subset(source, kept)
     read, how = source.read, {"channels": options["channels"], "bit_depth": options.get("bit_depth", 8)}
+    how["library"] = options.get("library", "vit_jax")
 
     def without_border(index):
         example = read(index)

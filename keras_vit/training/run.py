@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _LARGE_MODEL = 1_000_000  # number of parameters; smaller models train too fast to need advice about speed
 
+# Replaces `model.json` in a run of an older version, which decoded and cropped images as in `vit_jax`.
+_OLD = {"weights": {"library": "vit_jax"}}
+
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
@@ -99,9 +102,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     with _global_state(config):
         reports = []
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
-        stored = read_model(workdir.path) if checkpoints.steps() else None
-        if stored:
-            task.facts_of_weights = stored["weights"]
+        if checkpoints.steps():
+            task.facts_of_weights = (read_model(workdir.path) or _OLD)["weights"].copy()
         inputs = load_inputs(config, reports.append, task.facts_of_weights)
         for split in ("train", "test"):
             inputs.bad_examples(split).check_small_source()
@@ -215,6 +217,7 @@ def load_checkpoint(
             task.facts_of_weights = stored["weights"]
             inputs = data.InputPipeline.from_description(stored["inputs"])
         else:
+            task.facts_of_weights = _OLD["weights"].copy()
             inputs = load_inputs(config, log.debug, task.facts_of_weights)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
@@ -268,7 +271,8 @@ def load_inputs(config, write, facts=None):
     if facts["preprocessing"] is None:
         return inputs
     expected = Preprocessing.from_config(facts["preprocessing"])
-    expected = dataclasses.replace(expected, library=config.data.get("library") or expected.library)
+    library = config.data.get("library") or facts.get("library") or expected.library
+    expected = dataclasses.replace(expected, library=library)
     if expected.library != inputs.model_preprocessing().library:
         write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
         inputs = dataclasses.replace(inputs, options={**inputs.options, "library": expected.library})

@@ -70,6 +70,17 @@ def test_images_have_no_border_and_the_crop_of_bit(archive):
     np.testing.assert_allclose(np.diff(values[0, :, 0, 0]), 4 * 30 / 16, atol=0.5)
 
 
+def test_images_are_decoded_as_the_model_expects(archive):
+    file = tf.io.encode_jpeg(np.random.default_rng(0).integers(0, 256, (36, 34, 3), "uint8"))
+    (archive / "images" / "basket" / "2.jpg").write_bytes(file.numpy())
+    images = keras.Input((15, 15, 3))
+    preprocessing = keras_vit.Preprocessing(library="torchvision")
+    model = keras.Model(images, keras_vit.layers.InputPreprocessing(preprocessing)(images))
+    source = objectnet.load(model, "folder", str(archive)).test
+    expected = tf.io.decode_jpeg(file, dct_method="INTEGER_ACCURATE")[2:-2, 2:-2]
+    np.testing.assert_array_equal(source.read(2)["image"], expected)
+
+
 def test_scores_rank_all_or_only_overlapping_classes():
     outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
     labels = np.array([1, 2, 1])

@@ -83,12 +83,22 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
         classes=7, **small_run.MODEL, preprocessing=keras_vit.Preprocessing(library="torchvision")
     )
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
+    changes = {"weights": str(tmp_path / "source.npz"), "batch_size": 8, "total_steps": 3}
     for chosen, expected in (("", "torchvision"), ("vit_jax", "vit_jax")):
         group, lines = {"name": "digits", "library": chosen}, []
-        config, _ = small_run.config_of(data=group, weights=str(tmp_path / "source.npz")), []
-        inputs = training_run.load_inputs(config, lines.append)
+        inputs = training_run.load_inputs(small_run.config_of(data=group, **changes), lines.append)
         assert inputs.model_preprocessing().library == inputs.train_options.library == expected
         assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (chosen == "")
+    # A run of an older version continues as it began.
+    group = data.defaults(name="digits")
+    result = small_run.start("alone", tmp_path / "run", lambda line: None, data=group, **changes)
+    assert result.inputs.model_preprocessing().library == "torchvision"
+    (tmp_path / "run" / "model.json").unlink()
+    for result in (
+        training.load_checkpoint(tmp_path / "run", lambda line: None)[0],
+        small_run.start("alone", tmp_path / "run", lambda line: None, data=group, **changes),
+    ):
+        assert keras_vit.preprocessing_of(result.model).library == "vit_jax"
 
 
 def test_data_group_uses_preprocessing_of_the_size():
