@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from keras import ops
+
+from keras_vit.preprocessing import LAYOUTS, Layout
 
 __all__ = ["batch_shape", "pack", "preprocess"]
 
@@ -164,3 +167,38 @@ def preprocess(
         shapes.append(grid)
     values = patch_size**2 * channels
     return pack(np.reshape(patches, (-1, max_patches, values)), np.reshape(shapes, (-1, 2)), channels=channels)
+
+
+class NaFlexLayout(Layout):
+    """Batches `(B, S, P*P + 2, C)` of images of any size."""
+
+    has_one_size = False
+
+    def prepare(self, images: Any, preprocessing: Any, shape: tuple) -> Any:
+        batch = preprocess(images, preprocessing.mean, preprocessing.std, patch_size_of(shape), shape[0])
+        return ops.convert_to_tensor(batch)
+
+    def pixels(self, batch: Any) -> Any:
+        return batch[:, :, :-2]
+
+    def pictures(self, batch: np.ndarray) -> np.ndarray:
+        return unpack(batch)
+
+    def mean_over_queries(self, matrix: np.ndarray, batch: np.ndarray) -> np.ndarray:
+        """Averages attention over all queries except padding: `(B, S, S)` to `(B, S)`."""
+        real = np.float32(batch[:, :, -2, 0] > 0)
+        return np.einsum("bqk,bq->bk", matrix, real / real.sum(1, keepdims=True))
+
+    def grids(self, values: np.ndarray, batch: np.ndarray) -> list[np.ndarray]:
+        """Arranges the values of patches, `(B, S)`, as a grid `(rows, columns)` for each image."""
+        places = np.rint(batch[:, :, -2:, 0]).astype(int)  # 0 for padding
+        grids = []
+        for patches, at in zip(values, places):
+            real = at[:, 0] > 0
+            grid = np.zeros(at.max(0), "float32")
+            grid[tuple(at[real].T - 1)] = patches[real]
+            grids.append(grid)
+        return grids
+
+
+LAYOUTS["naflex"] = NaFlexLayout()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import files, naflex
+from keras_vit import files
 
 _PAGE = """\
 <!DOCTYPE html>
@@ -60,7 +60,7 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
     """Converts images `(N, H, W, C)` in [-1, 1], or normalized by `preprocessing`, to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")
     if preprocessing is not None:
-        images = naflex.unpack(images) if preprocessing.resize == "naflex" else images
+        images = preprocessing.layout.pictures(images)
         preprocessing = preprocessing.for_channels(images.shape[-1])
         white = 2**preprocessing.bit_depth - 1
         images = 2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white - 1

@@ -9,9 +9,37 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import naflex
-
 LIBRARIES = ("vit_jax", "torchvision", "transformers")
+
+
+class Layout:
+    """How the images of a model form a batch; by default, images of one size, `(B, H, W, C)`.
+
+    Attributes:
+        has_one_size: whether all images of a batch have the same size and patch grid.
+    """
+
+    has_one_size = True
+
+    def prepare(self, images: Any, preprocessing: "Preprocessing", shape: tuple) -> Any:
+        """Normalizes pixel values `(..., H, W, C)` in [0, white]; `shape` is that of a model's
+        image."""
+        mean, std = preprocessing.mean, preprocessing.std
+        if len(set(zip(mean, std))) == 1:
+            return (images - mean[0]) / std[0]
+        return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
+
+    def pixels(self, batch: Any) -> Any:
+        """Returns the part of a batch that consists of pixels."""
+        return batch
+
+    def pictures(self, batch: np.ndarray) -> np.ndarray:
+        """Returns the images of a batch, `(B, H, W, C)`."""
+        return batch
+
+
+LAYOUTS: dict[str, Layout] = {"stretch": Layout(), "shorter_side": Layout()}
+"""The layout of a batch for each value of `Preprocessing.resize`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +50,12 @@ class Preprocessing:
     stores it in an `InputPreprocessing` layer, and an export applies it to image files.
 
     Attributes:
-        mean, std: one number per channel, in units of the pixel values in image files: [0, 255], or [0, 65535] if
-            `bit_depth` is 16.
-        resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`, bilinearly without
-            antialiasing, as in the JAX reference `vit_jax`; "shorter_side" resizes the shorter side to that size and
-            keeps the aspect ratio, with area interpolation; "naflex" resizes to a variable grid of patches, see
-            `keras_vit.naflex`.
+        mean, std: one number per channel, in units of the pixel values in image files: [0, 255], or
+            [0, 65535] if `bit_depth` is 16.
+        resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`,
+            bilinearly without antialiasing, as in the JAX reference `vit_jax`; "shorter_side"
+            resizes the shorter side to that size and keeps the aspect ratio, with area
+            interpolation; or another key of `LAYOUTS`.
         crop_fraction: fraction of the resized image's side that the central crop keeps, in (0, 1].
         interpolation: "bilinear" or "bicubic", antialiased as in Pillow, PyTorch and `jax.image`; "" for the
             interpolation that `resize` implies.
@@ -66,7 +94,7 @@ class Preprocessing:
         if not 0 < self.crop_fraction <= 1:
             raise ValueError(f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction}")
         for field, known in (
-            ("resize", ("stretch", "shorter_side", "naflex")),
+            ("resize", tuple(LAYOUTS)),
             ("rounding", ("float", "uint8")),
             ("exif", (True, False)),
             ("bit_depth", (8, 16)),
@@ -98,6 +126,11 @@ class Preprocessing:
         return {**dataclasses.asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @property
+    def layout(self) -> Layout:
+        """The layout of a batch of images."""
+        return LAYOUTS[self.resize]
+
+    @property
     def channels(self) -> int:
         return len(self.mean)
 
@@ -126,46 +159,45 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     """Normalizes pixel values for a model: [0, 255] to [-1, 1] by default.
 
     Args:
-        images: `(B, H, W, C)` or `(H, W, C)`, any dtype, already resized to the model's input size, with values in
-            [0, 255] ([0, 65535] if the model's `bit_depth` is 16). For a NaFlex model, a list of images `(H, W, C)` of
-            any sizes, which are resized and packed into a batch; see `keras_vit.naflex`.
-        model: model that will receive the images. Its mean and std are used; None normalizes to [-1, 1].
+        images: `(B, H, W, C)` or `(H, W, C)`, any dtype, already resized to the model's input size,
+            with values in [0, 255] ([0, 65535] if the model's `bit_depth` is 16). For a model of
+            images of any size, a list of images `(H, W, C)`, which are resized and packed into a
+            batch.
+        model: model that will receive the images. Its mean and std are used; None normalizes to
+            [-1, 1].
 
-    Returns:
-        A float32 tensor with the shape of `images`, or `(B, max_patches, patch_size**2 + 2, C)` for a NaFlex model.
+    Returns: A float32 tensor with the shape of `images`, or of the model's batches if it takes
+        images of any size.
 
     Raises:
-        ValueError: `preprocessing_of` rejects the model, the images do not have rank 3 or 4, their sizes differ
-            although the model is not a NaFlex model, their number of channels differs from the model's, or their values
-            are not pixel values: some are negative (already preprocessed), NaN or too large, or all are at most 1 and
-            some are fractions.
+        ValueError: `preprocessing_of` rejects the model, the images do not have rank 3 or 4, their
+            sizes differ although the model takes images of one size, their number of channels
+            differs from the model's, or their values are not pixel values: some are negative
+            (already preprocessed), NaN or too large, or all are at most 1 and some are fractions.
 
     Reference: `(x - 127.5) / 127.5` in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
     preprocessing = Preprocessing() if model is None else preprocessing_of(model)
-    if model is not None and preprocessing.resize == "naflex":
+    white = 2**preprocessing.bit_depth - 1
+    if model is not None and not preprocessing.layout.has_one_size:
         images = [np.asarray(image) for image in images]
         for image in images:
-            if image.ndim == 3:  # `naflex.preprocess` refuses others
-                _check_pixels(ops.convert_to_tensor(image), 2**preprocessing.bit_depth - 1)
-        max_patches, patch_size = model.input_shape[1], naflex.patch_size_of(model.input_shape[1:])
-        batch = naflex.preprocess(images, preprocessing.mean, preprocessing.std, patch_size, max_patches)
-        return ops.convert_to_tensor(batch)
+            if image.ndim == 3:  # `prepare` refuses others
+                _check_pixels(ops.convert_to_tensor(image), white)
+        return preprocessing.layout.prepare(images, preprocessing, model.input_shape[1:])
     if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
         raise ValueError(
-            "`images` must all be resized to the model's input size; only NaFlex models take images of several sizes. "
+            "`images` must all be resized to the model's input size, because the model takes "
+            "images of one size. "
             f"Received: shapes={[np.shape(image) for image in images]}"
         )
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(f"`images` must have shape (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
-    _check_pixels(images, 2**preprocessing.bit_depth - 1)
-    mean, std = preprocessing.mean, preprocessing.std
+    _check_pixels(images, white)
     if model is not None:
-        check_channels(images.shape, len(mean))
-    if len(set(zip(mean, std))) == 1:
-        return (images - mean[0]) / std[0]
-    return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
+        check_channels(images.shape, preprocessing.channels)
+    return Layout().prepare(images, preprocessing, images.shape[1:])
 
 
 def check_channels(shape: tuple, channels: int) -> None:

@@ -4,7 +4,6 @@
     keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
     keras-vit train --config=small_data:ViT-S/16,../photos  # the same for a path
     keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
-    keras-vit train --config=small_data:SigLIP2-NaFlex-B/16,folder --config.data.path=photos
 
 Like other recent recipes for fine-tuning Vision Transformers, this recipe uses layer-wise learning rate decay, weight
 decay of kernels only, augmentation and label smoothing. It works with any dataset of `keras_vit.data`.
@@ -27,9 +26,6 @@ def get_config(request=""):
     has_blocks = "stochastic_depth" in fields
     arguments = {"stochastic_depth": 0.1} if has_blocks else {}
     layer_decay = 0.75 if has_blocks else 1.0
-    patches = {
-        name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")
-    }  # only for NaFlex
     return ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
@@ -42,7 +38,7 @@ def get_config(request=""):
             data=data.defaults(
                 name=name,
                 path=path,
-                **(patches or {"image_size": 224}),
+                **families.find_family(model).constructor.data_fields(fields),
                 augreg="light1",
                 label_smoothing=0.1,
             ),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import examples, images
+from keras_vit.data import examples, images, inputs
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 
@@ -229,7 +229,8 @@ def verify(
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
     # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
-    options = Options(**{**fields, "image_size": 8, "max_patches": 0, "train_crop": "resize", "eval_crop": "resize"})
+    crops = {"train_crop": "resize", "eval_crop": "resize"}
+    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
     options_of = {split: options.resolve(source) for split, source in sources.items()}
     decoders = {split: decoder(source, options_of[split]) for split, source in sources.items()}
     brightest = dict.fromkeys(sources, 0.0)

@@ -45,12 +45,12 @@ def train_batches(
         skip: indices of examples that cannot be decoded, which are not read; the set may grow during the iteration.
         **fields: fields of `Options`.
 
-    Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B = `batch_size / num_hosts`. Images
-        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or `std` is set; with `max_patches`, they are NaFlex
-        batches `(B, max_patches, P*P + 2, C)`. Labels are float32 `(B, classes)`. Weights are float32 `(B,)`: 1, or 0
-        for examples that are unreadable or have no label. The labels of examples with weight 0 are zeros. Before mixup
-        and CutMix, the image of an unreadable example is zeros, or one gray patch for NaFlex.
+    Returns: A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B =
+        `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
+        `std` is set; `data.inputs` has other kinds. Labels are float32 `(B, classes)`. Weights are
+        float32 `(B,)`: 1, or 0 for examples that are unreadable or have no label. The labels of
+        examples with weight 0 are zeros. Before mixup and CutMix, the image of an unreadable
+        example is blank.
 
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
@@ -159,9 +159,7 @@ def _make_batch(numbers, keys, source, decode, options):
     # has the index of each unreadable example, `wrong_label(index)` if the label is out of range, and `NO_EXAMPLE` for
     # other rows.
     size = numbers.shape[0]
-    blank = np.zeros(options.image_shape(source), "float32")
-    if options.max_patches:
-        blank[0, -2:] = 1  # one gray patch, because models refuse images without patches
+    blank = options.kind.blank(options.image_shape(source))
     placeholder = tf.constant(blank), tf.zeros([len(source.class_names)]), tf.constant(0.0)
     fine = tf.constant(NO_EXAMPLE, tf.int64)
     is_read = numbers >= 0 if source.read is None else tf.minimum(numbers, keys) >= 0

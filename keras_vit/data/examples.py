@@ -20,23 +20,18 @@ CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in
 
 
 def train_example(example, seed, source, options):
-    """Returns a training example: a float32 image `options.image_shape(source)`, and its `target`."""
+    """Returns a training example: a float32 image `options.image_shape(source)`, and its
+    `target`."""
+    kind = options.kind
+    image_shape = options.image_shape(source)
     # Decode the image, or only a random window of it.
-    size = (options.image_size, options.image_size)
-    crop, rounding = options.train_crop, options.rounding
-    window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
-    shape = options.image_shape(source) if crop == "none" else None
+    window = shape = None
+    if options.train_crop == "inception":
+        window = lambda size: transforms.inception_window(size, seed + CROP)  # noqa: E731
+    if options.train_crop == "none":
+        shape = image_shape
     image, white = decode_pixels(example["image"], source, options, window, shape)
-    # Resize and crop.
-    if options.max_patches:
-        image = transforms.resize_to_patches(image, options.image_shape(source))
-    elif crop == "resize_small_crop":
-        image = transforms.resize_to_cover(image, (options.resize_size,) * 2, rounding)
-    elif crop != "none":
-        resized = (options.resize_size,) * 2 if crop == "resize_crop" else size
-        image = transforms.resize(image, resized, rounding)
-    if crop.endswith("_crop"):
-        image = tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed + CROP)
+    image = kind.training_image(image, seed + CROP, options, image_shape)
     # Augment and normalize.
     if options.flip:
         is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
@@ -45,8 +40,7 @@ def train_example(example, seed, source, options):
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
     image = transforms.normalize(image, options.preprocessing(source, white))
-    image = transforms.pack(image, options.image_shape(source)) if options.max_patches else image
-    return image, *target(example["label"], source)
+    return kind.finish(image, image_shape), *target(example["label"], source)
 
 
 def eval_example(example, source, options):
@@ -54,7 +48,7 @@ def eval_example(example, source, options):
     shape = options.image_shape(source)
     fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
     image, white = decode_pixels(example["image"], source, options, shape=fixed)
-    image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
+    image = options.kind.evaluation_image(image, size, options.preprocessing(source, white))
     return image, *target(example["label"], source)
 
 

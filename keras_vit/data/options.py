@@ -1,10 +1,11 @@
 """The options of the input pipeline, from a stored image to a batch."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
-from keras_vit import naflex
+from keras_vit.data import inputs
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
@@ -13,37 +14,51 @@ from keras_vit.preprocessing import LIBRARIES, Preprocessing
 _SMALL = 64  # size in pixels below which training images are shifted instead of cropped
 
 
+# The fields of the input kinds; see `data.inputs`.
+_FieldsOfKinds: Any = dataclasses.make_dataclass(
+    "_FieldsOfKinds",
+    [(name, type(value), value) for name, value in inputs.DEFAULTS.items()],
+    frozen=True,
+)
+
+
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_FieldsOfKinds):
     """Options for making batches of images; each is a field of a config's `data` group.
 
+    The input kinds in `data.inputs` add their own fields.
+
     Attributes:
-        image_size: height and width of the images in a batch, in pixels; 0 keeps the size of in-memory images.
-        max_patches: maximum number of patches per image for a NaFlex model, which does not use `image_size`; 0 for
-            other models. See `keras_vit.naflex`.
-        patch_size: side of a NaFlex patch, in pixels.
-        channels: number of channels. If it is 1 or 3, image files are converted; otherwise, the files of an
-            image must have this number of channels in total. If it is 3, gray arrays are repeated to 3 channels.
+        image_size: height and width of the images in a batch, in pixels; 0 keeps the size of
+            in-memory images.
+        channels: number of channels. If it is 1 or 3, image files are converted; otherwise, the
+            files of an image must have this number of channels in total. If it is 3, gray arrays
+            are repeated to 3 channels.
         bit_depth: 8, or 16 for 16-bit PNG files.
-        mean: mean of each channel, in units of the stored pixel values: the model's input is `(image - mean) / std`.
-            `()` means half the value of a white pixel. If `std` is also `()`, inputs are in [-1, 1].
-        std: standard deviation of each channel, above 0; `()` means half the value of a white pixel.
-        train_crop: crop of training images. "inception" resizes a random window; "resize_small_crop" resizes the
-            shorter side to `resize_size` and takes a random crop; "resize_crop" resizes both sides to `resize_size` and
-            takes a random crop; "resize" resizes the whole image without keeping its aspect ratio; "none" is for images
-            that already have `image_size`. "auto" is "inception" for most datasets, and "resize" for NaFlex. For an
-            `image_size` below 64, it is "resize" with a `shift` of an eighth of the side, because random windows of a
-            small image are too small.
-        eval_crop: crop of evaluation images. "resize" and "none" work as in `train_crop`. "resize_small_crop" and
-            "resize_crop" take the central crop. "auto" is "resize" for most datasets.
-        resize_size: size in pixels to which an image is resized before a crop whose name ends in `_crop`. `vit_jax`
-            uses 256 for an `image_size` of 224, and 448 for 384.
-        rounding: "float" keeps the float values of resized images, as in `vit_jax`; "uint8" truncates them, as in
-            big_vision's pre-training. RandAugment always uses "uint8".
-        interpolation: interpolation for resizing evaluation images: "bilinear" or "bicubic", antialiased as in PyTorch;
-            "" for bilinear without antialiasing, or for area interpolation if `eval_crop` is "resize_small_crop".
-        flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most datasets. True and
-            False also work.
+        mean: mean of each channel, in units of the stored pixel values: the model's input is
+            `(image - mean) / std`. `()` means half the value of a white pixel. If `std` is also
+            `()`, inputs are in [-1, 1].
+        std: standard deviation of each channel, above 0; `()` means half the value of a white
+            pixel.
+        train_crop: crop of training images. "inception" resizes a random window;
+            "resize_small_crop" resizes the shorter side to `resize_size` and takes a random crop;
+            "resize_crop" resizes both sides to `resize_size` and takes a random crop; "resize"
+            resizes the whole image without keeping its aspect ratio; "none" is for images that
+            already have `image_size`. "auto" is "inception" for most datasets. For an `image_size`
+            below 64, it is "resize" with a `shift` of an eighth of the side, because random windows
+            of a small image are too small.
+        eval_crop: crop of evaluation images. "resize" and "none" work as in `train_crop`.
+            "resize_small_crop" and "resize_crop" take the central crop. "auto" is "resize" for most
+            datasets.
+        resize_size: size in pixels to which an image is resized before a crop whose name ends in
+            `_crop`. `vit_jax` uses 256 for an `image_size` of 224, and 448 for 384.
+        rounding: "float" keeps the float values of resized images, as in `vit_jax`; "uint8"
+            truncates them, as in big_vision's pre-training. RandAugment always uses "uint8".
+        interpolation: interpolation for resizing evaluation images: "bilinear" or "bicubic",
+            antialiased as in PyTorch; "" for bilinear without antialiasing, or for area
+            interpolation if `eval_crop` is "resize_small_crop".
+        flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most
+            datasets. True and False also work.
         shift: largest random shift of a training image in each direction, in pixels.
         augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2", "strong1" or "strong2".
             It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
@@ -72,8 +87,6 @@ class Options:
     """
 
     image_size: int = 0
-    max_patches: int = 0
-    patch_size: int = 16
     channels: int = 3
     bit_depth: int = 8
     mean: tuple = ()
@@ -114,7 +127,7 @@ class Options:
         lowest = {
             "image_size": 0, "channels": 1, "resize_size": 0, "shift": 0, "randaugment_layers": 0,
             "randaugment_magnitude": 0, "mixup_alpha": 0, "cutmix_alpha": 0, "shuffle_buffer": 1, "prefetch": 1,
-            "threads": 0, "max_patches": 0, "patch_size": 1,
+            "threads": 0,
         }  # fmt: skip
         rules = [
             ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
@@ -130,6 +143,8 @@ class Options:
                 raise ValueError(
                     f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, channels={self.channels}"
                 )
+        for kind in inputs.KINDS:
+            kind.check(self)
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
@@ -142,14 +157,18 @@ class Options:
                 f"augreg={self.augreg!r}, randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
             )
 
+    @property
+    def kind(self) -> inputs.FixedSize:
+        """The input kind that these options choose."""
+        return inputs.chosen_by(self)
+
     def resolve(self, source: Source) -> "Options":
         """Returns these options for a source, with "auto" and `augreg` replaced by the values that they stand for.
 
         Raises:
             ValueError: the options do not fit the source.
         """
-        if self.max_patches:
-            self = self._for_naflex()
+        self = self.kind.resolve(self)
         small = 0 < self.image_size < _SMALL
         train_crop = "resize" if small else "inception"
         defaults = {"train_crop": train_crop, "eval_crop": "resize", "flip": "on", "exif": "off"}
@@ -170,28 +189,15 @@ class Options:
         resolved._check_fits(source, self.augreg)
         return resolved
 
-    def _for_naflex(self):
-        """Returns these options with "auto" crops replaced by "resize"."""
-        known: dict = dict.fromkeys(("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha"), (0,))
-        known |= {"train_crop": ("auto", "resize", "inception"), "eval_crop": ("auto", "resize")}
-        known["augreg"] = [level for level, (_, _, mixup_alpha) in LEVELS.items() if not mixup_alpha]
-        wrong = {name: getattr(self, name) for name, values in known.items() if getattr(self, name) not in values}
-        if wrong:
-            raise ValueError(
-                "With `max_patches` (NaFlex), images (or inception crops) are only resized. "
-                f"Leave these fields at their defaults. Received: {', '.join(f'{k}={v!r}' for k, v in wrong.items())}"
-            )
-        train_crop = "resize" if self.train_crop == "auto" else self.train_crop
-        return dataclasses.replace(self, train_crop=train_crop, eval_crop="resize")
-
     def _check_fits(self, source, augreg):
         """Raises a `ValueError` unless these resolved options fit a source."""
         spec = source.image_spec
         stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
         crops = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
         keeps_size = "none" in (self.train_crop, self.eval_crop)
-        has_size = self.image_size or self.max_patches
-        if not has_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
+        if not self.kind.shape(self) and not (
+            self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()
+        ):
             raise ValueError(
                 "`image_size` must be set for images without a fixed size, as with --config.data.image_size=224. "
                 f"Received: {crops}"
@@ -207,7 +213,7 @@ class Options:
                 f"channels. Received: channels={self.channels}, augreg={augreg!r}, "
                 f"randaugment_layers={self.randaugment_layers}"
             )
-        side = int(self.max_patches**0.5) * self.patch_size or min(self.image_shape(source)[:2])
+        side = self.kind.side(self.image_shape(source))
         farthest = 10 * self.randaugment_magnitude
         if self.randaugment_layers and self.randaugment_form == "original" and farthest >= side:
             raise ValueError(
@@ -230,12 +236,8 @@ class Options:
     # The methods below require resolved options.
 
     def image_shape(self, source: Source) -> tuple[int, int, int]:
-        """Returns the shape of an image in a batch: `(H, W, C)`, or `(max_patches, P*P + 2, C)` for NaFlex."""
-        if self.max_patches:
-            return naflex.batch_shape(self.max_patches, self.patch_size, self.channels)
-        if self.image_size:
-            return self.image_size, self.image_size, self.channels
-        return (*source.image_spec.shape[:2], self.channels)
+        """Returns the shape of an image in a batch, such as `(H, W, C)`."""
+        return self.kind.shape(self, source)
 
     def white(self, source: Source) -> float:
         """Returns the value of a white pixel in the stored images of a source."""
@@ -250,11 +252,10 @@ class Options:
         white = stored if white is None else white
         scale = white / stored
         middle = (white / 2,) * self.channels
-        resize = "shorter_side" if self.eval_crop == "resize_small_crop" else "stretch"
         return Preprocessing(
             mean=tuple(value * scale for value in self.mean) or middle,
             std=tuple(value * scale for value in self.std) or middle,
-            resize="naflex" if self.max_patches else resize,
+            resize=self.kind.resize(self),
             crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
             rounding=self.rounding,
             interpolation=self.interpolation,

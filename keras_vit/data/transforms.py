@@ -1,32 +1,10 @@
-"""Random windows and shifts, resizing, cropping, normalization and NaFlex packing of single images.
+"""Random windows and shifts, resizing, cropping and normalization of single images.
 
 With `rounding="float"`, resized images stay float32 as in `vit_jax`. With "uint8", resized uint8 images are truncated
 to uint8 as in big_vision.
 """
 
 import tensorflow as tf
-import tensorflow.experimental.numpy as tnp
-
-from keras_vit import naflex
-
-
-def evaluation_image(image, size, preprocessing):
-    """Resizes, crops and normalizes an image for evaluation or an exported model.
-
-    Returns float32 `(height, width, C)` or, for NaFlex models, a packed image of shape `size`; see `pack`.
-    """
-    if preprocessing.resize == "naflex":
-        return pack(normalize(resize_to_patches(image, size), preprocessing), size)
-    if size:
-        resized = preprocessing.resized(size)
-        library = preprocessing.library
-        if preprocessing.resize == "stretch":
-            image = resize(image, resized, preprocessing.rounding, preprocessing.interpolation)
-        else:
-            image = resize_to_cover(image, resized, preprocessing.rounding, preprocessing.interpolation, library)
-        if preprocessing.resize != "stretch" or resized != tuple(size):
-            image = central_crop(image, size, library)
-    return normalize(image, preprocessing)
 
 
 def normalize(image, preprocessing):
@@ -58,25 +36,6 @@ def resize(image, size, rounding="float", interpolation="", method="bilinear"):
 def truncate(image):
     """Clips to [0, 255] and truncates to uint8, as in big_vision."""
     return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
-
-
-def resize_to_patches(image, shape):
-    """Resizes to the largest grid of whole patches that fits a NaFlex batch of this shape; see `naflex.target_grid`."""
-    side = naflex.patch_size_of(shape)
-    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float64))
-    grid = tf.stack(naflex.target_grid(height, width, side, shape[0], tnp))
-    return resize(image, side * tf.cast(grid, tf.int32), interpolation="bilinear")
-
-
-def pack(image, shape):
-    """Packs an image of whole patches into a sequence for a NaFlex batch: float32 `(S, P*P + 2, C)`."""
-    side, channels = naflex.patch_size_of(shape), image.shape[2]
-    rows, columns = tf.unstack(tf.shape(image)[:2] // side)
-    x = tf.transpose(tf.reshape(image, (rows, side, columns, side, channels)), (0, 2, 1, 3, 4))
-    places = tf.stack(tf.meshgrid(1 + tf.range(rows), 1 + tf.range(columns), indexing="ij"), -1)
-    places = tf.repeat(tf.reshape(tf.cast(places, tf.float32), (-1, 2, 1)), channels, -1)
-    x = tf.concat([tf.reshape(x, (-1, side * side, channels)), places], 1)
-    return tf.ensure_shape(tf.pad(x, [[0, shape[0] - rows * columns], [0, 0], [0, 0]]), (*shape[:2], channels))
 
 
 def resize_to_cover(image, size, rounding="float", interpolation="", library="vit_jax"):

@@ -16,7 +16,6 @@ from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.files import has_no_splits
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.models.zero_shot import class_names_of
-from keras_vit.naflex import patch_size_of
 from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")
@@ -35,8 +34,9 @@ def load_inputs(
     """Loads a dataset and configures the preprocessing that a model requires.
 
     Args:
-        model: a `keras.Model` that takes images `(B, H, W, C)`, or a NaFlex model.
-        name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME", "folder" and others.
+        model: a `keras.Model` that takes images `(B, H, W, C)`.
+        name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME",
+            "folder" and others.
         path: folder of the dataset; "" for the default folder.
         splits: splits to load. The first is used for training and the last for testing; `("",)` loads a whole folder.
         batch_size: number of images per batch.
@@ -103,13 +103,9 @@ def _options_for(model, source):
     height, width, channels = check_images_known(model)
     options: dict[str, Any] = {"channels": channels, "exif": False}
     preprocessing = find_preprocessing(model)
-    if preprocessing is not None and preprocessing.resize == "naflex":
-        patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}
-        return {
-            **options,
-            **patches,
-            **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth", "library")},
-        }
+    fixed = data.inputs.of(preprocessing).options_for((height, width, channels), preprocessing)
+    if fixed is not None:
+        return fixed
     # Resize stored images that do not have the model's size.
     stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1

@@ -46,7 +46,7 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
         return {**example, "image": decode(example["image"], **how)[_BORDER:-_BORDER, _BORDER:-_BORDER]}
 
     source = dataclasses.replace(source, read=without_border)
-    if "max_patches" not in options:  # a NaFlex model reads the whole image
+    if "image_size" in options:  # other models read the whole image
         options |= {"eval_crop": "resize_small_crop", "resize_size": round(options["image_size"] * _RESIZE)}
     return ObjectNet(source, source, options, whole.batch_size, whole.seed, max_bad_share, of_class)
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export.graph import inference_copy, write_graph
-from keras_vit.models.any_model import check_images_known, is_naflex
+from keras_vit.models.any_model import check_images_known, takes_any_size
 from keras_vit.terminal import first_line
 
 _OPSET = 18  # the newest opset that tf2onnx writes
@@ -369,16 +369,17 @@ def _check_arguments(path, ending, quantization):
 def check_convertible(model, format_name):
     """Returns the `TensorSpec` of a model's images.
 
-    Raises a `ValueError` if the backend is not TensorFlow, the model is a NaFlex model or has several outputs, or its
-    image size is unknown.
-    """
+    Raises a `ValueError` if the backend is not TensorFlow, the model takes images of any size or
+    has several outputs, or its image size is unknown."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{format_name} is converted from a TensorFlow graph; save the model as .keras and export it with "
             f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
         )
-    if is_naflex(model):
-        raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")
+    if takes_any_size(model):
+        raise ValueError(
+            f"A model for images of any size can only be exported as a SavedModel. Received: model={model.name!r}"
+        )
     shape = (None, *check_images_known(model))
     outputs = keras.tree.flatten(model.compute_output_spec(keras.KerasTensor(shape)))
     if len(outputs) > 1:

@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_vit.data import images, transforms
+from keras_vit.data import images, inputs
 from keras_vit.data.images import checked
 from keras_vit.preprocessing import Preprocessing
 
@@ -20,7 +20,7 @@ _MOST_EXTRA_BYTES = 1 << 23  # bytes that a file may have in addition to 16 byte
 class Decoder:
     """Decodes and preprocesses image files for a model."""
 
-    image_shape: tuple  # (height, width, channels); for NaFlex, (max_patches, patch_size**2 + 2, channels)
+    image_shape: tuple  # of one image in a batch, such as (height, width, channels)
     preprocessing: Preprocessing
     max_megapixels: float = (
         50.0  # maximum size of an image; the images of a request may have 10 times this size in total
@@ -61,5 +61,5 @@ class Decoder:
             narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
             message = f"an image more than {_MAX_ASPECT_RATIO} times as long as wide; height and width:"
             image = checked(image, narrow, message, size)
-        image = transforms.evaluation_image(image, self.image_shape[:2], p)
+        image = inputs.of(p).evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)

@@ -45,31 +45,40 @@ def saved_model(
     Each signature checks the shape of its input, accepts batches of 1 to `max_batch_size` and returns numbers as
     float32. The signatures are:
 
-        `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B, classes), `top_classes`,
-            string (B, top), and `top_probabilities` (B, top). The signature checks the files' headers before decoding
-            and applies the model's preprocessing (`keras_vit.preprocessing_of`).
-        `tensor`: maps preprocessed `images` (B, H, W, C), which are in [-1, 1] for most models, to `probabilities`.
-        `classify`: maps `inputs`, string (B,), each a `tf.train.Example` with the feature `image/encoded`, to `classes`
-            and `scores` (B, top).
-        `features`: maps `image_bytes` to `representation` (B, F), the input of the model's head, and `patches` (B,
-            rows, columns, D), the patch tokens after the last norm. For a NaFlex model, `patches` are (B, N, D).
-        `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout at image size.
+        `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B,
+            classes), `top_classes`, string (B, top), and `top_probabilities` (B, top). The
+            signature checks the files' headers before decoding and applies the model's
+            preprocessing (`keras_vit.preprocessing_of`).
+        `tensor`: maps preprocessed `images` (B, H, W, C), which are in [-1, 1] for most models, to
+            `probabilities`.
+        `classify`: maps `inputs`, string (B,), each a `tf.train.Example` with the feature
+            `image/encoded`, to `classes` and `scores` (B, top).
+        `features`: maps `image_bytes` to `representation` (B, F), the input of the model's head,
+            and `patches` (B, rows, columns, D), the patch tokens after the last norm. For images of
+            any size, `patches` are (B, N, D).
+        `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout
+            at image size.
 
-    The folder also contains class names, warm-up requests, an example image, a model card, the model for `export.load`,
-    and a README.
-    Before the version is published, a process that does not import keras_vit compares the SavedModel's outputs with the
-    model's. If they differ by more than a tolerance, the folder is kept as `partial-...` for inspection.
+    The folder also contains class names, warm-up requests, an example image, a model card, the
+    model for `export.load`, and a README. Before the version is published, a process that does not
+    import keras_vit compares the SavedModel's outputs with the model's. If they differ by more than
+    a tolerance, the folder is kept as `partial-...` for inspection.
 
     Args:
-        model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy. A
-            Vision Transformer without a head has only the signatures "features" and "attention".
-        base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
-        version: a positive integer that is not in use, or None for the number after the largest version.
-        name: name of the model on the server, of letters, digits and `_.-`; None for a name based on `base_dir`.
-        class_names: name of each class, in order, without line breaks. None uses the names of a zero-shot model, or the
-            class numbers for other models.
-        signatures: names of signatures: "serving_default", "tensor", "classify", for Vision Transformers also
-            "features" and, except for NaFlex, "attention"; None for `default_signatures(model)`.
+        model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any
+            precision and strategy. A Vision Transformer without a head has only the signatures
+            "features" and "attention".
+        base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not
+            exist.
+        version: a positive integer that is not in use, or None for the number after the largest
+            version.
+        name: name of the model on the server, of letters, digits and `_.-`; None for a name based
+            on `base_dir`.
+        class_names: name of each class, in order, without line breaks. None uses the names of a
+            zero-shot model, or the class numbers for other models.
+        signatures: names of signatures: "serving_default", "tensor", "classify", for Vision
+            Transformers also "features" and, for images of one size, "attention"; None for
+            `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
         activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the activation
             that the model records, "softmax" by default.

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.data import inputs
 from keras_vit.data.images import checked
-from keras_vit.data.transforms import evaluation_image
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.any_model import (
     check_images_known,
     check_not_masked,
     gives_probabilities,
-    is_naflex,
     last_activation_of,
     output_shape_of,
+    takes_any_size,
 )
 from keras_vit.models.features import FeatureModel, returns_features
 from keras_vit.preprocessing import preprocessing_of
@@ -47,7 +47,7 @@ class ServedModel:
     def features(self):
         """A function from images to the head's input `(B, F)` and the patch tokens.
 
-        The patch tokens are `(B, rows, columns, D)`, or `(B, N, D)` for a NaFlex model.
+        The patch tokens are `(B, rows, columns, D)`, or `(B, N, D)` for images of any size.
         """
         features = FeatureModel(self.model, tokens="all")
         vit = features.vit
@@ -109,11 +109,13 @@ def _tensor(served):
 
     def example_inputs(image_files):
         decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
-        if is_naflex(served.model):
+        if takes_any_size(served.model):
+            preprocessing = preprocessing_of(served.model)
             gray = [tf.reduce_mean(tf.cast(image, tf.float32), -1, keepdims=True) for image in decoded]
             decoded = decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
-            preprocessing = preprocessing_of(served.model)
-            return tf.stack([evaluation_image(image, (height, width), preprocessing) for image in decoded])
+            kind = inputs.of(preprocessing)
+            size = (height, width)
+            return tf.stack([kind.evaluation_image(image, size, preprocessing) for image in decoded])
         images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
         return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 

@@ -69,21 +69,23 @@ def attention_maps(
         targets: class of each image, integers `(B,)`, or None for the predicted classes; used by "relevance" only.
         upsample: whether to resize the maps to the size of the images.
 
-    Returns:
-        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch if `upsample` is False. For a
-        NaFlex batch, all maps have the height of the tallest image and the width of the widest image, and are padded
-        with zeros.
+    Returns: Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch if
+        `upsample` is False. For a batch of images of any size, all maps have the height of the
+        tallest image and the width of the widest image, and are padded with zeros.
 
     Raises:
         ValueError: `method` or another argument is invalid, or the attention is not finite.
     """
     check_choice("method", method, ("rollout", "mean", "relevance"))
     vit, images = as_images(model, images)
-    is_naflex = vit.has_padding
-    images = ops.convert_to_numpy(images) if is_naflex else images
+    layout: Any = vit.preprocessing.layout
+    if not layout.has_one_size:
+        images = ops.convert_to_numpy(images)
 
     def maps_of(matrix, images):
-        return _patch_rows(matrix, images) if is_naflex else token_row(model, matrix)
+        if layout.has_one_size:
+            return token_row(model, matrix)
+        return layout.mean_over_queries(ops.convert_to_numpy(matrix), images)
 
     if method == "rollout":
         singles = [images[i : i + 1] for i in range(len(images))]
@@ -95,8 +97,8 @@ def attention_maps(
     maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     if not np.isfinite(maps).all():
         raise ValueError("The model's attention must be finite. Received: attention with NaN or infinity")
-    if is_naflex:
-        return _on_grids(maps, images, vit.patch_size if upsample else 1)
+    if not layout.has_one_size:
+        return _padded_maps(layout.grids(maps, images), vit.patch_size if upsample else 1)
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
@@ -113,20 +115,12 @@ def _rollout(model, images, residual=True):
     return rollout
 
 
-def _patch_rows(matrix, batch):
-    """Averages the attention of a NaFlex batch over all queries except padding: `(B, S, S)` to `(B, S)`."""
-    real = np.float32(batch[:, :, -2, 0] > 0)
-    return np.einsum("bqk,bq->bk", ops.convert_to_numpy(matrix), real / real.sum(1, keepdims=True))
-
-
-def _on_grids(values, batch, side):
-    """Arranges patch values `(B, S)` of a NaFlex batch as zero-padded maps; a patch covers `side` x `side` pixels."""
-    places = np.rint(batch[:, :, -2:, 0]).astype(int)  # 0 for padding
-    maps = np.zeros((len(batch), *(side * places.max((0, 1)))), "float32")
-    for image, patches, at in zip(maps, values, places):
-        real, grid = at[:, 0] > 0, np.zeros(at.max(0), "float32")
-        grid[tuple(at[real].T - 1)] = patches[real]
-        height, width = side * at.max(0)
+def _padded_maps(grids, side):
+    """Returns maps `(B, H, W)` padded with zeros; a value of a grid covers `side` x `side`
+    pixels."""
+    sizes = side * np.array([grid.shape for grid in grids])
+    maps = np.zeros((len(grids), *sizes.max(0)), "float32")
+    for image, grid, (height, width) in zip(maps, grids, sizes):
         image[:height, :width] = upsample_maps(grid[None], (height, width))[0]
     return maps
 

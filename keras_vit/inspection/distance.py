@@ -22,8 +22,8 @@ def attention_distance(
         float64 `(layers, heads)`, in pixels.
 
     Raises:
-        ValueError: `batch_size` is not a positive integer, `class_token` is unknown, the model is a NaFlex model, or
-            `attention_scores` rejects the model or the images.
+        ValueError: `batch_size` is not a positive integer, `class_token` is unknown, the patches
+            form no maps of one size, or `attention_scores` rejects the model or the images.
     """
     vit, images = as_images(model, images)
     vit.check_grid()

@@ -23,7 +23,8 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         zeros has similarity 0 to all embeddings.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, or is a NaFlex model.
+        ValueError: the model does not contain a Vision Transformer, or its images may have any
+            size.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()

@@ -43,8 +43,8 @@ def write_report(
         The path of `index.html`.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer or is a NaFlex model, or the images are empty or of
-            the wrong size.
+        ValueError: the model does not contain a Vision Transformer or takes images of any size, or
+            the images are empty or of the wrong size.
         ImportError: matplotlib is not installed.
     """
     vit, images = as_images(model, np.asarray(images, "float32"))

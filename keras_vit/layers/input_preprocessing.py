@@ -69,8 +69,8 @@ class InputPreprocessing(BaseLayer):
 
     def _warn_about_range(self, images):
         values = None if self._has_warned else concrete_values(images[:1])
-        if values is not None and self.preprocessing.resize == "naflex":
-            values = values[:, :, :-2]  # drop the patch positions
+        if values is not None:
+            values = self.preprocessing.layout.pixels(values)
         message = range_error(values, self.preprocessing) if values is not None and values.size else None
         if message:
             self._has_warned = True

@@ -159,9 +159,10 @@ def layers_inside(model, kind):
             yield from layers_inside(layer, kind)
 
 
-def is_naflex(model: keras.Model) -> bool:
-    """Returns whether the inputs of a model are NaFlex batches."""
-    return any(layer.preprocessing.resize == "naflex" for layer in layers_inside(model, InputPreprocessing))
+def takes_any_size(model: keras.Model) -> bool:
+    """Returns whether the images of a batch for a model may have different sizes."""
+    found = layers_inside(model, InputPreprocessing)
+    return any(not layer.preprocessing.layout.has_one_size for layer in found)
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:

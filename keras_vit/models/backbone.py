@@ -29,9 +29,9 @@ class Backbone(keras.Model):
         When called on images `(B, H, W, C)`, a list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
 
     Raises:
-        ValueError: the model has no Vision Transformer or is a NaFlex model, a layer does not exist, a stride exceeds
-            the image or is not the patch stride multiplied or divided by a power of two, or `layers` and `strides` are
-            empty or differ in length.
+        ValueError: the model has no Vision Transformer or takes images of any size, a layer does
+            not exist, a stride exceeds the image or is not the patch stride multiplied or divided
+            by a power of two, or `layers` and `strides` are empty or differ in length.
 
     Reference: the necks of BEiT (Bao et al., 2021), with LayerNorm instead of BatchNorm.
     """

@@ -10,7 +10,7 @@ from keras.dtype_policies import QuantizedDTypePolicy
 from keras_vit.arguments import check_names, parameters_of
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Layout, Preprocessing
 
 # Subclasses by the argument that selected them in `.keras` files of version 0.2.
 VARIANTS: dict[str, type[keras.Model]] = {}
@@ -30,6 +30,10 @@ class ImageModel(keras.Model):
         head: the layer named "head", or None in a model without a head.
     """
 
+    # Arguments that the data determine, and whether `inspection.report` supports the model.
+    set_by_data: tuple[str, ...] = ("input_shape",)
+    has_attention_maps = False
+
     arguments: Mapping[str, Any]
     image_shape: tuple[int, int, int]
     input_preprocessing: InputPreprocessing
@@ -48,6 +52,27 @@ class ImageModel(keras.Model):
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
         self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+
+    @classmethod
+    def arguments_for(
+        cls, batch_shape: tuple[int, ...], arguments: Mapping[str, Any], layout: Layout
+    ) -> dict[str, Any]:
+        """Returns the arguments of a model for images of a batch's shape.
+
+        Raises:
+            ValueError: the model cannot use batches of this layout.
+        """
+        if not layout.has_one_size:
+            raise ValueError(
+                f"{cls.__name__} takes images of one size, as with --config.data.image_size=224. "
+                f"Received: images of shape {batch_shape}"
+            )
+        return {"input_shape": tuple(arguments.get("input_shape") or batch_shape)}
+
+    @classmethod
+    def data_fields(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns fields of `config.data` for a model with these arguments."""
+        return {"image_size": 224}
 
     def own_arguments(self) -> dict[str, Any]:
         """Returns the arguments that only a subclass has."""

@@ -39,6 +39,8 @@ class NaFlexVisionTransformer(VisionTransformer):
     """
 
     has_padding = True
+    has_attention_maps = False
+    set_by_data = ("max_patches",)
 
     def __init__(
         self, *, max_patches: int = 256, classifier: str = "map", name: str = "naflex_vision_transformer", **kwargs: Any
@@ -47,6 +49,22 @@ class NaFlexVisionTransformer(VisionTransformer):
         self.keep(max_patches=max_patches)
         super().__init__(classifier=classifier, name=name, **kwargs)
         self.num_tokens = max_patches
+
+    @classmethod
+    def arguments_for(cls, batch_shape, arguments, layout):
+        side = arguments.get("patch_size") or 0
+        if layout.has_one_size or batch_shape[1] != side**2 + 2:
+            raise ValueError(
+                "A NaFlex model requires fields such as --config.data.max_patches=256 "
+                f"--config.data.patch_size={side}. Received: images of shape {batch_shape}"
+            )
+        # The grid of the position table is that of the weights, or 16 x 16.
+        shape = arguments.get("input_shape") or (16 * side, 16 * side, batch_shape[2])
+        return {"max_patches": batch_shape[0], "input_shape": shape}
+
+    @classmethod
+    def data_fields(cls, arguments):
+        return {name: arguments[name] for name in ("max_patches", "patch_size")}
 
     def own_arguments(self) -> dict[str, Any]:
         return {"max_patches": self.max_patches}

@@ -13,8 +13,8 @@ from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
-# Model arguments that fine-tuning may change. The weights file determines only one of them, NaFlex's `input_shape`.
-_FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width", "max_patches")
+# Model arguments that fine-tuning may change, in addition to those that the data determine.
+_FREE = ("position_resampling", "classes", "include_top", "representation_size", "width")
 
 
 class Classification(Task):
@@ -69,16 +69,9 @@ class Classification(Task):
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         arguments = families.constructor_arguments(self.family, self.config.model) | self._arguments_of_weights()
         arguments |= {"remat": True} if self.config.remat else {}
-        shape, side = self.input_shape(inputs), arguments.get("patch_size") or 0
         preprocessing = inputs.model_preprocessing()
-        if preprocessing is not None and preprocessing.resize == "naflex":
-            arguments["max_patches"] = inputs.image_shape[0]
-            shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
-        elif arguments.get("max_patches"):
-            raise ValueError(
-                "A NaFlex model requires fields such as --config.data.max_patches=256 "
-                f"--config.data.patch_size={side}. Received: images of shape {inputs.image_shape}"
-            )
+        shape = tuple(inputs.image_shape)
+        arguments |= self.family.constructor.arguments_for(shape, arguments, preprocessing.layout)
         names = inputs.train.class_names
         may_be_negative = self.config.loss == "sigmoid" and getattr(inputs.train, "empty_is_negative", True)
         if len(names) < 2 and not may_be_negative:
@@ -86,7 +79,7 @@ class Classification(Task):
                 "The data must have at least two classes, unless images may have no class, as in multi-label data with "
                 f"`loss='sigmoid'`. Received: classes={names}"
             )
-        arguments |= {"input_shape": shape, "classes": len(names)}
+        arguments["classes"] = len(names)
         return self.family.constructor(**arguments, preprocessing=preprocessing)
 
     def _arguments_of_weights(self):
@@ -103,9 +96,9 @@ class Classification(Task):
                 f"`config.architecture` must be {constructor} or one of its sizes, to match "
                 f"`config.weights`. Received: architecture={self.config.architecture!r}, weights={weights!r}"
             )
+        free = (*_FREE, *self.family.constructor.set_by_data)
         for name, value in arguments.items():
-            of_table = name == "input_shape" and arguments.get("max_patches")  # the grid of a NaFlex position table
-            if (name in _FREE and not of_table) or str(value).endswith("unpooled"):
+            if name in free or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours

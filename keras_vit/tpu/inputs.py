@@ -5,8 +5,7 @@ import types
 
 from keras_vit import data, recipes
 from keras_vit.data.loading import fields_of
-from keras_vit.naflex import batch_shape
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import LAYOUTS, Preprocessing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +15,7 @@ class InputShapes:
     image_shape: tuple
     num_classes: int
     num_examples: int = 0
-    is_naflex: bool = False
+    resize: str = "stretch"  # of the model's `Preprocessing`
 
     @property
     def train(self):
@@ -24,8 +23,8 @@ class InputShapes:
         return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
 
     def model_preprocessing(self):
-        # Other kinds of preprocessing do not change the size of the model.
-        return Preprocessing(resize="naflex").for_channels(self.image_shape[-1]) if self.is_naflex else None
+        # Other fields do not change the size of the model.
+        return Preprocessing(resize=self.resize).for_channels(self.image_shape[-1])
 
 
 def input_shapes(config):
@@ -40,11 +39,13 @@ def input_shapes(config):
     whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
     num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
-    if group.max_patches:
-        image_shape = batch_shape(group.max_patches, group.patch_size, channels)
+    options = data.Options(**data.option_fields(group))
+    resize = options.kind.resize(options)
+    if not LAYOUTS[resize].has_one_size:
+        image_shape = options.kind.shape(options)
     generated = "path" not in fields_of(group.name)  # available on every machine
     if image_shape and num_classes and not generated:
-        return InputShapes(image_shape, num_classes, num_examples, bool(group.max_patches))
+        return InputShapes(image_shape, num_classes, num_examples, resize)
     try:
         inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed)
     except (ValueError, OSError) as error:
@@ -55,5 +56,6 @@ def input_shapes(config):
             "--config.data.classes=1000. "
             f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
-    facts = len(inputs.train.class_names), inputs.train.num_examples, bool(group.max_patches)
-    return InputShapes(image_shape or inputs.image_shape, *facts)
+    num_classes = len(inputs.train.class_names)
+    shape = image_shape or inputs.image_shape
+    return InputShapes(shape, num_classes, inputs.train.num_examples, resize)

@@ -116,8 +116,9 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Reject unsuitable models before the first step.
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
-            "`model.input_shape` must match `data.image_size` (for NaFlex, `data.patch_size`). The model expects "
-            f"images of shape {engine.model.input_shape[1:]}. Received: images of shape {inputs.image_shape}"
+            "`model.input_shape` must match the size of the images in `data`. The model expects "
+            f"images of shape {engine.model.input_shape[1:]}. Received: images of shape "
+            f"{inputs.image_shape}"
         )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:

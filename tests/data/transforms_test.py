@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit import Preprocessing
-from keras_vit.data import images, transforms
+from keras_vit.data import images, inputs, transforms
 
 RNG = np.random.default_rng(1)
 IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
@@ -55,7 +55,7 @@ def test_antialiased_resize_matches_pillow(kind, size):
 
 def test_evaluation_image_uses_the_given_interpolation():
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic")
-    actual = transforms.evaluation_image(IMAGE, (7, 7), preprocessing)
+    actual = inputs.of(preprocessing).evaluation_image(IMAGE, (7, 7), preprocessing)
     side = (7, 11)  # the width 7 * 22 / 13 = 11.8 is truncated, as in torchvision
     expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7))
     np.testing.assert_allclose(actual, expected)
@@ -76,7 +76,9 @@ def test_evaluation_image_matches_timm_and_transformers(case, size, fields):
         file, expected = tf.constant(golden["jpeg"].tobytes()), golden[case].astype(float)
     fields = {"resize": "shorter_side", "interpolation": "bicubic", "library": "torchvision", **fields}
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, **fields)
-    actual = transforms.evaluation_image(images.decode(file, library=fields["library"]), size, preprocessing)
+    actual = inputs.of(preprocessing).evaluation_image(
+        images.decode(file, library=fields["library"]), size, preprocessing
+    )
     difference = np.abs(np.rint(actual) - expected)  # Pillow also rounds between its two passes
     assert difference.max() <= 2 and difference.mean() < 0.2
 

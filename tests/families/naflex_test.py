@@ -84,14 +84,13 @@ def test_photo_grids_match_reference(images, budget):
 @pytest.mark.one_backend
 @pytest.mark.parametrize("budget", [16, 49, 100])
 def test_batches_match_reference(images, pictures, budget):
-    from keras_vit.data import transforms
 
     expected = naflex.pack(images[f"pixels_{budget}"] / 127.5 - 1, images[f"grids_{budget}"])
     result = naflex.preprocess(pictures, MEAN, MEAN, patch_size=4, max_patches=budget)
     np.testing.assert_array_equal(result[:, :, -2:], expected[:, :, -2:])
     assert np.abs(result - expected).max() / 2 < 1.001 / 255  # the reference rounds to 8 bits
     preprocessing, shape = keras_vit.Preprocessing(resize="naflex"), naflex.batch_shape(budget, 4)
-    tf_images = [transforms.evaluation_image(image, shape, preprocessing) for image in pictures]
+    tf_images = [data.inputs.of(preprocessing).evaluation_image(image, shape, preprocessing) for image in pictures]
     np.testing.assert_allclose(tf_images, result, atol=1e-5)
 
 
@@ -212,7 +211,7 @@ def test_rejects_mismatched_input(model, folder, batch):
         fixed(batch)
     with pytest.raises(ValueError, match="must have shape .B, 32, 32, 3"):
         keras_vit.features(fixed, batch, tokens="pooled")
-    with pytest.raises(ValueError, match="only NaFlex models take images of several sizes. Received: shapes="):
+    with pytest.raises(ValueError, match="takes images of one size. Received: shapes="):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
     with pytest.raises(ValueError, match="must have pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
@@ -274,7 +273,7 @@ def config_of(path, folder="", **fields):
     fields = {"name": "folder", "path": str(path), "test_share": 0.25, "max_patches": 16, "patch_size": 8, **fields}
     return ConfigDict(
         recipes.defaults(
-            **families.model_config("VisionTransformer", **sizes),
+            **families.model_config("NaFlexVisionTransformer", **sizes),
             weights=str(folder),
             batch_size=6,
             total_steps=12,
@@ -358,7 +357,9 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     np.testing.assert_allclose(served["tensor"](images=batch)["probabilities"], expected, atol=1e-5)
     assert served["features"](image_bytes=files)["patches"].shape == (4, 16, 24)
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
-        with pytest.raises(ValueError, match="A NaFlex model can only be exported as a SavedModel. Received: model="):
+        with pytest.raises(
+            ValueError, match="A model for images of any size can only be exported as a SavedModel. Received: model="
+        ):
             export(model, tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"))
     with pytest.raises(ValueError, match="Each image of a NaFlex batch has its own patch grid"):
         keras_vit.export.check(model, signatures=("attention",))

@@ -1,0 +1,30 @@
+"""Input kinds: how images become the arrays of one shape in a batch.
+
+An input kind is a subclass of `FixedSize` in a file of this folder and a line in `KINDS`. It owns its
+fields of `config.data`, which become fields of `Options`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from keras_vit.data.inputs.fixed_size import FixedSize
+from keras_vit.data.inputs.naflex import NaFlex
+from keras_vit.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from keras_vit.data.options import Options
+
+KINDS = (NaFlex(), FixedSize())
+"""Every input kind. The first one that the options choose is used, and `FixedSize` takes the rest."""
+
+DEFAULTS: dict[str, Any] = {name: value for kind in KINDS for name, value in kind.defaults.items()}
+
+
+def chosen_by(options: "Options") -> FixedSize:
+    """Returns the input kind that data options choose."""
+    return next(kind for kind in KINDS if kind.is_chosen(options))
+
+
+def of(preprocessing: Preprocessing | None) -> FixedSize:
+    """Returns the input kind of models with a preprocessing."""
+    resize = Preprocessing().resize if preprocessing is None else preprocessing.resize
+    return next(kind for kind in KINDS if resize in kind.resizes)
