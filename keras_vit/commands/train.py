@@ -15,7 +15,7 @@ import tempfile
 import numpy as np
 from absl import flags
 
-from keras_vit import evaluation, export, files, tasks, training
+from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
