@@ -76,6 +76,11 @@ def open_checkpoint(path, subtree="", num_heads=None):
         weights = _translate(inside, form, num_heads or facts.get("num_heads"))
         _shape_naflex(weights, facts, path)
         if form.layout == "pytorch":
+            if names.EMBEDDING in weights and names.POSITIONS not in weights and not (config or facts.get("rotary")):
+                raise ValueError(
+                    "Without position embeddings, the file requires its config.json, because the arrays do not show "
+                    f"whether the model rotates queries and keys. Received: {path}"
+                )
             _place_positions(weights, facts)
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind

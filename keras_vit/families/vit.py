@@ -70,6 +70,9 @@ _TIMM_ARGUMENTS = re.compile(
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
 # Names of timm models that use the tanh approximation of the GELU.
 _TIMM_TANH = r"vit_(so400m_patch16_siglip|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
+# Numbers of heads, by the start of timm's name, that differ from those of the size with equal dimensions, or that have
+# no such size.
+_TIMM_HEADS = {"vit_base_patch16_gap_": 16, "vit_giant_patch16_radio": 24, "vit_so400m_patch14_reg1": 16}
 
 
 def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
@@ -91,12 +94,13 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
     # Collect the facts that the arrays do not determine. The model name implies some defaults.
     facts = {
-        "num_heads": arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None),
+        "num_heads": arguments.get("num_heads")
+        or next((n for k, n in _TIMM_HEADS.items() if name.startswith(k)), None),
         "image_size": arguments.get("img_size") or (config.get("input_size") or [])[1:],
         "pool": pool,
     }
     if norm or (name and not re.search("_clip_|_dinov3|_lingbot", name)):
-        facts["epsilon"] = 1e-6
+        facts["epsilon"] = 1e-5 if name.startswith("beit3_") and not norm else 1e-6
     if name or activation:
         facts["exact_gelu"] = activation == "gelu" if activation else not re.match(_TIMM_TANH, name)
     if activation == "quick_gelu":
@@ -500,6 +504,7 @@ def _published_heads(arguments):
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
+        is_alike &= size.get("classifier") != "map" or not arguments["classifier"].startswith("token")
         if is_alike and "num_heads" in size and all(size.get(name) == arguments[name] for name in known):
             return size["num_heads"]
     return None

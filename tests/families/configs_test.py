@@ -85,7 +85,16 @@ def test_rejects_head_trained_with_other_pooling(folder):
 def test_timm_num_heads_is_read(folder):
     path = folder("timm_deit3", model_args={"num_heads": 6})
     assert keras_vit.from_pretrained(path).num_heads == 6
-    assert vit.read_timm_config({"architecture": "vit_base_patch16_gap_224"})["num_heads"] == 16
+    for name, heads in (
+        ("base_patch16_gap_224", 16),
+        ("giant_patch16_radio_v3", 24),
+        ("so400m_patch14_reg1_tipsv2", 16),
+    ):
+        assert vit.read_timm_config({"architecture": f"vit_{name}"})["num_heads"] == heads
+    assert vit.read_timm_config({"architecture": "beit3_base_patch16_224"})["epsilon"] == 1e-5
+    giant = {"patch_size": 16, "hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144}  # SigLIP 2's and RADIO's
+    assert vit._published_heads({**giant, "classifier": "map"}) == 16
+    assert vit._published_heads({**giant, "classifier": "token"}) is None
 
 
 @pytest.mark.parametrize(
@@ -132,8 +141,9 @@ def test_config_json_sets_arguments(case, fields, expected, folder):
 
 def test_other_rotary_models_are_not_dinov3(folder):
     path = folder("timm_dinov3", lambda arrays: {n: x for n, x in arrays.items() if n != "cls_token"})
-    with pytest.raises(ValueError, match=r"unused .*gamma_1"):
-        keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3))
+    for options in ({}, {"head": "new", "classes": 2}):
+        with pytest.raises(ValueError, match="Without position embeddings, the file requires its config.json"):
+            keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3), **options)
 
 
 @pytest.mark.parametrize("case", ["timm_dinov3", "timm_eva02"])
