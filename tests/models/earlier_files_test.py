@@ -1,0 +1,29 @@
+"""Files that were written before NaFlex models had a class of their own still load."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+FILES = Path(__file__).parent.parent / "golden" / "version_0_2"
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "kind"),
+    [
+        ("plain.keras", "images", "VisionTransformer"),
+        ("plain.npz", "images", "VisionTransformer"),
+        ("naflex.keras", "batch", "NaFlexVisionTransformer"),
+        ("naflex.npz", "batch", "NaFlexVisionTransformer"),
+    ],
+)
+def test_file_of_an_earlier_version_loads(name, images, kind):
+    load = keras_vit.load_keras_file if name.endswith(".keras") else keras_vit.from_pretrained
+    model = load(FILES / name)
+    assert type(model).__name__ == kind
+    with np.load(FILES / "io.npz") as file:
+        outputs = keras.ops.convert_to_numpy(model(file[images]))
+        np.testing.assert_allclose(outputs, file[name.partition(".")[0]], atol=1e-5)
