@@ -14,7 +14,7 @@ ALLOWED_IMPORTS = {
     "terminal": set(),
     "arguments": set(),
     "naflex": {"preprocessing"},
-    "layers": {"naflex", "preprocessing"},
+    "layers": {"preprocessing"},
     "losses": set(),
     "optimizers": set(),
     "recipes": {"families"},
