@@ -16,7 +16,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, recipes, training
-from keras_vit.training.patch_sizes import patch_size_rows
+from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training.plots import accuracy_against_cost
 
 FLAGS = flags.FLAGS

@@ -20,8 +20,8 @@ from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
 from keras_vit.plots import to_pictures
+from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training import preemption
-from keras_vit.training.patch_sizes import patch_size_rows
 from keras_vit.training.plots import accuracy_against_cost, training_curve
 from keras_vit.training.progress import format_metrics
 from keras_vit_cli import START

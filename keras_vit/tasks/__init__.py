@@ -8,21 +8,28 @@ from ml_collections import ConfigDict
 
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
+from keras_vit.tasks.patch_sizes import with_patch_sizes
 from keras_vit.tasks.task import Task
 
 TASKS = {"classification": Classification, "masked_patches": MaskedPatchPrediction}
 """Maps the value of `config.task` to a task class."""
 
 
-def get(config: ConfigDict) -> Task:
-    """Returns the task named by `config.task`, a key of `TASKS`.
+def get(config: ConfigDict, task: Task | None = None) -> Task:
+    """Returns the task of a config.
+
+    Args:
+        config: the config of a run.
+        task: the `Task` to use instead of the task named by `config.task`, a key of `TASKS`.
 
     Raises:
         ValueError: the name is unknown, or the task does not support the value of another field.
     """
-    if config.task not in TASKS:
-        raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
-    return TASKS[config.task](config)
+    if task is None:
+        if config.task not in TASKS:
+            raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
+        task = TASKS[config.task](config)
+    return with_patch_sizes(config, task)
 
 
 __all__ = ["TASKS", "Classification", "MaskedPatchPrediction", "Task", "get"]

@@ -1,6 +1,7 @@
 """Base class of training tasks."""
 
 import abc
+import copy
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -36,6 +37,21 @@ class Task(abc.ABC):
     def __init__(self, config: ConfigDict) -> None:
         self.config = config
         self.facts_of_weights: dict[str, Any] = {}
+
+    def with_config(self, config: ConfigDict) -> "Task":
+        """Returns a copy with another config; a constructor may take other arguments."""
+        task = copy.copy(self)
+        task.config = config
+        return task
+
+    @property
+    def variants(self) -> "tuple[Task, ...]":
+        """The variants of the training step, each compiled by itself; the first one needs the most memory."""
+        return (self,)
+
+    def variant_of_step(self, step: int) -> "Task":
+        """Returns the variant that a step trains. It must depend only on the seed and the step."""
+        return self
 
     @abc.abstractmethod
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
@@ -73,6 +89,16 @@ class Task(abc.ABC):
         Returns:
             `(losses, metrics)`: float32 `(B,)`, and a dict from each name in `self.metrics` to float32 `(B,)`.
         """
+
+    @property
+    def evaluation_metrics(self) -> tuple[str, ...]:
+        """The names of the values that `evaluate` returns."""
+        return ("loss", *self.metrics)
+
+    def evaluate(self, model: keras.Model, batch: Batch) -> dict[str, keras.KerasTensor]:
+        """Returns the values of which an evaluation computes means, as a dict from each name to float32 `(B,)`."""
+        losses, metrics = self.losses_and_metrics(model, batch, training=False)
+        return {"loss": losses, **{name: metrics[name] for name in self.metrics}}
 
     def export_options(self) -> dict[str, Any] | None:
         """Returns the arguments for `export.saved_model`, or None if training does not export this task's models."""

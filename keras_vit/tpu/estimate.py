@@ -1,13 +1,12 @@
 """Compiles the steps of a run for a TPU slice and searches for settings that fit in its devices' memory."""
 
-import copy
 import dataclasses
 import functools
 
 import keras
 from ml_collections import ConfigDict
 
-from keras_vit import cost
+from keras_vit import cost, tasks
 from keras_vit.layers import AxialTransformerBlock, TransformerBlock
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
@@ -53,9 +52,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
-        own_task = copy.copy(task)  # a copy, because the constructor of a task may take other arguments
-        own_task.config = config
-        return programs_class()(config, own_task, inputs, slice_, schedule_steps)
+        return programs_class()(config, tasks.get(config, task.with_config(config)), inputs, slice_, schedule_steps)
 
     @functools.cache
     def compile_steps(programs, images, parts):

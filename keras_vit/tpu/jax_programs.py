@@ -14,7 +14,6 @@ from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.jax.engine import STEP_OPTIONS, steps_per_execution
 from keras_vit.training.jax.state import initial_state, state_shardings
 from keras_vit.training.jax.step import make_sums, make_train_steps
-from keras_vit.training.patch_sizes import at_patch_size, make_task_metrics
 
 
 class JaxPrograms(Programs):
@@ -39,8 +38,7 @@ class JaxPrograms(Programs):
 
     def train(self, batch_size, accumulate_steps):
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        # The smallest patch size needs the most memory.
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))
+        task = self._task.variants[0]  # the one that needs the most memory
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, **options)
         steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)
@@ -50,8 +48,7 @@ class JaxPrograms(Programs):
         return compile_function(train_steps, self._state, *scalars, batches, stop_requested, steps=steps)
 
     def evaluation(self, batch_size, accumulate_steps):
-        compute, weights = make_task_metrics(self._task, self._config.patch_sizes), self._shardings.weights
-        sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
+        sums = make_sums(self._mesh, self.model, self._task.evaluate, self._shardings.weights, accumulate_steps)
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
         return compile_function(jax.jit(sums), *arguments)
 

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
-from keras_vit.training.patch_sizes import at_patch_size, make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
 
@@ -28,15 +27,14 @@ class TensorFlowPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        # The smallest patch size needs the most memory.
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))
+        task = self._task.variants[0]  # the one that needs the most memory
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
         step = make_replica_step(self._engine.strategy, self._engine.state, task, **options)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
         return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
 
     def evaluation(self, batch_size, accumulate_steps):
-        replica_sums = make_replica_sums(self.model, make_task_metrics(self._task, self._config.patch_sizes))
+        replica_sums = make_replica_sums(self.model, self._task.evaluate)
         size = batch_size // self.topology.num_devices // accumulate_steps
         return compile_function(replica_sums, self._batch(size), self.topology.name)
 

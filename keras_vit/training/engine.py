@@ -15,7 +15,6 @@ from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
-from keras_vit.training import patch_sizes
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
 # Allowed values of `config.strategy`, on both backends.
@@ -88,12 +87,10 @@ class Engine(abc.ABC):
             ValueError: the config is invalid.
         """
         self._config, self._task, self._inputs = config, task, inputs
-        self._task_metrics = patch_sizes.make_task_metrics(task, config.get("patch_sizes", ()))
         self._evaluations: dict = {}
         self._compiled: dict = {}
         with self._building():
             self.model = task.make_model(inputs)
-            patch_sizes.check_patch_sizes(config, self.model)
             if load_weights is not None:
                 load_weights(self.model)
             optimizer = make_optimizer(config, total_steps)
@@ -113,11 +110,11 @@ class Engine(abc.ABC):
         """Returns the compiled training function for a task."""
 
     def _train_steps(self, step):
-        """Returns the compiled training function for a step; each patch size has its own function."""
-        size = patch_sizes.patch_size_of_step(self._config, step)
-        if size not in self._compiled:
-            self._compiled[size] = self._make_train_steps(patch_sizes.at_patch_size(self._task, size))
-        return self._compiled[size]
+        """Returns the compiled training function for a step; each variant of the task has its own function."""
+        variant = self._task.variant_of_step(step)
+        if variant not in self._compiled:
+            self._compiled[variant] = self._make_train_steps(variant)
+        return self._compiled[variant]
 
     @abc.abstractmethod
     def train(
@@ -158,7 +155,7 @@ class Engine(abc.ABC):
         Raises:
             ValueError: no example is readable and labeled, or a device is out of memory.
         """
-        compute = compute or self._task_metrics
+        compute = compute or self._task.evaluate
         if compute not in self._evaluations:
             self._evaluations[compute] = self._make_sums(compute)
         with self._explained_errors():
@@ -229,9 +226,7 @@ class Engine(abc.ABC):
         batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
-        model = self.gather_model()
-        with patch_sizes.patch_scope(model, patch_sizes.patch_size_of_step(self._config, step)):
-            return first_nonfinite_layer(model, np.asarray(images), pieces)
+        return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
 
     @contextlib.contextmanager
     def _explained_errors(self):

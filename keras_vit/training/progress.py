@@ -12,7 +12,7 @@ COLUMNS = 100  # maximum line length
 _INITIAL_SHARE = 0.15
 
 
-def run_summary(config, *, engine, inputs, total_steps):
+def run_summary(config, task, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
     model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
@@ -36,7 +36,7 @@ def run_summary(config, *, engine, inputs, total_steps):
     try:
         total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
-        if not config.patch_sizes:  # the cost of a step depends on its patch size
+        if len(task.variants) == 1:  # otherwise the cost of a step depends on its variant
             lines.append(f"{total:.3g} exaFLOPs for the whole run, counted as in the paper's Table 6")
     except ValueError:
         pass  # the model has layers whose cost is unknown

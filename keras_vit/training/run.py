@@ -42,10 +42,10 @@ class RunResult:
     Attributes:
         model: the trained `keras.Model`; its weights are the EMA if `config.ema_decay` is positive.
         inputs: the `data.InputPipeline` used for training and evaluation.
-        metrics: dict of numbers: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
-            `test/patchSIZE/NAME` for each metric of the task and each of `config.patch_sizes`, `test/examples` (number
-            of scored images), `test/bad_examples` (number of unreadable images), `train/bad_examples`,
-            `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN if an evaluator failed.
+        metrics: dict of numbers: `test/NAME` for each of `task.evaluation_metrics`, such as "loss", and each metric of
+            the evaluators, `test/examples` (number of scored images), `test/bad_examples` (number of unreadable
+            images), `train/bad_examples`, `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN
+            if an evaluator failed.
     """
 
     model: keras.Model
@@ -87,7 +87,7 @@ def run(
     engine = engine or choose_engine(config)
     workdir.is_chief = engine.host_index == 0
     evaluators = evaluators or {}
-    task = task or tasks.get(config)
+    task = tasks.get(config, task)
     validation.validate_config(config, engine.num_devices)
     validation.validate_evaluators(config, task, evaluators)
     if engine.host_index:
@@ -103,7 +103,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         reports = []
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
         if checkpoints.steps():
-            task.facts_of_weights = (read_model(workdir.path) or _OLD)["weights"].copy()
+            task.facts_of_weights.update((read_model(workdir.path) or _OLD)["weights"])
         inputs = load_inputs(config, reports.append, task.facts_of_weights)
         for split in ("train", "test"):
             inputs.bad_examples(split).check_small_source()
@@ -140,7 +140,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
                 f"this CPU multiplies bfloat16 matrices about {speedup:.1f} times as fast as float32; "
                 "try --config.precision=mixed_bfloat16"
             )
-    for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
+    for line in (*run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
 
     # Resume from the newest checkpoint, if there is one.
@@ -215,10 +215,10 @@ def load_checkpoint(
     checkpoints, task = CheckpointManager(folder / "checkpoints", engine, write), tasks.get(config)
     with _global_state(config):
         if stored := read_model(folder):
-            task.facts_of_weights = stored["weights"]
+            task.facts_of_weights.update(stored["weights"])
             inputs = data.InputPipeline.from_description(stored["inputs"])
         else:
-            task.facts_of_weights = _OLD["weights"].copy()
+            task.facts_of_weights.update(_OLD["weights"])
             inputs = load_inputs(config, log.debug, task.facts_of_weights)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)

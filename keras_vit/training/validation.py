@@ -3,7 +3,6 @@
 import math
 
 from keras_vit.training.engine import SHARDS
-from keras_vit.training.patch_sizes import metric_names
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -22,16 +21,6 @@ def validate_config(config, num_devices):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
-    sizes = config.patch_sizes
-    if sizes and not (len(sizes) == len(set(sizes)) > 1 and all(type(size) is int and size > 0 for size in sizes)):
-        raise ValueError(
-            f"`patch_sizes` must be two or more different positive integers. Received: patch_sizes={sizes}"
-        )
-    if sizes and config.steps_per_call > 1:
-        raise ValueError(
-            "`steps_per_call` must be 1 if `patch_sizes` is set. "
-            f"Received: steps_per_call={config.steps_per_call}, patch_sizes={sizes}"
-        )
     if config.weights_channels and not config.weights:
         raise ValueError(
             f"`weights_channels` requires `weights`. Received: weights_channels={config.weights_channels!r}, weights=''"
@@ -58,7 +47,7 @@ def validate_evaluators(config, task, evaluators):
             "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
             f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
-    known = metric_names(config, task)
+    known = list(task.evaluation_metrics)
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:
         raise ValueError(

@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import checkpoints, data, recipes, tasks, training
+from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.patch_sizes import patch_size_of_step, patch_size_rows
 
 SIZES = (2, 4, 8)
 MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "dropout": 0.1}
@@ -35,6 +35,10 @@ def _config(**changes):
     return ConfigDict(recipes.defaults(**{**fields, **changes}))
 
 
+def _size_of_step(config, step):
+    return tasks.get(config).variant_of_step(step).size
+
+
 def _engine(config):
     engine = choose_engine(config)
     keras.utils.set_random_seed(0)
@@ -57,12 +61,18 @@ def _weights(engine):
 
 @pytest.mark.one_backend
 def test_patch_size_depends_on_seed_and_step():
-    draws = {seed: [patch_size_of_step(_config(seed=seed), step) for step in range(300)] for seed in (0, 1)}
+    draws = {}
+    for seed in (0, 1):
+        task = tasks.get(_config(seed=seed))
+        draws[seed] = [task.variant_of_step(step).size for step in range(300)]
     assert draws[0] != draws[1]
-    assert draws[0][7] == patch_size_of_step(_config(), 7)
+    assert draws[0][:9] == [4, 2, 4, 8, 8, 8, 4, 2, 4]
+    assert draws[0][7] == _size_of_step(_config(), 7)
     counts = collections.Counter(draws[0])
     assert set(counts) == set(SIZES) and min(counts.values()) > 75
-    assert patch_size_of_step(_config(patch_sizes=()), 7) is None
+    assert [variant.size for variant in task.variants] == [2, 4, 8]  # the first needs the most memory
+    alone = tasks.get(_config(patch_sizes=()))
+    assert alone.variants == (alone.variant_of_step(7),) == (alone,)
 
 
 def test_loss_matches_model_at_patch_size_of_step(tmp_path):
@@ -71,7 +81,7 @@ def test_loss_matches_model_at_patch_size_of_step(tmp_path):
     task, seen = tasks.get(config), set()
     for step, batch in zip(range(2), inputs.train_batches(0)):
         checkpoints.save(engine.gather_model(), tmp_path / "model.npz")
-        size = patch_size_of_step(config, step)
+        size = _size_of_step(config, step)
         model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
         losses, _ = task.losses_and_metrics(model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch])
         before = _weights(engine)[:2]  # the kernel and bias of the patch embedding
