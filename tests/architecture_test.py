@@ -1,6 +1,7 @@
 """Each part of the package imports only the parts and frameworks listed here."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,14 @@ MAY_IMPORT_TENSORFLOW = (
     "tpu/tensorflow_programs.py",
 )
 MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
+
+# A capability stands beside the core: at most this many files of the package mention it.
+MOST_FILES = {
+    r"[nN]a[fF]lex|max_patches": 36,
+    r"is_bit|BiT|bit_resnet": 21,
+    r"patch_sizes|at_patch_size": 8,
+    r"masking_rate|masked_patches|MaskedPatch": 8,
+}
 
 
 def _parts():
@@ -165,3 +174,9 @@ def test_no_library_code_asserts_or_unpickles():
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert node.value.value is False, f"{file} allows pickle files"
         assert "pickle" not in set(_imports(file)), f"{file} imports pickle"
+
+
+@pytest.mark.parametrize("pattern", MOST_FILES)
+def test_few_files_mention_a_capability(pattern):
+    found = [str(file) for file in PACKAGE.rglob("*.py") if re.search(pattern, file.read_text())]
+    assert len(found) <= MOST_FILES[pattern], found

@@ -14,7 +14,7 @@ from absl import flags
 from keras_vit import files
 from keras_vit.commands import command_line
 from keras_vit.plots import figure_class, to_pictures
-from keras_vit.training.run import load_inputs
+from keras_vit.training.weights import load_inputs
 
 FLAGS = flags.FLAGS
 

@@ -7,6 +7,7 @@
 The same command resumes a run that was stopped.
 """
 
+import functools
 import os
 import re
 import shlex
@@ -42,8 +43,7 @@ def main():
     path = FLAGS.workdir or f"runs/{command_line.run_name()}"
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
     # If the run is already finished, only print its results again.
-    results = workdir.results()
-    if results:
+    if results := workdir.results():
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
@@ -52,28 +52,26 @@ def main():
     task = tasks.get(config)
     engine = training.choose_engine(config)
     workdir.is_chief = engine.host_index == 0
+    options = task.export_options()
+    evaluators = evaluation.get(config.evals, config.data.get("max_bad_share", 0.01), run=config.data.to_dict())
+    check = None if options is None else functools.partial(check_export, options)
     with workdir.lock():
-        train_and_export(config, task, workdir, engine)
+        with reuse_compiled():
+            run = training.run(
+                config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START
+            )
+        if workdir.is_chief:
+            finish(config, options, workdir, run)
     # The other hosts wait until process 0 has exported, because process 0 would otherwise log that they crashed.
     engine.gather_hosts([0])
 
 
-def train_and_export(config, task, workdir, engine):
-    """Trains a model; process 0 then exports it and draws plots."""
-    options = task.export_options()
-
-    def check(model, inputs):
-        if options is not None:
-            export.check(model, class_names=inputs.test.class_names, **options)
-            if "serving_default" not in export.default_signatures(model):
-                reason = f"image files do not have {model.input_shape[-1]} channels"
-                print(f"the export will have only the signature `tensor`, because {reason}")
-
-    evaluators = evaluation.get(config.evals, config.data.get("max_bad_share", 0.01), run=config.data.to_dict())
-    with reuse_compiled():
-        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
-    if workdir.is_chief:
-        finish(config, options, workdir, run)
+def check_export(options, model, inputs):
+    """Raises a `ValueError` if the model cannot be exported, before it is trained."""
+    export.check(model, class_names=inputs.test.class_names, **options)
+    if "serving_default" not in export.default_signatures(model):
+        reason = f"image files do not have {model.input_shape[-1]} channels"
+        print(f"the export will have only the signature `tensor`, because {reason}")
 
 
 def finish(config, options, workdir, run):

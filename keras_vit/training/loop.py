@@ -5,12 +5,19 @@ import functools
 import logging
 import math
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from keras_vit import terminal
+from keras_vit import data, terminal
 from keras_vit.training import preemption
+from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.diagnosis import Diverged
+from keras_vit.training.engine import Engine
+from keras_vit.training.metrics import MetricWriter
+from keras_vit.training.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -34,114 +41,161 @@ class Counters:
     bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
 
 
-def train(
-    config, engine, inputs, counters,
-    *, total_steps, evaluate, checkpoints, metric_writer, progress, workdir, write,
-):  # fmt: skip
-    """Trains from `counters.step` to `total_steps` and updates the counters; may raise `Preempted` or `Diverged`."""
-    chief, alone = engine.host_index == 0, engine.num_hosts == 1
-    bad_examples = inputs.bad_examples("train", write if chief else log.warning)
-    profile_folders = iter([None, None, workdir.tensorboard if config.profile else None])  # trace only the third call
-    most_steps = 1  # until a call is measured
-    bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
+@dataclasses.dataclass
+class Loop:
+    """Trains and evaluates the model of a built engine, from `counters.step` to `total_steps`."""
 
-    def stop(request):
+    config: ConfigDict
+    engine: Engine
+    inputs: data.InputPipeline
+    evaluators: Mapping[str, Any]
+    checkpoints: CheckpointManager
+    counters: Counters
+    metric_writer: MetricWriter
+    progress: Progress
+    total_steps: int
+    profile_folder: Any  # of the TensorBoard trace if `config.profile`
+    write: Callable[[str], object]
+
+    def __post_init__(self):
+        self._alone = self.engine.num_hosts == 1
+        warn = self.write if self.engine.host_index == 0 else log.warning
+        self._bad_examples = self.inputs.bad_examples("train", warn)
+        # Do not repeat a line in later evaluations.
+        self._warn_of_test = functools.cache(lambda line: warn(f"test: {line}"))
+
+    def train(self):
+        """Trains, and evaluates when due; may raise `Preempted` or `Diverged`."""
+        config, counters = self.config, self.counters
+        # Trace only the third call.
+        profile_folders = iter([None, None, self.profile_folder if config.profile else None])
+        most_steps = 1  # until a call is measured
+        bar = terminal.progress_bar("training", self.total_steps, "steps", counters.step, delay=0)
+        with preemption.catch_stop_signals() as request, bar as update_bar:
+            # Evaluate first if the run was interrupted between a checkpoint and its evaluation.
+            self._evaluate_if_due(request)
+            self.progress.begin()
+            clock = time.monotonic()
+            while counters.step < self.total_steps:
+                # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next log line,
+                # checkpoint or evaluation.
+                first, began = counters.step, time.monotonic()
+                steps = min(_next_stop(config, first, self.total_steps) - first, most_steps)
+                folder = next(profile_folders, None)
+                outputs = self.engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=folder)
+                counters.step += len(outputs.metrics["loss"])
+                if config.steps_per_call > 1:
+                    most_steps = _steps_in_time(self.engine, time.monotonic() - began, steps)
+                if folder:
+                    self.write(f"wrote a profiler trace: tensorboard --logdir {folder}")
+                update_bar(counters.step)
+                self._log(first, outputs)
+                stopping = outputs.stop_requested or (self._alone and bool(request.signal))
+                counters.train_seconds += time.monotonic() - clock
+                self._save_if_due(stopping)
+                if stopping:
+                    self._stop(request)
+                self._evaluate_if_due(request)
+                clock = time.monotonic()
+            if self._alone and request.signal:  # the signal arrived during the last save
+                self._stop(request)
+
+    def evaluate_at_end(self):
+        """Returns the metrics of the trained model, with the EMA as its weights if `ema_decay` is positive."""
+        with preemption.raise_on_stop_signals("the final evaluation"):
+            self.engine.swap_ema()
+            metrics = self._evaluate()
+            self._record(metrics)
+        return metrics
+
+    def _log(self, first, outputs):
+        """Writes the metrics of the steps from `first`, and then raises `Diverged` if training cannot continue."""
+        counters = self.counters
+        count = counters.step - first
+        self.progress.report_first(count)
+        bad_counts = _count_bad(self.engine, counters, self._bad_examples, first, count)
+        self.metric_writer.write_steps(counters.step, outputs, bad_counts)
+        if not outputs.can_continue:
+            raise Diverged(_nonfinite_message(self.engine, self.checkpoints, counters.step, outputs.metrics))
+        skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
+        if skipped:
+            counters.skipped_steps += skipped
+            self.write(f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} in total)")
+
+    def _save_if_due(self, stopping):
+        step, config = self.counters.step, self.config
+        every = (config.checkpoint_every_steps, config.eval_every_steps)  # an evaluation may fail
+        if stopping or step == self.total_steps or any(_due(step, number) for number in every):
+            self.metric_writer.flush()  # first, so that `metrics.csv` has all steps before the checkpoint
+            self.checkpoints.save(step, dataclasses.asdict(self.counters))
+
+    def _stop(self, request):
         raise preemption.Preempted(
-            f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; run the same "
+            f"stopped by {request.signal or 'another host'} after step {self.counters.step} and saved; run the same "
             "command to resume"
         )
 
-    def evaluate_if_due(request):
-        step = counters.step
-        if not _due(step, config.eval_every_steps) or not counters.evaluated_step < step < total_steps:
+    def _evaluate_if_due(self, request):
+        step = self.counters.step
+        if not _due(step, self.config.eval_every_steps) or not self.counters.evaluated_step < step < self.total_steps:
             return
         start = time.monotonic()
-        with engine.ema_scope():
-            metrics = evaluate()
-        progress.exclude(time.monotonic() - start)
-        metric_writer.write_evaluation(step, metrics)
-        note_best(counters, config.best_metric, metrics)
-        counters.evaluated_step = step
-        metric_writer.flush()
-        checkpoints.update(step, dataclasses.asdict(counters))
-        if request.signal and alone:  # with several hosts, `engine.train` coordinates the stop
-            stop(request)
+        with self.engine.ema_scope():
+            metrics = self._evaluate()
+        self.progress.exclude(time.monotonic() - start)
+        self.counters.evaluated_step = step
+        self._record(metrics)
+        if request.signal and self._alone:  # with several hosts, `engine.train` coordinates the stop
+            self._stop(request)
 
-    with preemption.catch_stop_signals() as request, bar as update_bar:
-        # Evaluate first if the run was interrupted between a checkpoint and its evaluation.
-        evaluate_if_due(request)
-        progress.begin()
-        clock = time.monotonic()
-        while counters.step < total_steps:
-            # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next log line, checkpoint or
-            # evaluation.
-            first, profile_folder = counters.step, next(profile_folders, None)
-            steps, began = min(_next_stop(config, first, total_steps) - first, most_steps), time.monotonic()
-            outputs = engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=profile_folder)
-            count = len(outputs.metrics["loss"])
-            counters.step += count
-            if config.steps_per_call > 1:
-                most_steps = _steps_in_time(engine, time.monotonic() - began, steps)
+    def _record(self, metrics):
+        """Writes the metrics of an evaluation, and updates the counters in the checkpoint of this step."""
+        step = self.counters.step
+        self.metric_writer.write_evaluation(step, metrics)
+        note_best(self.counters, self.config.best_metric, metrics)
+        self.metric_writer.flush()
+        self.checkpoints.update(step, dataclasses.asdict(self.counters))
 
-            # Log metrics before a non-finite step ends the run.
-            if profile_folder:
-                write(f"wrote a profiler trace: tensorboard --logdir {profile_folder}")
-            progress.report_first(count)
-            update_bar(counters.step)
-            bad_counts = _count_bad(engine, counters, bad_examples, first, count)
-            metric_writer.write_steps(counters.step, outputs, bad_counts)
-            if not outputs.can_continue:
-                raise Diverged(_nonfinite_message(engine, checkpoints, counters.step, outputs.metrics))
-            skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
-            if skipped:
-                counters.skipped_steps += skipped
-                write(f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} in total)")
-
-            # Save before an evaluation too, because the evaluation may fail. Flush the metrics first, so that
-            # `metrics.csv` has all steps before the checkpoint.
-            stopping = outputs.stop_requested or (alone and bool(request.signal))
-            counters.train_seconds += time.monotonic() - clock
-            every = (config.checkpoint_every_steps, config.eval_every_steps)
-            if stopping or counters.step == total_steps or any(_due(counters.step, number) for number in every):
-                metric_writer.flush()
-                checkpoints.save(counters.step, dataclasses.asdict(counters))
-            if stopping:
-                stop(request)
-            evaluate_if_due(request)
-            clock = time.monotonic()
-        if alone and request.signal:  # the signal arrived during the last save
-            stop(request)
-
-
-def make_evaluate(config, engine, inputs, evaluators, write):
-    """Returns the function `evaluate()`, which evaluates the current model. Every host must call it."""
-
-    @functools.cache  # do not repeat a line in later evaluations
-    def warn(line):
-        (write if engine.host_index == 0 else log.warning)(f"test: {line}")
-
-    def count_bad_examples():
-        """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
-        bad_examples = inputs.bad_examples("test", warn)
-        steps = range(-(-inputs.test.num_examples // inputs.batch_size))
-        count = sum(_gather_bad(engine, bad_examples, steps))
-        bad_examples.check(0, count)
-        return count
-
-    def evaluate():
+    def _evaluate(self):
+        """Returns the metrics of the current model. Every host must call it."""
         try:
-            metrics = engine.evaluate()
+            metrics = self.engine.evaluate()
         except ValueError:
-            count_bad_examples()  # raises a clearer error if unreadable examples are the cause
+            self._count_bad_test_examples()  # raises a clearer error if unreadable examples are the cause
             raise
-        metrics["bad_examples"] = count_bad_examples()
-        model = engine.gather_model() if config.evals else None
-        for name in config.evals:
-            values = _apply(evaluators[name], name, model, inputs, engine, write)
+        metrics["bad_examples"] = self._count_bad_test_examples()
+        model = self.engine.gather_model() if self.config.evals else None
+        for name in self.config.evals:
+            values = self._apply(name, model)
             metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
         return metrics
 
-    return evaluate
+    def _count_bad_test_examples(self):
+        """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
+        bad_examples = self.inputs.bad_examples("test", self._warn_of_test)
+        steps = range(-(-self.inputs.test.num_examples // self.inputs.batch_size))
+        count = sum(_gather_bad(self.engine, bad_examples, steps))
+        bad_examples.check(0, count)
+        return count
+
+    def _apply(self, name, model):
+        """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run goes on."""
+        evaluator = self.evaluators[name]
+        try:
+            metrics = evaluator.evaluate(model, self.inputs, self.engine)
+            values = {metric: float(value) for metric, value in metrics.items()}
+            if values.keys() != set(evaluator.METRICS):
+                raise ValueError(
+                    f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: {', '.join(values)}"
+                )
+            return values
+        except preemption.Preempted:
+            raise
+        except Exception as error:
+            log.debug("the evaluator %s failed", name, exc_info=True)
+            reason = f"{type(error).__name__}: {terminal.first_line(error)}"
+            self.write(f"warning: the evaluator {name} failed, so its metrics are NaN: {reason}")
+            return dict.fromkeys(evaluator.METRICS, math.nan)
 
 
 def check_test_examples(engine, inputs):
@@ -154,22 +208,6 @@ def check_test_examples(engine, inputs):
     raise ValueError(
         f"At least one evaluation example must be readable and labeled. Received: {inputs.test.num_examples} examples"
     )
-
-
-def _apply(evaluator, name, model, inputs, engine, write):
-    """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run goes on."""
-    try:
-        values = {metric: float(value) for metric, value in evaluator.evaluate(model, inputs, engine).items()}
-        if values.keys() != set(evaluator.METRICS):
-            raise ValueError(f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: {', '.join(values)}")
-        return values
-    except preemption.Preempted:
-        raise
-    except Exception as error:
-        log.debug("the evaluator %s failed", name, exc_info=True)
-        reason = f"{type(error).__name__}: {terminal.first_line(error)}"
-        write(f"warning: the evaluator {name} failed, so its metrics are NaN: {reason}")
-        return dict.fromkeys(evaluator.METRICS, math.nan)
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):

@@ -14,17 +14,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
-from keras_vit.checkpoints import fetch, find_preprocessing, load
-from keras_vit.layers import InputPreprocessing
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.loop import Counters, check_test_examples, make_evaluate, note_best, train
+from keras_vit.training.loop import Counters, Loop, check_test_examples
 from keras_vit.training.metrics import MetricWriter
-from keras_vit.training.preemption import raise_on_stop_signals
 from keras_vit.training.progress import Progress, run_summary
+from keras_vit.training.weights import load_inputs, weights_loader
 from keras_vit.training.workdir import Workdir, read_config, read_model
 
 log = logging.getLogger(__name__)
@@ -93,85 +90,94 @@ def run(
     if engine.host_index:
         write = log.debug  # only process 0 writes the log
     with workdir.lock():
-        return _run(config, workdir, write, task, evaluators, engine, check, start)
-
-
-def _run(config, workdir, write, task, evaluators, engine, check, start):
-    chief = engine.host_index == 0
-    # Build the data, the model and the optimizer.
-    with _global_state(config):
-        reports = []
+        # Build the data, the model and the optimizer, and reject unsuitable ones before the first step.
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
-        if checkpoints.steps():
+        resumes = bool(checkpoints.steps())
+        inputs, total_steps, reports = _build(config, task, engine, workdir, resumes)
+        _check_model(engine, inputs, [check, *(getattr(evaluators[name], "check", None) for name in config.evals)])
+
+        # Log the config, the data and the devices.
+        reports += _advice(config, engine, inputs, resumes)
+        for line in (*run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
+            write(line)
+
+        # Resume from the newest checkpoint, if there is one.
+        counters = Counters(**checkpoints.restore())
+        _check_continuation(counters, total_steps, inputs, workdir)
+        counters.data = inputs.fingerprint()
+        workdir.claim({"inputs": inputs.describe(), "weights": task.facts_of_weights})
+
+        # Train and evaluate.
+        progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
+        metric_writer = MetricWriter(
+            workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
+            total_steps=total_steps, test_examples=inputs.test.num_examples, write=write,
+            enabled=engine.host_index == 0,
+        )  # fmt: skip
+        loop = Loop(
+            config, engine, inputs, evaluators, checkpoints, counters, metric_writer, progress, total_steps,
+            profile_folder=workdir.tensorboard, write=write,
+        )  # fmt: skip
+        with contextlib.closing(metric_writer):
+            loop.train()
+            metrics = loop.evaluate_at_end()
+        seconds = counters.train_seconds
+        results = {f"test/{name}": value for name, value in metrics.items()}
+        results["train/bad_examples"] = counters.all_bad_examples
+        results["train/skipped_steps"] = counters.skipped_steps
+        results["train/seconds"] = seconds
+        results["train/images_per_second"] = total_steps * config.batch_size / seconds if seconds else 0.0
+        return RunResult(engine.gather_model(), inputs, results)
+
+
+def _build(config, task, engine, workdir, resumes):
+    """Builds the data, the model and the optimizer; returns the inputs, the number of steps and lines for the log."""
+    lines = []
+    with _global_state(config):
+        if resumes:
             task.facts_of_weights.update((read_model(workdir.path) or _OLD)["weights"])
-        inputs = load_inputs(config, reports.append, task.facts_of_weights)
+        inputs = load_inputs(config, lines.append, task.facts_of_weights)
         for split in ("train", "test"):
             inputs.bad_examples(split).check_small_source()
-        num_examples = inputs.train.num_examples
-        total_steps = validation.total_steps(config, num_examples)
-        validation.validate_length(config, total_steps, num_examples)
-        load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
+        total_steps = validation.total_steps(config, inputs.train.num_examples)
+        validation.validate_length(config, total_steps, inputs.train.num_examples)
+        load_weights = None if resumes else weights_loader(config, inputs, lines.append)
         engine.build(config, task, inputs, total_steps, load_weights)
+    return inputs, total_steps, lines
 
-    # Reject unsuitable models before the first step.
+
+def _check_model(engine, inputs, checks):
+    """Raises a `ValueError` unless the run can train, evaluate and export the model."""
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
             "`model.input_shape` must match the size of the images in `data`. The model expects "
             f"images of shape {engine.model.input_shape[1:]}. Received: images of shape "
             f"{inputs.image_shape}"
         )
-    for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
-        if function is not None:
-            function(engine.model, inputs)
+    for check in checks:
+        if check is not None:
+            check(engine.model, inputs)
     check_test_examples(engine, inputs)
 
-    # Log the config, the data and the devices.
+
+def _advice(config, engine, inputs, resumes):
+    """Returns lines that advise other settings."""
+    chief, num_examples, lines = engine.host_index == 0, inputs.train.num_examples, []
     if chief and (warning := inputs.dark_warning()):
-        reports.append(f"warning: {warning}")
+        lines.append(f"warning: {warning}")
     if config.batch_size > num_examples:
-        reports.append(
+        lines.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
             "set a smaller --config.batch_size"
         )
-    if chief and config.precision == "float32" and not checkpoints.steps():
+    if chief and config.precision == "float32" and not resumes:
         speedup = engine.bfloat16_speedup() if engine.model.count_params() > _LARGE_MODEL else 1.0
         if speedup > 1.3:
-            reports.append(
+            lines.append(
                 f"this CPU multiplies bfloat16 matrices about {speedup:.1f} times as fast as float32; "
                 "try --config.precision=mixed_bfloat16"
             )
-    for line in (*run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
-        write(line)
-
-    # Resume from the newest checkpoint, if there is one.
-    counters = Counters(**checkpoints.restore())
-    _check_continuation(counters, total_steps, inputs, workdir)
-    counters.data = inputs.fingerprint()
-    workdir.claim({"inputs": inputs.describe(), "weights": task.facts_of_weights})
-
-    # Train, then evaluate the model, with the EMA as its weights if `ema_decay` is positive.
-    progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
-    metric_writer = MetricWriter(
-        workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
-        total_steps=total_steps, test_examples=inputs.test.num_examples, write=write, enabled=chief,
-    )  # fmt: skip
-    evaluate = make_evaluate(config, engine, inputs, evaluators, write)
-    with contextlib.closing(metric_writer):
-        train(
-            config, engine, inputs, counters, total_steps=total_steps, evaluate=evaluate, checkpoints=checkpoints,
-            metric_writer=metric_writer, progress=progress, workdir=workdir, write=write,
-        )  # fmt: skip
-        with raise_on_stop_signals("the final evaluation"):
-            engine.swap_ema()
-            metrics = evaluate()
-            metric_writer.write_evaluation(total_steps, metrics)
-            note_best(counters, config.best_metric, metrics)
-            checkpoints.update(total_steps, dataclasses.asdict(counters))
-    results, seconds = {f"test/{name}": value for name, value in metrics.items()}, counters.train_seconds
-    speed = total_steps * config.batch_size / seconds if seconds else 0.0
-    results |= {"train/bad_examples": counters.all_bad_examples, "train/skipped_steps": counters.skipped_steps}
-    results |= {"train/seconds": seconds, "train/images_per_second": speed}
-    return RunResult(engine.gather_model(), inputs, results)
+    return lines
 
 
 def has_checkpoint(path: str | os.PathLike) -> bool:
@@ -255,68 +261,6 @@ def _check_continuation(counters, total_steps, inputs, workdir):
         )
     workdir.record_change("data", before, now)
     counters.best_metric = ""  # values on the old test set cannot be compared
-
-
-def load_inputs(config, write, facts=None):
-    """Loads the data. Images are decoded and normalized as the weights expect, as read from or added to `facts`.
-
-    If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
-    keeps the config's normalization. `library` in the config replaces that of the weights.
-    """
-    facts = {} if facts is None else facts
-    fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
-    inputs = data.from_config(config.data, **fields)
-    if "preprocessing" not in facts:
-        found = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
-        facts["preprocessing"] = found and found.to_config()
-    if facts["preprocessing"] is None:
-        return inputs
-    expected = Preprocessing.from_config(facts["preprocessing"])
-    library = config.data.get("library") or facts.get("library") or expected.library
-    expected = dataclasses.replace(expected, library=library)
-    if expected.library != inputs.model_preprocessing().library:
-        write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
-        inputs = dataclasses.replace(inputs, options={**inputs.options, "library": expected.library})
-    own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
-    if own.shape == theirs.shape and np.allclose(own, theirs):
-        return inputs
-    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std))
-    numbers = f"mean=({mean}), std=({std})"
-    if config.data.get("mean") or config.data.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
-        write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
-        return inputs
-    write(f"images are normalized with {numbers}, as the weights expect")
-    return inputs.normalized_as(expected)
-
-
-def _normalization(preprocessing):
-    """Returns the mean and std of each channel for pixels in [0, 1]: `(C, 2)`, or `(1, 2)` if all rows are equal."""
-    rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
-    return rows[:1] if (rows == rows[0]).all() else rows
-
-
-def _size(config, inputs):
-    """Returns the arguments of the model that select a published file."""
-    sizes = {**config.model, "input_shape": config.model.get("input_shape") or inputs.image_shape}
-    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
-    return sizes
-
-
-def _weights_loader(config, inputs, write):
-    """Downloads `config.weights` and returns a function that loads them into a model, or None if the field is empty."""
-    if not config.weights:
-        return None
-    # Download the weights before building the model.
-    fetch(config.weights, **_size(config, inputs))
-
-    def load_weights(model):
-        layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
-        preprocessings = [layer.preprocessing for layer in layers]
-        write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
-        for layer, preprocessing in zip(layers, preprocessings):
-            layer.preprocessing = preprocessing  # keep the preprocessing of the training data
-
-    return load_weights
 
 
 @contextlib.contextmanager

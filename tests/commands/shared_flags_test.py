@@ -1,7 +1,6 @@
 """Tests of the flags `--model` and `--data`, with local and remote paths."""
 
 import shutil
-import sys
 import types
 
 import keras
@@ -13,6 +12,7 @@ from keras_vit import data, evaluation, export, files, training
 from keras_vit.commands import shared_flags
 from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.any_model import logits_activation_of
+from keras_vit.training import loop
 
 from ..training import small_run
 
@@ -179,7 +179,8 @@ def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, 
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
     if stopped:  # simulate a stop before the last evaluation
-        monkeypatch.setattr(sys.modules["keras_vit.training.run"], "note_best", lambda *_: None)
+        note = loop.note_best
+        monkeypatch.setattr(loop, "note_best", lambda counters, *rest: counters.step < 9 and note(counters, *rest))
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     if stopped:
         shutil.rmtree(tmp_path / "checkpoints" / "000000009")

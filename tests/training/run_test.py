@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import sys
 import types
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import data, families, tasks, training
+from keras_vit.training import weights as weights_module
 from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
@@ -74,7 +74,7 @@ def test_partial_data_group_uses_preprocessing_of_weights(tmp_path):
     source = keras_vit.VisionTransformer(classes=7, **small_run.MODEL, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     config, lines = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz")), []
-    inputs = training_run.load_inputs(config, lines.append)
+    inputs = weights_module.load_inputs(config, lines.append)
     assert inputs.model_preprocessing().mean == pytest.approx((9,) * 3) and "as the weights expect" in lines[0]
 
 
@@ -86,7 +86,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
     changes = {"weights": str(tmp_path / "source.npz"), "batch_size": 8, "total_steps": 3}
     for chosen, expected in (("", "torchvision"), ("vit_jax", "vit_jax")):
         group, lines = {"name": "digits", "library": chosen}, []
-        inputs = training_run.load_inputs(small_run.config_of(data=group, **changes), lines.append)
+        inputs = weights_module.load_inputs(small_run.config_of(data=group, **changes), lines.append)
         assert inputs.model_preprocessing().library == inputs.train_options.library == expected
         assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (chosen == "")
     # A run of an older version continues as it began.
@@ -104,7 +104,7 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
 def test_data_group_uses_preprocessing_of_the_size():
     fields = {"data": {"name": "digits"}, "weights": "laion2b", **families.model_config("CLIP-L/14")}
     config, lines = small_run.config_of(**fields), []
-    inputs = training_run.load_inputs(config, lines.append)
+    inputs = weights_module.load_inputs(config, lines.append)
     assert inputs.model_preprocessing().mean == (127.5,) * 3
     assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"]
 
@@ -428,7 +428,7 @@ def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkey
     monkeypatch.setitem(data.SOURCES, "toy", lambda split, rest, **fields: source)
     fields = data.defaults(name="toy", image_size=8)
     config = small_run.config_of(loss=loss, data=fields, batch_size=4)
-    ((*_, actual),) = training_run.load_inputs(config, print).eval_batches()
+    ((*_, actual),) = weights_module.load_inputs(config, print).eval_batches()
     assert actual.numpy().tolist() == weights
 
 
@@ -541,7 +541,7 @@ def test_trained_model_has_preprocessing_of_data(tmp_path, monkeypatch):
         layer = model.get_layer("expected_images")
         layer.preprocessing = dataclasses.replace(layer.preprocessing, crop_fraction=0.5)
 
-    monkeypatch.setattr(sys.modules["keras_vit.training.run"], "load", load)
+    monkeypatch.setattr(weights_module, "load", load)
     weights = tmp_path / "weights.npz"
     keras_vit.checkpoints.save(keras_vit.VisionTransformer(classes=7, **small_run.MODEL), weights)
     result, _ = _start(tmp_path / "run", weights=str(weights), total_steps=1, eval_every_steps=0, schedule={})

@@ -1,0 +1,72 @@
+"""Applies `config.weights`: the preprocessing that the weights expect, and the initial weights."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit import data
+from keras_vit.checkpoints import fetch, find_preprocessing, load
+from keras_vit.layers import InputPreprocessing
+from keras_vit.preprocessing import Preprocessing
+
+
+def load_inputs(config, write, facts=None):
+    """Loads the data. Images are decoded and normalized as the weights expect, as read from or added to `facts`.
+
+    If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
+    keeps the config's normalization. `library` in the config replaces that of the weights.
+    """
+    facts = {} if facts is None else facts
+    fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
+    inputs = data.from_config(config.data, **fields)
+    if "preprocessing" not in facts:
+        found = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
+        facts["preprocessing"] = found and found.to_config()
+    if facts["preprocessing"] is None:
+        return inputs
+    expected = Preprocessing.from_config(facts["preprocessing"])
+    library = config.data.get("library") or facts.get("library") or expected.library
+    expected = dataclasses.replace(expected, library=library)
+    if expected.library != inputs.model_preprocessing().library:
+        write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
+        inputs = dataclasses.replace(inputs, options={**inputs.options, "library": expected.library})
+    own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
+    if own.shape == theirs.shape and np.allclose(own, theirs):
+        return inputs
+    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std))
+    numbers = f"mean=({mean}), std=({std})"
+    if config.data.get("mean") or config.data.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
+        write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
+        return inputs
+    write(f"images are normalized with {numbers}, as the weights expect")
+    return inputs.normalized_as(expected)
+
+
+def _normalization(preprocessing):
+    """Returns the mean and std of each channel for pixels in [0, 1]: `(C, 2)`, or `(1, 2)` if all rows are equal."""
+    rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
+    return rows[:1] if (rows == rows[0]).all() else rows
+
+
+def _size(config, inputs):
+    """Returns the arguments of the model that select a published file."""
+    sizes = {**config.model, "input_shape": config.model.get("input_shape") or inputs.image_shape}
+    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
+    return sizes
+
+
+def weights_loader(config, inputs, write):
+    """Downloads `config.weights` and returns a function that loads them into a model, or None if the field is empty."""
+    if not config.weights:
+        return None
+    # Download the weights before building the model.
+    fetch(config.weights, **_size(config, inputs))
+
+    def load_weights(model):
+        layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
+        preprocessings = [layer.preprocessing for layer in layers]
+        write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
+        for layer, preprocessing in zip(layers, preprocessings):
+            layer.preprocessing = preprocessing  # keep the preprocessing of the training data
+
+    return load_weights
