@@ -63,10 +63,8 @@ def our_loop(model):
     optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
-    task = tasks.get(ConfigDict(recipes.defaults()))
-    train_steps = make_train_steps(
-        tf.distribute.get_strategy(), state, task, batch_size=_BATCH.value, seed=0, clip_norm=CLIP_NORM
-    )
+    config = ConfigDict(recipes.defaults(batch_size=_BATCH.value, clip_norm=CLIP_NORM))
+    train_steps = make_train_steps(tf.distribute.get_strategy(), state, tasks.get(config), config)
     iterator = iter(batches(model))
 
     def run(steps):

@@ -11,7 +11,7 @@ from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.engine import make_optimizer
 from keras_vit.training.jax.devices import AXIS
-from keras_vit.training.jax.engine import STEP_OPTIONS, steps_per_execution
+from keras_vit.training.jax.engine import steps_per_execution
 from keras_vit.training.jax.state import initial_state, state_shardings
 from keras_vit.training.jax.step import make_sums, make_train_steps
 
@@ -37,10 +37,9 @@ class JaxPrograms(Programs):
         return model
 
     def train(self, batch_size, accumulate_steps):
-        options = {name: self._config[name] for name in STEP_OPTIONS}
         task = self._task.variants[0]  # the one that needs the most memory
-        options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
-        train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, **options)
+        config = self._config_of(batch_size, accumulate_steps)
+        train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, config)
         steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)
         scalars = [self._array((), dtype, PartitionSpec()) for dtype in (bool, jnp.int32, jnp.int32)]
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))

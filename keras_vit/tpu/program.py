@@ -5,6 +5,7 @@ import math
 import re
 
 import keras
+from ml_collections import ConfigDict
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -59,6 +60,9 @@ class Programs:
             self.model = self._build(inputs, total_steps)
         finally:
             keras.config.set_dtype_policy(policy)
+
+    def _config_of(self, batch_size, accumulate_steps):
+        return ConfigDict({**self._config, "batch_size": batch_size, "accumulate_steps": accumulate_steps})
 
     @property
     def gradient_bytes(self):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
-from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
+from keras_vit.training.tensorflow.engine import TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
 
 # Prefix of TensorFlow's error message if it cannot lower a graph.
@@ -26,10 +26,9 @@ class TensorFlowPrograms(Programs):
 
     def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
-        options = {name: self._config[name] for name in STEP_OPTIONS}
         task = self._task.variants[0]  # the one that needs the most memory
-        options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
-        step = make_replica_step(self._engine.strategy, self._engine.state, task, **options)
+        config = self._config_of(size, accumulate_steps)
+        step = make_replica_step(self._engine.strategy, self._engine.state, task, config)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
         return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
 

@@ -66,10 +66,6 @@ class Engine(abc.ABC):
     host_index: int
     model: keras.Model
 
-    def bfloat16_speedup(self) -> float:
-        """Returns the speed of bfloat16 matrix products on the CPU relative to float32; 1 if it is unknown."""
-        return 1.0
-
     def build(
         self, config: ConfigDict, task: Task, inputs: InputPipeline, total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,

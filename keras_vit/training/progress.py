@@ -5,7 +5,8 @@ import time
 
 import numpy as np
 
-from keras_vit import cost, data, recipes, tasks
+from keras_vit import cost
+from keras_vit.training.workdir import default_fields
 
 COLUMNS = 100  # maximum line length
 # A run warns if its EMA keeps more of the initial weights; the paper's own recipe keeps 0.9999^20,000 = 0.135.
@@ -14,8 +15,7 @@ _INITIAL_SHARE = 0.15
 
 def run_summary(config, task, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
-    model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
-    defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
+    defaults = default_fields(config)
     groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
     groups = {"run": {name: value for name, value in config.items() if name not in groups}, **groups}
     # List the config fields that differ from their defaults.

@@ -26,8 +26,6 @@ from keras_vit.training.workdir import Workdir, read_config, read_model
 
 log = logging.getLogger(__name__)
 
-_LARGE_MODEL = 1_000_000  # number of parameters; smaller models train too fast to need advice about speed
-
 # Replaces `model.json` in a run of an older version, which decoded and cropped images as in `vit_jax`.
 _OLD = {"weights": {"library": "vit_jax"}}
 
@@ -97,7 +95,7 @@ def run(
         _check_model(engine, inputs, [check, *(getattr(evaluators[name], "check", None) for name in config.evals)])
 
         # Log the config, the data and the devices.
-        reports += _advice(config, engine, inputs, resumes)
+        reports += _advice(config, engine, inputs)
         for line in (*run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
             write(line)
 
@@ -160,23 +158,16 @@ def _check_model(engine, inputs, checks):
     check_test_examples(engine, inputs)
 
 
-def _advice(config, engine, inputs, resumes):
+def _advice(config, engine, inputs):
     """Returns lines that advise other settings."""
-    chief, num_examples, lines = engine.host_index == 0, inputs.train.num_examples, []
-    if chief and (warning := inputs.dark_warning()):
+    num_examples, lines = inputs.train.num_examples, []
+    if engine.host_index == 0 and (warning := inputs.dark_warning()):
         lines.append(f"warning: {warning}")
     if config.batch_size > num_examples:
         lines.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
             "set a smaller --config.batch_size"
         )
-    if chief and config.precision == "float32" and not resumes:
-        speedup = engine.bfloat16_speedup() if engine.model.count_params() > _LARGE_MODEL else 1.0
-        if speedup > 1.3:
-            lines.append(
-                f"this CPU multiplies bfloat16 matrices about {speedup:.1f} times as fast as float32; "
-                "try --config.precision=mixed_bfloat16"
-            )
     return lines
 
 

@@ -286,12 +286,18 @@ def _check_state_fields(changes):
             )
 
 
+def default_fields(config):
+    """Returns the defaults of all fields as a nested dict, with the model fields of the config's task."""
+    fields = {**recipes.defaults(), "data": data.defaults()}
+    if config.get("task") in tasks.TASKS:
+        fields["model"] = recipes.model_fields(config["task"], config["architecture"])
+    return fields
+
+
 def _defaults(config):
     """Returns the defaults of the fields of a flat config; they complete configs written by older versions."""
-    groups = {**recipes.defaults(), "data": data.defaults()}
-    if config.get("task") in tasks.TASKS:
-        groups["model"] = recipes.model_fields(config["task"], config["architecture"])
-    known = {name: value for name, value in _flat(groups).items() if name in config and not isinstance(value, type)}
+    fields = _flat(default_fields(config))
+    known = {name: value for name, value in fields.items() if name in config and not isinstance(value, type)}
     return json.loads(json.dumps(known))
 
 

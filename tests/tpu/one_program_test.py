@@ -79,9 +79,7 @@ def _trace(strategy, tiny, break_step=None, **changes):
         state = State(model, optimizer, averaged=True, scaled=config.precision == "mixed_float16")
     if break_step:
         break_step(state)
-    names = ("seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite")
-    options = {name: config[name] for name in names}
-    train_steps = make_train_steps(strategy, state, task, batch_size=BATCH, **options)
+    train_steps = make_train_steps(strategy, state, task, config)
     iterator = _Iterator(strategy, inputs.image_shape, 3)
     # Trace the Python function with the fake iterator. AutoGraph converts its loop to a graph loop.
     call = tf.function(lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop))

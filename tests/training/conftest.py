@@ -61,7 +61,8 @@ def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, opt
     """Trains from step 0. Returns the `State`, the metrics of shape `(steps, 4)` and the outputs of the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
-    train_steps = make_train_steps(strategy, state, classification(), batch_size=BATCH, **{"seed": 0, **dict(options)})
+    config = ConfigDict(recipes.defaults(batch_size=BATCH, **dict(options)))
+    train_steps = make_train_steps(strategy, state, tasks.get(config), config)
     inputs = inputs or input_of()
     iterator = iter(distributed_batches(strategy, inputs, inputs.train_batches))
     metrics = []

@@ -574,24 +574,6 @@ def _stop_before_training(*_, **__):
     raise ValueError("stop before the first step")
 
 
-@pytest.mark.parametrize(
-    ("precision", "speedup", "smallest"), [("float32", 2.04, 0), ("mixed_bfloat16", 9, 0), ("float32", 9, 1e9)]
-)
-def test_run_advises_bfloat16_if_faster(precision, speedup, smallest, tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorflow_engine.TensorFlowEngine, "bfloat16_speedup", lambda _: speedup)
-    monkeypatch.setattr(training_run, "_LARGE_MODEL", smallest)
-    monkeypatch.setattr(training_run, "_check_continuation", _stop_before_training)
-    _, lines = _start(tmp_path, precision=precision)
-    advice = [line for line in lines if line.startswith("this CPU")]
-    expected = "this CPU multiplies bfloat16 matrices about 2.0 times as fast as float32; try --config.precision="
-    assert advice == ([f"{expected}mixed_bfloat16"] if speedup == 2.04 else [])
-
-
-def test_bfloat16_speedup_is_positive():
-    strategy = tf.distribute.get_strategy()
-    assert tensorflow_engine.TensorFlowEngine(strategy).bfloat16_speedup() > 0
-
-
 def test_calls_take_ten_seconds_on_the_slowest_host():
     def steps(seconds, number, other_hosts=()):
         hosts = [(int(1000 * other),) for other in other_hosts]

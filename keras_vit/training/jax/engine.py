@@ -16,9 +16,6 @@ from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
 from keras_vit.training.update import TrainState
 
-# Config fields that `make_train_steps` takes as options.
-STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
-
 # Maximum bytes per device for the batches of an execution of several steps.
 _EXECUTION_BYTES = 2**26
 
@@ -68,8 +65,7 @@ class JaxEngine(Engine):
         )
 
     def _make_train_steps(self, task):
-        options = {name: self._config[name] for name in STEP_OPTIONS}
-        return make_train_steps(self.mesh, self.model, self._optimizer, task, self._shardings, **options)
+        return make_train_steps(self.mesh, self.model, self._optimizer, task, self._shardings, self._config)
 
     def _set_state(self, state):
         """Sets the state and assigns its arrays to the variables of the model and the optimizer."""

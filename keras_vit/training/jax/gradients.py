@@ -9,14 +9,13 @@ from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
 
 
-def make_compute_gradients(
-    mesh, model, task, weight_shardings, gradient_shardings, *, batch_size, seed, accumulate_steps=1, remat=False
-):
+def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardings, config):
     """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`.
 
     The returned function computes gradients, means of the loss and the metrics, and new statistics for the global
     batch. Statistics are the non-trainable weights. If `loss_scale` is given, the gradients are multiplied by it.
     """
+    accumulate_steps = config.accumulate_steps
 
     # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n, i + 2n, ..., so
     # that every device processes an equal part of each micro-batch.
@@ -26,7 +25,7 @@ def make_compute_gradients(
 
         def mean(values):
             # Divide by the batch size, so that the sum over micro-batches is the mean over the batch.
-            return jnp.sum(values * example_weights) / batch_size
+            return jnp.sum(values * example_weights) / config.batch_size
 
         with model_scope(model, weights, statistics, gradient_shardings) as scope, seed_scope(StepSeeds(key)):
             losses, metrics = task.losses_and_metrics(model, batch, training=True)
@@ -38,7 +37,7 @@ def make_compute_gradients(
     micro_batch_gradients = jax.grad(micro_batch_loss, has_aux=True)
 
     def compute_gradients(weights, statistics, step, batch, loss_scale=None):
-        key = jax.random.fold_in(jax.random.PRNGKey(seed), step)
+        key = jax.random.fold_in(jax.random.PRNGKey(config.seed), step)
         if accumulate_steps == 1:
             gradients, (means, statistics) = micro_batch_gradients(
                 weights, statistics, batch, jax.random.fold_in(key, 0), loss_scale
@@ -49,7 +48,7 @@ def make_compute_gradients(
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
-            values, part = keep_in_loop(weights, part, weight_shardings) if remat else (weights, part)
+            values, part = keep_in_loop(weights, part, weight_shardings) if config.remat else (weights, part)
             more, (more_means, statistics) = micro_batch_gradients(
                 values, statistics, part, jax.random.fold_in(key, number), loss_scale
             )

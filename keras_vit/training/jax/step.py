@@ -11,14 +11,12 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 from keras_vit.training.update import update
 
 
-def make_step(
-    mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
-):
+def make_step(mesh, model, optimizer, task, shardings, config):
     """Returns `step(state, running, number, batch)`, which returns `(state, running, metrics)`."""
     # Shard the gradients like the momentum, because a device needs only the gradients of the weights that it updates.
     sharding_of = {id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)}
     gradient_shardings = [sharding_of[id(momentum)] for momentum in optimizer.momentums]
-    compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
+    compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, config)
 
     def step(state, running, number, batch):
         loss_scale = state.scaling[0] if state.scaling else None
@@ -26,16 +24,16 @@ def make_step(
         gradients = jax.lax.with_sharding_constraint(gradients, gradient_shardings)
         state, running, metrics = update(
             optimizer, state, gradients, means, statistics, running,
-            clip_norm=clip_norm, ema_decay=ema_decay, skip_nonfinite=skip_nonfinite,
+            clip_norm=config.clip_norm, ema_decay=config.ema_decay, skip_nonfinite=config.skip_nonfinite,
         )  # fmt: skip
         return jax.lax.with_sharding_constraint(state, shardings), running, metrics
 
     return step
 
 
-def make_train_steps(mesh, model, optimizer, task, shardings, **options):
+def make_train_steps(mesh, model, optimizer, task, shardings, config):
     """Returns the compiled function that runs one or more steps; its argument `state` is donated."""
-    step = make_step(mesh, model, optimizer, task, shardings, **options)
+    step = make_step(mesh, model, optimizer, task, shardings, config)
     columns = 1 + len(task.metrics) + 2
 
     def train_steps(state, running, first, steps, batches, stop_requested):

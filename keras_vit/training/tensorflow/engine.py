@@ -1,7 +1,6 @@
 """The TensorFlow engine."""
 
 import functools
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +12,6 @@ from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
-
-# Config fields that `make_train_steps` takes as options.
-STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
 
 
 class TensorFlowEngine(Engine):
@@ -39,11 +35,6 @@ class TensorFlowEngine(Engine):
         name = type(self.strategy).__name__.lstrip("_")
         return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name  # the public name
 
-    def bfloat16_speedup(self):
-        if any(device.device_type != "CPU" for device in tf.config.list_logical_devices()):
-            return 1.0
-        return _seconds_of_product("float32") / _seconds_of_product("bfloat16")
-
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError("`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True")
@@ -64,8 +55,7 @@ class TensorFlowEngine(Engine):
         self._swap_ema = make_swap_ema(self.strategy, self.state)
 
     def _make_train_steps(self, task):
-        options = {name: self._config[name] for name in STEP_OPTIONS}
-        return make_train_steps(self.strategy, self.state, task, **options)
+        return make_train_steps(self.strategy, self.state, task, self._config)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         if self._iterator is None:
@@ -149,16 +139,6 @@ def make_replica_sums(model, compute):
         return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
 
     return replica_sums
-
-
-def _seconds_of_product(dtype, size=768):
-    """Times up to four matrix products within about 0.1 s and returns the shortest time in seconds."""
-    matrix, times = tf.ones((size, size), dtype), []
-    while len(times) < 4 and sum(times) < 0.1:
-        start = time.perf_counter()
-        tf.matmul(matrix, matrix).numpy()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def _peak_memory():

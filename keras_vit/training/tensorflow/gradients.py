@@ -5,12 +5,13 @@ import tensorflow as tf
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 
 
-def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
+def make_replica_gradients(strategy, model, task, config):
     """Returns `replica_gradients(step, batch, loss_scale=None)`.
 
     That function returns `(gradients, metrics)` of one replica, divided by the global batch size. Summed over replicas,
     they are the means over the batch. Gradients are multiplied by `loss_scale` if given. The first metric is the loss.
     """
+    batch_size, accumulate_steps = config.batch_size, config.accumulate_steps
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
@@ -36,7 +37,7 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
         gradients = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return gradients, tf.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
 
-    if xla:
+    if config.xla:
         micro_batch_gradients = tf.function(micro_batch_gradients, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
@@ -44,7 +45,7 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         # Restore the static batch size, which multi-worker iterators drop.
         batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
-        key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
+        key = fold_in(tf.stack([tf.constant(config.seed, tf.int32), step]), replica)
         if accumulate_steps == 1:
             gradients, means = micro_batch_gradients(batch, key_of(key, 0), loss_scale)
         else:

@@ -8,12 +8,9 @@ from keras_vit.training.tensorflow.gradients import make_replica_gradients
 from keras_vit.training.update import TrainState, update
 
 
-def make_replica_step(
-    strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
-):
+def make_replica_step(strategy, state, task, config):
     """Returns the function that runs a whole step on one replica without returning to the host."""
-    replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
-    options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
+    replica_gradients = make_replica_gradients(strategy, state.model, task, config)
     # Layers update float statistics in the forward pass. The other non-trainable variables are states of
     # unused seed generators.
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
@@ -36,8 +33,9 @@ def make_replica_step(
 
         # Compute the update and assign the new values.
         after, running, metrics = update(
-            state.optimizer, before, gradients, means, tensors(statistics), running, where=where, **options
-        )
+            state.optimizer, before, gradients, means, tensors(statistics), running, where=where,
+            clip_norm=config.clip_norm, ema_decay=config.ema_decay, skip_nonfinite=config.skip_nonfinite,
+        )  # fmt: skip
         for field in dataclasses.fields(TrainState):
             for variable, old, new in zip(*(getattr(each, field.name) for each in (variables, before, after))):
                 if new is not old:
@@ -53,9 +51,9 @@ def where(condition, new, old):
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
-def make_train_steps(strategy, state, task, **options):
-    """Returns the compiled function that runs several steps; takes the arguments of `make_replica_step`."""
-    replica_step = make_replica_step(strategy, state, task, **options)
+def make_train_steps(strategy, state, task, config):
+    """Returns the compiled function that runs several steps."""
+    replica_step = make_replica_step(strategy, state, task, config)
 
     @tf.function
     def train_steps(iterator, first, steps, stop_requested):

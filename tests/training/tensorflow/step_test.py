@@ -85,7 +85,7 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
     # All examples of the batch are equal, so only dropout masks can make outputs differ.
     image = np.random.default_rng(0).normal(size=(1, 4, 6, 3)).astype("float32")
     seen = []
-    task = tiny.classification()
+    task = tiny.classification(batch_size=8, accumulate_steps=2)
     cross_entropy = task.loss
 
     def recording(labels, logits):
@@ -93,7 +93,7 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
         return cross_entropy(labels, logits) + tf.ensure_shape(zero, ())
 
     task.loss = recording
-    compute = make_replica_gradients(strategy, model, task, batch_size=8, seed=0, accumulate_steps=2)
+    compute = make_replica_gradients(strategy, model, task, task.config)
     parts = (np.tile(image, (4, 1, 1, 1)), np.eye(3, dtype="float32")[[0] * 4], np.ones(4, "float32"))
 
     @tf.function
@@ -124,8 +124,8 @@ def test_every_draw_has_a_unique_seed(tiny):
             losses, metrics = super().losses_and_metrics(model, batch, training)
             return losses + tf.ensure_shape(recorded, ()), metrics
 
-    task = FiveDraws(tiny.classification().config)
-    compute = make_replica_gradients(strategy, model, task, batch_size=8, seed=0, accumulate_steps=4)
+    task = FiveDraws(tiny.classification(batch_size=8, accumulate_steps=4).config)
+    compute = make_replica_gradients(strategy, model, task, task.config)
     parts = [tf.zeros((4, 4, 6, 3)), tf.one_hot([0] * 4, 3), tf.ones(4)]
 
     @tf.function
@@ -199,16 +199,9 @@ def test_step_graph_has_no_branches(replicas, tiny, monkeypatch):
         return run(function, **options)
 
     monkeypatch.setattr(strategy, "run", counted)
-    train_steps = make_train_steps(
-        strategy,
-        tiny.new_state(strategy, averaged=True, scaled=True),
-        tiny.classification(),
-        batch_size=tiny.batch,
-        seed=0,
-        accumulate_steps=2,
-        clip_norm=1.0,
-        ema_decay=0.5,
-    )
+    task = tiny.classification(batch_size=tiny.batch, accumulate_steps=2, clip_norm=1.0, ema_decay=0.5)
+    state = tiny.new_state(strategy, averaged=True, scaled=True)
+    train_steps = make_train_steps(strategy, state, task, task.config)
     inputs = tiny.input_of()
     iterator = iter(distributed_batches(strategy, inputs, inputs.train_batches))
     graph = train_steps.get_concrete_function(
