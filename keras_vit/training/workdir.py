@@ -5,7 +5,6 @@ import json
 import math
 import os
 import platform
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,11 +16,7 @@ from ml_collections import ConfigDict
 from keras_vit import data, files, recipes, tasks
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
-
-try:
-    import fcntl
-except ImportError:  # on Windows, where folders are not locked
-    fcntl = None  # type: ignore[assignment]
+from keras_vit.training.lock import workdir_lock
 
 # Config fields that may change when a run resumes. They affect results only by rounding, with one exception: on
 # TensorFlow, dropout masks depend on the number of replicas.
@@ -175,41 +170,6 @@ class Workdir:
     def _usable(self):
         advice = "It must be a writable folder."
         return files.explained_errors("The workdir cannot be used", advice, f"workdir={self.path}")
-
-
-@contextlib.contextmanager
-def workdir_lock(folder):
-    """Locks a folder, so that only one process can use it at a time.
-
-    Does not lock remote folders, folders on Windows, or folders on file systems without locks.
-    """
-    if fcntl is None or files.is_remote(folder):
-        yield
-        return
-    path = files.as_path(folder) / "lock"
-    with open(path, "a+", encoding="utf-8", errors="replace") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A run that was refused may have removed the file after it was opened here.
-            is_free = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-        except BlockingIOError:
-            is_free = False
-        except OSError:
-            is_free = True  # the file system does not support locks
-        if not is_free:
-            file.seek(0)
-            raise ValueError(
-                f"Another run is using this workdir: {file.read() or 'an unknown process'}. Wait for it to finish, "
-                f"stop it, or choose another workdir. Received: workdir={folder}"
-            )
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        try:
-            yield
-        finally:
-            # The file stays: a process that has opened it would otherwise be refused.
-            file.truncate(0)
 
 
 def _command(config):

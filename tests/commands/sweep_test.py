@@ -14,7 +14,7 @@ import pytest
 from keras_vit import training
 from keras_vit.commands import sweep
 from keras_vit.configs import digits
-from keras_vit.training.workdir import workdir_lock
+from keras_vit.training.lock import workdir_lock
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -7,9 +7,9 @@ import keras
 import pytest
 
 from keras_vit import data, files, recipes
-from keras_vit.training import Workdir, read_config
-from keras_vit.training import workdir as workdir_module
-from keras_vit.training.workdir import read_model, workdir_lock
+from keras_vit.training import Workdir, lock, read_config
+from keras_vit.training.lock import workdir_lock
+from keras_vit.training.workdir import read_model
 
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
@@ -167,7 +167,7 @@ def test_config_changes_need_flag_and_unfinished_run(tmp_path):
 
 HOLD = """
 import sys, time
-from keras_vit.training.workdir import workdir_lock
+from keras_vit.training.lock import workdir_lock
 with workdir_lock(sys.argv[1]):
     print("locked", flush=True)
     sys.stdin.read()
@@ -185,13 +185,13 @@ def test_refused_run_leaves_no_files(tmp_path):
 
 
 def test_removed_lock_file_locks_nothing(tmp_path, monkeypatch):
-    flock = workdir_module.fcntl.flock
+    flock = lock.fcntl.flock
 
     def remove_first(*arguments):
         (tmp_path / "lock").unlink()
         flock(*arguments)
 
-    monkeypatch.setattr(workdir_module.fcntl, "flock", remove_first)
+    monkeypatch.setattr(lock.fcntl, "flock", remove_first)
     with pytest.raises(ValueError, match="Another run is using"), workdir_lock(tmp_path):
         pass
 
