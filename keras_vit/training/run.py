@@ -146,11 +146,11 @@ def _build(config, task, engine, workdir, resumes):
 
 def _check_model(engine, inputs, checks):
     """Raises a `ValueError` unless the run can train, evaluate and export the model."""
-    if engine.model.input_shape[1:] != inputs.image_shape:
+    expected = engine.model.input_shape[1:]
+    if expected != inputs.image_shape:
         raise ValueError(
-            "`model.input_shape` must match the size of the images in `data`. The model expects "
-            f"images of shape {engine.model.input_shape[1:]}. Received: images of shape "
-            f"{inputs.image_shape}"
+            "`model.input_shape` must match the size of the images in `data`. The model expects images of shape "
+            f"{expected}. Received: images of shape {inputs.image_shape}"
         )
     for check in checks:
         if check is not None:

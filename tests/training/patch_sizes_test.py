@@ -1,6 +1,7 @@
 """Tests of training at several patch sizes, with the engine of the current Keras backend."""
 
 import collections
+import copy
 
 import keras
 import numpy as np
@@ -73,6 +74,18 @@ def test_patch_size_depends_on_seed_and_step():
     assert [variant.size for variant in task.variants] == [2, 4, 8]  # the first needs the most memory
     alone = tasks.get(_config(patch_sizes=()))
     assert alone.variants == (alone.variant_of_step(7),) == (alone,)
+
+
+@pytest.mark.one_backend
+def test_wraps_a_custom_task_once():
+    config = _config()
+    custom = type("Custom", (tasks.Classification,), {})(config)
+    task = tasks.get(config, custom)
+    assert task.evaluation_metrics == ("loss", "accuracy", *(f"patch{size}/accuracy" for size in SIZES))
+    assert tasks.get(config, task) is task and copy.copy(task).variants == task.variants
+    assert task.facts_of_weights is custom.facts_of_weights
+    with pytest.raises(AttributeError):
+        task.facts_of_weights = {}  # the custom task would not see it
 
 
 def test_loss_matches_model_at_patch_size_of_step(tmp_path):
