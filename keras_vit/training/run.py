@@ -113,9 +113,18 @@ def run(
             enabled=engine.host_index == 0,
         )  # fmt: skip
         loop = Loop(
-            config, engine, inputs, evaluators, checkpoints, counters, metric_writer, progress, total_steps,
-            profile_folder=workdir.tensorboard, write=write,
-        )  # fmt: skip
+            config,
+            engine,
+            inputs,
+            evaluators,
+            checkpoints,
+            counters,
+            metric_writer,
+            progress,
+            total_steps,
+            profile_folder=workdir.tensorboard,
+            write=write,
+        )
         with contextlib.closing(metric_writer):
             loop.train()
             metrics = loop.evaluate_at_end()

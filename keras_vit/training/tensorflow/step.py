@@ -33,9 +33,17 @@ def make_replica_step(strategy, state, task, config):
 
         # Compute the update and assign the new values.
         after, running, metrics = update(
-            state.optimizer, before, gradients, means, tensors(statistics), running, where=where,
-            clip_norm=config.clip_norm, ema_decay=config.ema_decay, skip_nonfinite=config.skip_nonfinite,
-        )  # fmt: skip
+            state.optimizer,
+            before,
+            gradients,
+            means,
+            tensors(statistics),
+            running,
+            where=where,
+            clip_norm=config.clip_norm,
+            ema_decay=config.ema_decay,
+            skip_nonfinite=config.skip_nonfinite,
+        )
         for field in dataclasses.fields(TrainState):
             for variable, old, new in zip(*(getattr(each, field.name) for each in (variables, before, after))):
                 if new is not old:
