@@ -83,6 +83,7 @@ class BadExamples:
         count = self._source.num_examples
         if count > SMALL or self._source.read is None or not self._source.is_encoded:
             return
+        self._decode.get_concrete_function()  # trace it first, because TensorFlow warns if several threads wait for it
         with ThreadPoolExecutor(8) as pool:
             reasons = list(pool.map(self._reason, range(count)))
         names = [f"{self._source.name_of(index)}: {reason}" for index, reason in enumerate(reasons) if reason]
@@ -272,6 +273,8 @@ def _examined(source, decode, threads):
     Reads a bounded number of examples ahead.
     """
     orientation = tf.function(images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+    for function in (decode, orientation):
+        function.get_concrete_function()  # trace it first, because TensorFlow warns if several threads wait for it
     is_encoded = source.is_encoded
 
     def work(index, record=None):

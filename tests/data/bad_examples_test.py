@@ -311,6 +311,12 @@ def test_small_source_with_bad_files_is_refused_before_a_run(photos, broken):
     pipeline(data.folder(photos), max_bad_share=0.2).bad_examples("train").check_small_source()
 
 
+def test_threads_cause_no_warning_of_retracing(photos, caplog):
+    pipeline(data.folder(photos)).bad_examples("train").check_small_source()
+    data.verify(data.folder(photos))
+    assert "retracing" not in caplog.text
+
+
 @pytest.mark.parametrize(("value", "dtype"), [(np.nan, "float32"), (np.inf, "float16"), (-np.inf, "float64")])
 def test_pixel_that_is_not_finite_is_a_bad_example(value, dtype):
     images = np.ones((3, 8, 8, 3), dtype)
