@@ -131,6 +131,8 @@ class Workdir:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
+        # Older versions had more fields. An empty one changed nothing.
+        existing = {name: value for name, value in existing.items() if value or name in self._config}
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         if _rotates(existing) == _rotates(self._config):
             names = [name for name in names if name != "data.exif"]

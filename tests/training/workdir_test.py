@@ -71,6 +71,14 @@ def test_missing_config_fields_have_defaults(tmp_path):
         Workdir(tmp_path, {**full, "skip_nonfinite": True})
 
 
+def test_empty_fields_of_older_versions_change_nothing(tmp_path):
+    Workdir(tmp_path, {**CONFIG, "model": {**CONFIG["model"], "max_patches": 0}}).claim()
+    assert not Workdir(tmp_path, CONFIG)._changes
+    with pytest.raises(ValueError, match="model.hidden_units was 3 and is None"):
+        Workdir(tmp_path / "other", {**CONFIG, "model": {**CONFIG["model"], "hidden_units": 3}}).claim()
+        Workdir(tmp_path / "other", CONFIG)
+
+
 def test_config_with_empty_groups_is_restored(tmp_path):
     config = recipes.defaults()
     assert config["model"] == config["data"] == {}
