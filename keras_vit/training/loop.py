@@ -101,12 +101,21 @@ class Loop:
                 self._stop(request)
 
     def evaluate_at_end(self):
-        """Returns the metrics of the trained model, with the EMA as its weights if `ema_decay` is positive."""
+        """Evaluates the trained model, whose weights become the EMA if there is one; returns `RunResult.metrics`."""
         with preemption.raise_on_stop_signals("the final evaluation"):
             self.engine.swap_ema()
             metrics = self._evaluate()
             self._record(metrics)
-        return metrics
+        counters = self.counters
+        seconds = counters.train_seconds
+        images = self.total_steps * self.config.batch_size
+        return {
+            **{f"test/{name}": value for name, value in metrics.items()},
+            "train/bad_examples": counters.all_bad_examples,
+            "train/skipped_steps": counters.skipped_steps,
+            "train/seconds": seconds,
+            "train/images_per_second": images / seconds if seconds else 0.0,
+        }
 
     def _log(self, first, outputs):
         """Writes the metrics of the steps from `first`, and then raises `Diverged` if training cannot continue."""

@@ -128,13 +128,7 @@ def run(
         with contextlib.closing(metric_writer):
             loop.train()
             metrics = loop.evaluate_at_end()
-        seconds = counters.train_seconds
-        results = {f"test/{name}": value for name, value in metrics.items()}
-        results["train/bad_examples"] = counters.all_bad_examples
-        results["train/skipped_steps"] = counters.skipped_steps
-        results["train/seconds"] = seconds
-        results["train/images_per_second"] = total_steps * config.batch_size / seconds if seconds else 0.0
-        return RunResult(engine.gather_model(), inputs, results)
+        return RunResult(engine.gather_model(), inputs, metrics)
 
 
 def _build(config, task, engine, workdir, resumes):
