@@ -50,7 +50,7 @@ def keras_vit_run(measure, batch_size):
     import tensorflow as tf
     from ml_collections import ConfigDict
 
-    from keras_vit import recipes, tasks, training
+    from keras_vit import Preprocessing, recipes, tasks, training
 
     shape = (SIZE, SIZE, 3)
     config = ConfigDict(
@@ -67,7 +67,7 @@ def keras_vit_run(measure, batch_size):
         train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
         batch_size=batch_size,
         image_shape=shape,
-        model_preprocessing=lambda: None,
+        model_preprocessing=Preprocessing,
         train_batches=lambda *_, **__: batch.repeat().prefetch(2),
     )
     engine = training.choose_engine(config)

@@ -36,7 +36,7 @@ def keras_vit_steps():
     import tensorflow as tf
     from ml_collections import ConfigDict
 
-    from keras_vit import recipes, tasks, training
+    from keras_vit import Preprocessing, recipes, tasks, training
 
     shape = (_SIZE.value, _SIZE.value, 3)
     config = ConfigDict(
@@ -52,7 +52,7 @@ def keras_vit_steps():
         train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
         batch_size=_BATCH.value,
         image_shape=shape,
-        model_preprocessing=lambda: None,
+        model_preprocessing=Preprocessing,
         train_batches=lambda *_, **__: batch.repeat().prefetch(2),
     )
     engine = training.choose_engine(config)

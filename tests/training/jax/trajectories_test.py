@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, recipes, tasks
+from keras_vit import Preprocessing, checkpoints, recipes, tasks
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_twenty_steps_match_reference(case, optimizer, schedule, devices, parts,
     inputs = types.SimpleNamespace(
         train=types.SimpleNamespace(class_names=list("0123456789")),
         image_shape=(32, 32, 3),
-        model_preprocessing=lambda: None,
+        model_preprocessing=Preprocessing,
         train_batches=lambda start, **host: batches.repeat(2),
     )
     engine = JaxEngine(Mesh(np.array(jax.devices()[:devices]), ("data",)))
