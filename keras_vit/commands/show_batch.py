@@ -8,7 +8,6 @@ three channels, the first three are drawn.
 
 import os
 
-import numpy as np
 from absl import flags
 
 from keras_vit import files
@@ -27,13 +26,6 @@ def define_flags():
     flags.DEFINE_string("output", "batches.png", "Image file to write.")
 
 
-def _title(label, weight, class_names):
-    if not weight:
-        return "weight 0"
-    shares = [f"{class_names[i]} {label[i]:.2f}" for i in np.argsort(-label) if label[i] > 0.5 / len(label)][:3]
-    return "\n".join(share.removesuffix(" 1.00") for share in shares)
-
-
 def main():
     columns = min(FLAGS.batch_size, 8)
     rows = -(-FLAGS.batch_size // columns)
@@ -49,17 +41,17 @@ def main():
     config.batch_size, config.seed = FLAGS.batch_size, FLAGS.seed
     inputs = load_inputs(config, print)
     train, test = inputs.train_batches(start_step=FLAGS.step), inputs.eval_batches()
-    batches = [("train", FLAGS.step, train), ("test", 0, test)]
-    for part, (split, step, dataset) in zip(figure.subfigures(2, 1), batches):
-        images, labels, weights = (values.numpy() for values in next(iter(dataset)))
+    batches = [("train", FLAGS.step, train, inputs.train_target), ("test", 0, test, inputs.test_target)]
+    for part, (split, step, dataset, kind) in zip(figure.subfigures(2, 1), batches):
+        images, targets, weights = (values.numpy() for values in next(iter(dataset)))
         inputs.bad_examples(split, print).update(step)
         part.suptitle(f"{split}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
         for axes in part.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
         pictures = to_pictures(images, inputs.model_preprocessing())
-        for axes, image, label, weight in zip(part.axes, pictures, labels, weights):
+        for axes, image, target, weight in zip(part.axes, pictures, targets, weights):
             axes.imshow(image)
-            axes.set_title(_title(label, weight, inputs.train.class_names), fontsize=7)
+            axes.set_title(kind.title(target) if weight else "weight 0", fontsize=7)
     with files.atomic_path(FLAGS.output) as temporary:
         figure.savefig(temporary, dpi=100)
     print(f"wrote {FLAGS.output}")

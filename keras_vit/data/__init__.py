@@ -20,12 +20,15 @@ from keras_vit.data.loading import SOURCES, dataset_names, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.sources.arrays import arrays
 from keras_vit.data.sources.files import file_list, folder, folder_splits
-from keras_vit.data.sources.source import Source, check_splits, subset
+from keras_vit.data.sources.source import Source, subset
 from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
+from keras_vit.data.targets import TARGETS, Target
+from keras_vit.data.targets.classes import check_splits
 
 __all__ = [
-    "DATASETS", "SOURCES", "BadExamples", "InputPipeline", "Options", "Source", "arrays", "check_splits",
+    "DATASETS", "SOURCES", "TARGETS", "BadExamples", "InputPipeline", "Options", "Source", "Target", "arrays",
+    "check_splits",
     "dataset_names", "defaults", "eval_batches", "evaluation_order", "file_list", "folder", "folder_splits",
     "from_config", "hide_accelerators_from_tensorflow", "load", "load_split", "load_splits", "option_fields", "subset",
     "tfds", "tfrecords", "train_batches", "verify",

@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_vit.data import examples, images, inputs
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
+from keras_vit.data.targets import Classes, NoTarget, Target
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class BadExamples:
             per epoch is always tolerated.
         warn: function called with each log message.
         skip: set to which the indices of examples are added that were read but cannot be decoded.
+        target: the `Target` of the batches; None for `Classes`.
 
     Attributes:
         count: number of bad examples on this host so far.
@@ -43,10 +45,12 @@ class BadExamples:
     def __init__(
         self, source: Source, failures: dict[int, list[int]], decode: Callable, batch_size: int,
         max_share: float = 0.01, warn: Callable[[str], object] = log.warning, skip: set[int] | None = None,
+        target: Target | None = None,
     ) -> None:  # fmt: skip
         if not 0 <= max_share <= 1:
             raise ValueError(f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}")
         self._source, self._failures, self._decode = source, failures, decode
+        self._target = target or Classes(source)
         self._batch_size, self._max_share, self._warn = batch_size, max_share, warn
         self.count, self._last = 0, ""
         self.counts: dict[int, int] = collections.Counter()
@@ -62,7 +66,7 @@ class BadExamples:
         indices = self._failures.pop(step, [])
         for index in indices:
             if index < 0:
-                raise_wrong_label(self._source, wrong_label(index))
+                raise_wrong_label(self._target, wrong_label(index))
             self.count += 1
             if index in self._examined:
                 continue
@@ -123,9 +127,9 @@ class BadExamples:
         """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be read."""
         if self._source.read is None:
             return "cannot be read"
-        stored, labels, reason, _ = examine(self._source, index, self._decode)
-        if not _in_range(labels, self._source):
-            raise_wrong_label(self._source, index)
+        example, stored, reason, _ = examine(self._source, index, self._decode)
+        if example and not self._target.is_valid(example):
+            raise_wrong_label(self._target, index)
         if reason and stored is not None:
             self._skip.add(index)
         return reason or fine
@@ -136,15 +140,13 @@ def wrong_label(index):
     return -2 - index
 
 
-def raise_wrong_label(source, index):
-    """Raises a `ValueError` that names an example whose label is out of range."""
-    received = source.name_of(index)
-    if source.read is not None:
-        received = f"label={source.read(tf.constant(index, tf.int64))['label'].numpy()} in {received}"
-    raise ValueError(
-        f"Labels must be from 0 to {len(source.class_names) - 1}; for TFRecords, --config.data.label_offset is "
-        f"subtracted first. Received: {received}"
-    )
+def raise_wrong_label(target, index):
+    """Raises a `ValueError` that names an example whose stored target is invalid."""
+    received = target.source.name_of(index)
+    if target.source.read is not None:
+        stored = target.source.read(tf.constant(index, tf.int64))[target.key]
+        received = f"{target.key}={stored.numpy()} in {received}"
+    raise ValueError(f"Every {target.key} must be {target.rule}. Received: {received}")
 
 
 def decoder(source, options, shape=None):
@@ -160,22 +162,19 @@ def decoder(source, options, shape=None):
 def examine(source, index, decode, record=None):
     """Reads and decodes one example.
 
-    Returns `(stored bytes or None, labels, error message or "", largest pixel value)`.
+    Returns `(example or {}, stored bytes or None, error message or "", largest pixel value)`.
     """
-    stored, labels, highest = None, np.zeros([0], np.int64), 0.0
+    example, stored, highest = {}, None, 0.0
     try:
         example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
-        image, labels = example["image"].numpy(), example["label"].numpy()
+        image = example["image"].numpy()
         stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
         if not stored:
-            return stored, labels, "the file is empty", highest
+            return example, stored, "the file is empty", highest
         highest = float(decode(example["image"]))
-        if not _in_range(labels, source):
-            reason = f"the label must be from 0 to {len(source.class_names) - 1}, but is: {labels}"
-            return stored, labels, reason, highest
     except tf.errors.OpError as error:
-        return stored, labels, _first_line(error.message), highest
-    return stored, labels, "", highest
+        return example, stored, _first_line(error.message), highest
+    return example, stored, "", highest
 
 
 def dark_warning(source, options, highest):
@@ -203,10 +202,6 @@ def find_dark_images(source, options, most=16):
     items = source.shards.in_order().take(most) if source.read is None else zip(places)
     examined = [examine(source, int(index), decode, *record) for index, *record in items]
     return dark_warning(source, options, max(highest for *_, highest in examined))
-
-
-def _in_range(labels, source):
-    return np.all((labels >= 0) & (labels < len(source.class_names)))
 
 
 def verify(
@@ -276,11 +271,17 @@ def _examined(source, decode, threads):
     for function in (decode, orientation):
         function.get_concrete_function()  # trace it first, because TensorFlow warns if several threads wait for it
     is_encoded = source.is_encoded
+    target = Classes(source) if source.class_names else NoTarget(source)
 
     def work(index, record=None):
-        stored, labels, reason, highest = examine(source, int(index), decode, record)
+        example, stored, reason, highest = examine(source, int(index), decode, record)
+        if example and not reason and not target.is_valid(example):
+            reason = f"the {target.key} must be {target.rule}, but is: {example[target.key].numpy()}"
+        labels = np.zeros([0], np.int64)
         if source.labels is not None:
             labels = source.labels[index]
+        elif target.key in example:
+            labels = example[target.key].numpy()
         digest = hashlib.sha256(stored).digest() if stored else b""
         is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
         return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated, highest

@@ -16,6 +16,7 @@ from keras_vit.data.bad_examples import raise_wrong_label, wrong_label
 from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
+from keras_vit.data.targets import Classes, Target
 
 _BATCHES_AT_A_TIME = 2  # batches made in parallel; threads that finish one batch early start on the next
 _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by row
@@ -24,7 +25,7 @@ _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by 
 def train_batches(
     source: Source, *, batch_size: int, seed: int, start_step: int = 0, num_hosts: int = 1, host_index: int = 0,
     options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
-    **fields: Any,
+    target: Target | None = None, **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns an endless dataset of training batches.
 
@@ -43,14 +44,15 @@ def train_batches(
         failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2 - index`, of
             examples with a label out of range.
         skip: indices of examples that cannot be decoded, which are not read; the set may grow during the iteration.
+        target: makes the targets; None for `Classes`.
         **fields: fields of `Options`.
 
-    Returns: A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B =
-        `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
-        `std` is set; `data.inputs` has other kinds. Labels are float32 `(B, classes)`. Weights are
-        float32 `(B,)`: 1, or 0 for examples that are unreadable or have no label. The labels of
-        examples with weight 0 are zeros. Before mixup and CutMix, the image of an unreadable
-        example is blank.
+    Returns:
+        A `tf.data.Dataset` of `(images, targets, weights)` with static shapes and B = `batch_size / num_hosts`.
+        Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or `std` is set; `data.inputs` has other
+        kinds. Targets are float32 `(B, classes)`; `data.targets` has other kinds. Weights are float32 `(B,)`: 1,
+        or 0 for examples that are unreadable or have no target. The targets of examples with weight 0 are zeros.
+        Before mixup and CutMix, the image of an unreadable example is blank.
 
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
@@ -63,6 +65,7 @@ def train_batches(
             f"`seed` must be a non-negative int32, and `start_step` 0 or more. "
             f"Received: seed={seed}, start_step={start_step}"
         )
+    target = target or Classes(source, options)
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
     n = source.num_examples
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
@@ -84,26 +87,24 @@ def train_batches(
 
     def decode(number, example):
         key = tf.stack([tf.constant(seed, tf.int64), number])
-        return examples.train_example(example, key, source, options)
+        return examples.train_image(example, key, source, options), examples.geometry(key, source, options)
 
     def make(step, rows):
-        images, labels, weights, failed = _make_batch(*rows, source, decode, options)
-        if options.label_smoothing:
-            labels = examples.smoothed(labels, options.label_smoothing)
-        batch = images, labels, weights
+        images, targets, weights, failed = _make_batch(*rows, source, decode, options, target)
+        batch = images, target.for_training(targets), weights
         if mixing:
             key = tf.stack([tf.constant(seed, tf.int64), step])
-            batch = examples.mix_batch(*batch, *rows_and_partners, key, options)
+            batch = examples.mix_batch(*batch, *rows_and_partners, key, options, target)
             failed = tf.gather(failed, rows_and_partners[0])
         return step, batch, failed
 
-    return _finished(rows, make, source, options, failures)
+    return _finished(rows, make, target, options, failures)
 
 
 def eval_batches(
     source: Source, *, batch_size: int, num_hosts: int = 1, host_index: int = 0,
     options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
-    **fields: Any,
+    target: Target | None = None, **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns a dataset with every example once, in the order of `evaluation_order`.
 
@@ -115,6 +116,7 @@ def eval_batches(
         same number of batches.
     """
     options = (options or Options(**fields)).resolve(source)
+    target = target or Classes(source, options)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     n = source.num_examples
     steps = tf.data.Dataset.range(-(-n // batch_size))
@@ -130,11 +132,12 @@ def eval_batches(
         rows = steps.map(rows_of)
 
     def make(step, rows):
-        decode = lambda number, example: examples.eval_example(example, source, options)  # noqa: E731
-        *batch, failed = _make_batch(*rows, source, decode, options)
+        geometry = examples.geometry(None, source, options)
+        decode = lambda number, example: (examples.eval_image(example, source, options), geometry)  # noqa: E731
+        *batch, failed = _make_batch(*rows, source, decode, options, target)
         return step, tuple(batch), failed
 
-    return _finished(rows, make, source, options, failures)
+    return _finished(rows, make, target, options, failures)
 
 
 def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
@@ -152,22 +155,24 @@ def _without(skip, index):
     return tf.ensure_shape(kept, index.shape)
 
 
-def _make_batch(numbers, keys, source, decode, options):
-    """Returns one batch `(images, labels, weights, failed)`; unreadable examples and padding are placeholders."""
+def _make_batch(numbers, keys, source, decode, options, target):
+    """Returns one batch `(images, targets, weights, failed)`; unreadable examples and padding are placeholders."""
     # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices, or records if the
     # source is read in order, and `NO_EXAMPLE` for examples that are not read because they cannot be decoded. `failed`
-    # has the index of each unreadable example, `wrong_label(index)` if the label is out of range, and `NO_EXAMPLE` for
+    # has the index of each unreadable example, `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for
     # other rows.
     size = numbers.shape[0]
     blank = options.kind.blank(options.image_shape(source))
-    placeholder = tf.constant(blank), tf.zeros([len(source.class_names)]), tf.constant(0.0)
+    placeholder = tf.constant(blank), target.padding(), tf.constant(0.0)
     fine = tf.constant(NO_EXAMPLE, tf.int64)
     is_read = numbers >= 0 if source.read is None else tf.minimum(numbers, keys) >= 0
 
     def row(number, key, is_read):
         example = source.shards.parse(key) if source.read is None else source.read(key)
-        *parts, in_range = decode(number, example)
-        return *parts, tf.where(in_range, fine, wrong_label(number % source.num_examples))
+        image, geometry = decode(number, example)
+        decoded, weight, is_valid = target.decode(example)
+        transformed = target.transform(decoded, geometry)
+        return image, transformed, weight, tf.where(is_valid, fine, wrong_label(number % source.num_examples))
 
     row = tf.function(row, autograph=False)  # used twice, traced once
 
@@ -195,7 +200,7 @@ def _make_batch(numbers, keys, source, decode, options):
     return tuple(tf.ensure_shape(part, [size, *shape]) for part, shape in zip(batch, shapes))
 
 
-def _finished(rows, make, source, options, failures):
+def _finished(rows, make, target, options, failures):
     """Returns a prefetching dataset of the batches that `make` returns; records failed examples in `failures`."""
 
     def keep(step, failed):
@@ -203,7 +208,7 @@ def _finished(rows, make, source, options, failures):
         if failures is not None:
             failures[int(step)] = indices
         elif min(indices) < 0:
-            raise_wrong_label(source, wrong_label(min(indices)))
+            raise_wrong_label(target, wrong_label(min(indices)))
         return np.int64(0)
 
     def note(step, batch, failed):

@@ -7,13 +7,12 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import batching, loading
+from keras_vit.data import batching, loading, targets
 from keras_vit.data.bad_examples import BadExamples, decoder, find_dark_images
 from keras_vit.data.options import Options
-from keras_vit.data.sources.source import Source, check_splits
+from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
@@ -53,6 +52,8 @@ class InputPipeline:
         options: fields of `Options`, as a dict.
         batch_size, seed: as in the run's config.
         max_bad_share: largest tolerated fraction of unreadable examples in an epoch, for each split.
+        target: name of the target kind, a key of `TARGETS`.
+        target_arguments: further arguments of the target kind, as a JSON-serializable dict.
     """
 
     train: Source
@@ -61,6 +62,8 @@ class InputPipeline:
     batch_size: int
     seed: int
     max_bad_share: float
+    target: str = "classes"
+    target_arguments: dict = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def train_options(self) -> Options:
@@ -71,6 +74,16 @@ class InputPipeline:
     def test_options(self) -> Options:
         """The `Options` resolved for the test source."""
         return Options(**self.options).resolve(self.test)
+
+    @functools.cached_property
+    def train_target(self) -> targets.Target:
+        """Makes the targets of the training batches."""
+        return targets.get(self.target)(self.train, self.train_options, **self.target_arguments)
+
+    @functools.cached_property
+    def test_target(self) -> targets.Target:
+        """Makes the targets of the test batches."""
+        return targets.get(self.target)(self.test, self.test_options, **self.target_arguments)
 
     @functools.cached_property
     def _failures(self):
@@ -101,13 +114,13 @@ class InputPipeline:
         """Returns the training batches; see `data.train_batches`."""
         how: dict[str, Any] = {"seed": self.seed, "start_step": start_step, "failures": self._failures["train"]}
         how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
-        how["skip"] = self._skip["train"]
+        how |= {"skip": self._skip["train"], "target": self.train_target}
         return batching.train_batches(self.train, options=self.train_options, **how)
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """Returns the test batches; see `data.eval_batches`."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
-        how |= {"failures": self._failures["test"], "skip": self._skip["test"]}
+        how |= {"failures": self._failures["test"], "skip": self._skip["test"], "target": self.test_target}
         return batching.eval_batches(self.test, options=self.test_options, **how)
 
     def fingerprint(self, old: bool = False) -> tuple[int, int, int, int, int]:
@@ -120,7 +133,7 @@ class InputPipeline:
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         checksums = [0]
         for source in (self.train, self.test):
-            labels = b"" if source.labels is None else np.asarray(source.labels, np.int64).tobytes()
+            labels = targets.get(self.target).fingerprint(source)
             checksum = (old and source.old_checksum) or source.checksum
             checksums.append(zlib.crc32(labels + checksum().to_bytes(4, "little"), checksums[-1]))
         _, train, both = checksums
@@ -128,7 +141,8 @@ class InputPipeline:
 
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the data, without its examples."""
-        fields = {name: getattr(self, name) for name in ("options", "batch_size", "seed", "max_bad_share")}
+        names = ("options", "batch_size", "seed", "max_bad_share", "target", "target_arguments")
+        fields = {name: getattr(self, name) for name in names}
         return {**fields, "train": self.train.describe(), "test": self.test.describe()}
 
     @classmethod
@@ -163,10 +177,12 @@ class InputPipeline:
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
         """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each message."""
-        source, options = (self.train, self.train_options) if split == "train" else (self.test, self.test_options)
-        crop = options.train_crop if split == "train" else options.eval_crop
+        is_train = split == "train"
+        source, options = (self.train, self.train_options) if is_train else (self.test, self.test_options)
+        target = self.train_target if is_train else self.test_target
+        crop = options.train_crop if is_train else options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
-        rest = self.batch_size, self.max_bad_share, warn, self._skip[split]
+        rest = self.batch_size, self.max_bad_share, warn, self._skip[split], target
         return BadExamples(source, self._failures[split], decode, *rest)
 
 
@@ -189,7 +205,7 @@ def _load_pair(fields, is_checked=True):
 
 
 def from_config(
-    config: Mapping[str, Any], *, batch_size: int, seed: int, empty_is_negative: bool = True
+    config: Mapping[str, Any], *, batch_size: int, seed: int, target: str = "classes", **target_arguments: Any
 ) -> InputPipeline:
     """Loads both splits of a dataset and returns an `InputPipeline` for them.
 
@@ -197,21 +213,21 @@ def from_config(
         config: a mapping with some or all of the fields of `defaults()`.
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
-        empty_is_negative: False gives examples without a correct class weight 0, as the softmax loss requires.
+        target: name of the target kind, a key of `TARGETS`.
+        **target_arguments: further arguments of the target kind. For "classes", `empty_is_negative=False` gives
+            examples without a correct class weight 0, as the softmax loss requires.
 
     Raises:
-        ValueError: a field is unknown or invalid, or the dataset cannot be loaded.
+        ValueError: a field is unknown or invalid, the dataset cannot be loaded, or it does not fit the target kind.
     """
     fields = defaults(**dict(config))
     options = option_fields(fields)
     Options(**options)  # raises if a field is invalid, before a dataset is loaded
     train, test = _load_pair(fields)
-    check_splits(train, test)
-    if not empty_is_negative:
-        train, test = (dataclasses.replace(source, empty_is_negative=False) for source in (train, test))
-    inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
+    max_bad_share = fields["max_bad_share"]
+    inputs = InputPipeline(train, test, options, batch_size, seed, max_bad_share, target, target_arguments)
     # Resolve the options now, so that options that do not fit the sources raise an error before the first batch.
-    _ = inputs.train_options, inputs.test_options
+    inputs.train_target.check_splits(inputs.test_target)
     return inputs
 
 

@@ -7,6 +7,8 @@ examples, so results do not depend on the number of hosts.
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
+import dataclasses
+
 import tensorflow as tf
 
 from keras_vit.data import images, transforms
@@ -19,37 +21,70 @@ from keras_vit.data.randaugment import randaugment
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
-def train_example(example, seed, source, options):
-    """Returns a training example: a float32 image `options.image_shape(source)`, and its
-    `target`."""
-    kind = options.kind
+def train_image(example, seed, source, options):
+    """Returns the image of a training example: float32 `options.image_shape(source)`."""
     image_shape = options.image_shape(source)
     # Decode the image, or only a random window of it.
-    window = shape = None
-    if options.train_crop == "inception":
-        window = lambda size: transforms.inception_window(size, seed + CROP)  # noqa: E731
-    if options.train_crop == "none":
-        shape = image_shape
+    shape = image_shape if options.train_crop == "none" else None
+    window = _window(seed, options)
     image, white = decode_pixels(example["image"], source, options, window, shape)
-    image = kind.training_image(image, seed + CROP, options, image_shape)
     # Augment and normalize.
-    if options.flip:
-        is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
-        image = tf.cond(is_mirrored, lambda: tf.reverse(image, [1]), lambda: image)
-    image = transforms.random_shift(image, options.shift, seed + SHIFT)
+    image = _moved(image, seed, options, image_shape)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
     image = transforms.normalize(image, options.preprocessing(source, white))
-    return kind.finish(image, image_shape), *target(example["label"], source)
+    return options.kind.finish(image, image_shape)
 
 
-def eval_example(example, source, options):
-    """Returns an evaluation example like `train_example`, but without randomness."""
+def eval_image(example, source, options):
+    """Returns an evaluation image like `train_image`, but without randomness."""
     shape = options.image_shape(source)
     fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
     image, white = decode_pixels(example["image"], source, options, shape=fixed)
-    image = options.kind.evaluation_image(image, size, options.preprocessing(source, white))
-    return image, *target(example["label"], source)
+    return options.kind.evaluation_image(image, size, options.preprocessing(source, white))
+
+
+def geometry(seed, source, options):
+    """Returns a function that says where the pixels of an image in a batch come from.
+
+    It maps the size `(H, W)` of a stored image to int32 `(height, width, 2)`: the row and column of the nearest stored
+    pixel, or -1 outside the image. `seed` is that of a training image, or None in evaluation. RandAugment's moves are
+    unknown.
+    """
+
+    def origins(size):
+        rows, columns = tf.meshgrid(tf.range(size[0]), tf.range(size[1]), indexing="ij")
+        grid = tf.cast(tf.stack([rows, columns, tf.ones_like(rows)], -1), tf.float32)
+        shape = (*options.image_shape(source)[:2], 3)
+        if seed is None:
+            as_stored = dataclasses.replace(options.preprocessing(source), mean=(0.0,) * 3, std=(1.0,) * 3)
+            kept = None if options.eval_crop == "none" else shape[:2]
+            grid = options.kind.evaluation_image(grid, kept, as_stored)
+        else:
+            window = _window(seed, options)
+            if window is not None:
+                y, x, height, width = tf.unstack(window(size))
+                grid = grid[y : y + height, x : x + width]
+            grid = _moved(grid, seed, options, shape)
+        return tf.where(grid[..., 2:] > 0.5, tf.cast(tf.round(grid[..., :2]), tf.int32), -1)
+
+    return origins
+
+
+def _window(seed, options):
+    """Returns the function that draws the window of a training image, or None without inception crops."""
+    if options.train_crop != "inception":
+        return None
+    return lambda size: transforms.inception_window(size, seed + CROP)
+
+
+def _moved(image, seed, options, shape):
+    """Resizes, crops, mirrors and shifts a training image, or its window."""
+    image = options.kind.training_image(image, seed + CROP, options, shape)
+    if options.flip:
+        is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
+        image = tf.cond(is_mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+    return transforms.random_shift(image, options.shift, seed + SHIFT)
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
@@ -98,35 +133,14 @@ def _randaugment(image, white, seed, options):
     return image if white == 255 else tf.cast(image, tf.float32) * (white / 255.0)
 
 
-def target(label, source):
-    """Encodes one label, or a vector of all correct labels.
-
-    Returns the encoded label, float32 `(classes,)` of zeros and ones; the example weight, 1 or, without a label, 0; and
-    whether the label is in range. The first two are zeros if it is not.
-    """
-    classes = len(source.class_names)
-    in_range = tf.reduce_all((label >= 0) & (label < classes))
-    rows = tf.one_hot(label, classes)
-    weight = tf.cast(in_range, tf.float32)
-    if rows.shape.rank == 2:
-        rows = tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0) * weight
-        if not source.empty_is_negative:
-            weight *= tf.cast(tf.size(label) > 0, tf.float32)
-    return rows, weight, in_range
-
-
-def smoothed(labels, smoothing):
-    """Distributes a fraction of each row over all classes; a row without a positive class stays 0."""
-    positive = tf.cast(tf.reduce_max(labels, 1, keepdims=True) > 0, tf.float32)
-    return (1.0 - smoothing) * labels + smoothing / labels.shape[1] * positive
-
-
-def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
+def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, kind):
     """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged."""
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
-    partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
+    partner_images = tf.gather(images, partner_rows)
+    partner_targets = tf.gather(targets, partner_rows)
     if len(host_rows) < len(images):  # the batch also contains partners that belong to other hosts
-        images, labels = tf.gather(images, host_rows), tf.gather(labels, host_rows)
+        images = tf.gather(images, host_rows)
+        targets = tf.gather(targets, host_rows)
 
     def with_mixup():
         share = mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
@@ -141,10 +155,11 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
         mixed, share = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
         mixed, share = with_mixup() if options.mixup_alpha else with_cutmix()
-    labels = share * labels + (1.0 - share) * partner_labels
-    # An example with weight 0 keeps a label of zeros.
     weights = tf.gather(weights, host_rows)
-    return mixed, labels * tf.cast(weights > 0, tf.float32)[:, None], weights
+    targets = kind.mix(targets, partner_targets, share)
+    # An example with weight 0 keeps the target of padding.
+    counts = tf.reshape(weights > 0, [-1] + [1] * (targets.shape.rank - 1))
+    return mixed, tf.where(counts, targets, kind.padding()), weights
 
 
 def mixing_weight(alpha, seed, form="roll"):

@@ -10,7 +10,8 @@ from typing import Any
 
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
-from keras_vit.data.sources.source import Source, check_disjoint, check_splits
+from keras_vit.data.sources.source import Source, check_disjoint
+from keras_vit.data.targets.classes import check_splits
 from keras_vit.files import did_you_mean, is_dir
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ def _row_of_folder(name, split, *, path="", class_names="", test_share=0.1, spli
 SOURCES: dict[str, Callable[..., Source]] = {
     "digits": arrays.split_of_digits,
     "folder": files.split_of_folder,
+    "images": files.split_of_images,
     "list": files.split_of_list,
     "tfrecords": tfrecords.split_of_tfrecords,
     "idx": arrays.split_of_idx,

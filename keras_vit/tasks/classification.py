@@ -66,6 +66,10 @@ class Classification(Task):
                 f"Received: remat=True, architecture={config.architecture!r}"
             )
 
+    @staticmethod
+    def target_arguments(config: ConfigDict) -> dict[str, Any]:
+        return {"empty_is_negative": config.loss == "sigmoid"}
+
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         arguments = families.constructor_arguments(self.family, self.config.model) | self._arguments_of_weights()
         arguments |= {"remat": True} if self.config.remat else {}

@@ -40,8 +40,8 @@ class MaskedPatchPrediction(Task):
     value of a channel is `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of
     the class.
 
-    Labels are ignored. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights` to
-    that file; the classifier does not use the mask embedding.
+    Images need no labels. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights`
+    to that file; the classifier does not use the mask embedding.
 
     Raises:
         ValueError: the target is unknown, or another argument is invalid for this task.
@@ -50,6 +50,8 @@ class MaskedPatchPrediction(Task):
     embeddings before it adds position embeddings, and uses a class token unless `classifier="gap"`.
     """
 
+    target = "none"
+
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         if families.find_family(config.architecture).constructor is not VisionTransformer:
@@ -57,9 +59,9 @@ class MaskedPatchPrediction(Task):
                 "`config.architecture` must be VisionTransformer or one of its sizes for masked patch prediction. "
                 f"Received: architecture={config.architecture!r}"
             )
-        self.target = config.model.get("target", TARGETS[0])
-        if self.target not in TARGETS:
-            raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.target!r}")
+        self.predicts = config.model.get("target", TARGETS[0])
+        if self.predicts not in TARGETS:
+            raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.predicts!r}")
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
             raise ValueError(
@@ -71,7 +73,7 @@ class MaskedPatchPrediction(Task):
                 "`config.model.masking_rate` must be in (0, 1], because only corrupted patches have a loss. "
                 f"Received: masking_rate={rate!r}"
             )
-        self.metrics = () if self.target == "pixels" else ("accuracy",)
+        self.metrics = () if self.predicts == "pixels" else ("accuracy",)
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
@@ -98,7 +100,7 @@ class MaskedPatchPrediction(Task):
         corrupted = ops.cast(corrupted, "float32")
         shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
         patches = self._patches(model, images)
-        if self.target == "pixels":
+        if self.predicts == "pixels":
             expected = ops.reshape(patches, ops.shape(outputs))
             return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
         classes = self._color_classes(patches, model.preprocessing)  # (B, N, colors)
@@ -114,19 +116,19 @@ class MaskedPatchPrediction(Task):
         rows, columns = patch_grid(image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None)
         height, width, channels = image_shape
         side = height // rows, width // columns
-        if self.target == "pixels":
+        if self.predicts == "pixels":
             return side[0] * side[1] * channels
         if channels > 4:
             raise ValueError(
                 "`target` must be pixels for images with more than 4 channels. "
-                f"Received: target={self.target!r}, channels={channels}"
+                f"Received: target={self.predicts!r}, channels={channels}"
             )
-        if self.target == "colors_4x4" and (side[0] % 4 or side[1] % 4):
+        if self.predicts == "colors_4x4" and (side[0] % 4 or side[1] % 4):
             raise ValueError(
                 "`patch_size` must be a multiple of 4 for target='colors_4x4'. "
                 f"Received: patches of {side[0]}x{side[1]}"
             )
-        return _LEVELS**channels * (16 if self.target == "colors_4x4" else 1)
+        return _LEVELS**channels * (16 if self.predicts == "colors_4x4" else 1)
 
     def _patches(self, model, images):
         """Splits images into patches `(B, N, P, Q, C)`, in the order of the model's tokens."""
@@ -139,7 +141,7 @@ class MaskedPatchPrediction(Task):
     def _color_classes(self, patches, preprocessing):
         """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors` is 1 or 16."""
         _, count, height, width, channels = patches.shape
-        parts = 4 if self.target == "colors_4x4" else 1
+        parts = 4 if self.predicts == "colors_4x4" else 1
         colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
         white = 2**preprocessing.bit_depth - 1

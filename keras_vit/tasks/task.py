@@ -19,24 +19,31 @@ LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
 class Task(abc.ABC):
     """Base class of training tasks. `losses_and_metrics` must use only Keras ops, so that every engine can run it.
 
-    A batch is `(images, labels, example_weights)`, all float32: images `(B, H, W, C)`, in [-1, 1] for most models;
-    labels `(B, classes)`; example weights `(B,)`.
+    A batch is `(images, targets, example_weights)`: images, float32 `(B, H, W, C)`, in [-1, 1] for most models; targets
+    `(B, ...)` of the kind `target`, such as float32 `(B, classes)`; example weights, float32 `(B,)`.
 
     Args:
         config: the config of the run.
 
     Attributes:
+        target: name of the target kind that the task learns from, a key of `data.TARGETS`.
         metrics: names of the metrics other than "loss", in the order in which tables and plots show them.
         config: the config of the run.
         facts_of_weights: JSON-serializable dict of what the file of `config.weights` says about the model. A run stores
             it in its workdir, so that a resumed run does not need the file.
     """
 
+    target: str = "classes"
     metrics: tuple[str, ...] = ()
 
     def __init__(self, config: ConfigDict) -> None:
         self.config = config
         self.facts_of_weights: dict[str, Any] = {}
+
+    @staticmethod
+    def target_arguments(config: ConfigDict) -> dict[str, Any]:
+        """Returns further arguments of the target kind for a run with this config."""
+        return {}
 
     def with_config(self, config: ConfigDict) -> "Task":
         """Returns a copy with another config; a constructor may take other arguments."""
@@ -83,7 +90,7 @@ class Task(abc.ABC):
 
         Args:
             model: the model returned by `build_model`.
-            batch: `(images, labels, example_weights)`.
+            batch: `(images, targets, example_weights)`.
             training: whether the model runs in training mode.
 
         Returns:

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 
-from keras_vit import data, recipes
+from keras_vit import data, recipes, tasks
 from keras_vit.data.loading import fields_of
 from keras_vit.preprocessing import LAYOUTS, Preprocessing
 
@@ -47,7 +47,8 @@ def input_shapes(config):
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples, resize)
     try:
-        inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed)
+        target = tasks.TASKS.get(config.task, tasks.Task).target
+        inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed, target=target)
     except (ValueError, OSError) as error:
         if generated:
             raise

@@ -59,7 +59,7 @@ class JaxPrograms(Programs):
         )
 
     def _batch(self, size):
-        return tuple(self._array((size, *shape), jnp.float32, PartitionSpec(AXIS)) for shape in self._batch_shapes)
+        return tuple(self._array((size, *shape), dtype, PartitionSpec(AXIS)) for shape, dtype in self._batch_specs)
 
     def _array(self, shape, dtype, spec):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self._mesh, spec))

@@ -7,6 +7,8 @@ import re
 import keras
 from ml_collections import ConfigDict
 
+from keras_vit import data
+
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -53,7 +55,9 @@ class Programs:
     def __init__(self, config, task, inputs, topology, total_steps):
         self._config, self._task, self.topology = config, task, topology
         self._image_shape = inputs.image_shape
-        self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())  # images, labels, weights
+        target = data.TARGETS[task.target](data.Source(None, 0, inputs.train.class_names)).spec()
+        # The shapes and dtypes of an image, a target and a weight.
+        self._batch_specs = ((inputs.image_shape, "float32"), (target.shape, target.dtype.name), ((), "float32"))
         policy = keras.config.dtype_policy()
         keras.config.set_dtype_policy(config.precision)
         try:

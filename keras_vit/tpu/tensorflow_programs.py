@@ -44,7 +44,7 @@ class TensorFlowPrograms(Programs):
         return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
 
     def _batch(self, size):
-        return [tf.TensorSpec((size, *shape), tf.float32) for shape in self._batch_shapes]
+        return [tf.TensorSpec((size, *shape), dtype) for shape, dtype in self._batch_specs]
 
 
 def compile_function(function, specs, topology):

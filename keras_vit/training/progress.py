@@ -3,8 +3,6 @@
 import textwrap
 import time
 
-import numpy as np
-
 from keras_vit import cost
 from keras_vit.training.workdir import default_fields
 
@@ -26,7 +24,7 @@ def run_summary(config, task, *, engine, inputs, total_steps):
         if changed:
             lines.append(f"  {group}: {' '.join(changed)}")
     # Describe the data, the devices and the cost.
-    lines += [class_summary(inputs), inputs.summary()]
+    lines += [data_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     lines.append(
         f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images per step, "
@@ -49,14 +47,10 @@ def run_summary(config, task, *, engine, inputs, total_steps):
     return [wrap(line) for line in lines]
 
 
-def class_summary(inputs, shown=10):
+def data_summary(inputs, shown=10):
     """Returns a line such as "2 classes (cat 9, dog 8), 17 training and 5 test images"."""
-    train, test = inputs.train, inputs.test
-    names = list(map(str, train.class_names))
-    if train.labels is not None:
-        names = [f"{name} {count}" for name, count in zip(names, np.bincount(train.labels, minlength=len(names)))]
-    listed = ", ".join(names[:shown] + ["..."] * (len(names) > shown))
-    return f"{len(names)} classes ({listed}), {train.num_examples:,} training and {test.num_examples:,} test images"
+    counts = f"{inputs.train.num_examples:,} training and {inputs.test.num_examples:,} test images"
+    return ", ".join(filter(None, [inputs.train_target.summary(shown), counts]))
 
 
 class Progress:

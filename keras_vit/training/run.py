@@ -137,7 +137,7 @@ def _build(config, task, engine, workdir, resumes):
     with _global_state(config):
         if resumes:
             task.facts_of_weights.update((read_model(workdir.path) or _OLD)["weights"])
-        inputs = load_inputs(config, lines.append, task.facts_of_weights)
+        inputs = load_inputs(config, lines.append, task)
         for split in ("train", "test"):
             inputs.bad_examples(split).check_small_source()
         total_steps = validation.total_steps(config, inputs.train.num_examples)
@@ -219,7 +219,7 @@ def load_checkpoint(
             inputs = data.InputPipeline.from_description(stored["inputs"])
         else:
             task.facts_of_weights.update(_OLD["weights"])
-            inputs = load_inputs(config, log.debug, task.facts_of_weights)
+            inputs = load_inputs(config, log.debug, task)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")

@@ -4,21 +4,24 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit import data
+from keras_vit import data, tasks
 from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.preprocessing import Preprocessing
 
 
-def load_inputs(config, write, facts=None):
-    """Loads the data. Images are decoded and normalized as the weights expect, as read from or added to `facts`.
+def load_inputs(config, write, task=None):
+    """Loads the data for a task. Images are decoded and normalized as the weights expect.
+
+    What the weights say is read from, or added to, the task's `facts_of_weights`.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
     keeps the config's normalization. `library` in the config replaces that of the weights.
     """
-    facts = {} if facts is None else facts
-    fields = {"batch_size": config.batch_size, "seed": config.seed, "empty_is_negative": config.loss == "sigmoid"}
-    inputs = data.from_config(config.data, **fields)
+    kind = tasks.TASKS.get(config.task, tasks.Task) if task is None else task
+    facts = {} if task is None else task.facts_of_weights
+    fields = {"batch_size": config.batch_size, "seed": config.seed, "target": kind.target}
+    inputs = data.from_config(config.data, **fields, **kind.target_arguments(config))
     if "preprocessing" not in facts:
         found = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
         facts["preprocessing"] = found and found.to_config()

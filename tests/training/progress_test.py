@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.training.engine import process_peak_memory
-from keras_vit.training.progress import Progress, class_summary, format_metrics, format_seconds, wrap
+from keras_vit.training.progress import Progress, data_summary, format_metrics, format_seconds, wrap
 
 
 def _line(metrics, devices=1, input_wait=0.0, total_steps=1000, seconds=4.0, grad_norm=1.5, peak_memory=1.25e9):
@@ -73,10 +73,10 @@ def test_times_and_metrics_are_human_readable():
     assert format_metrics({"loss": 1 / 3, "top5_accuracy": 0.98765}) == "loss 0.3333, top5_accuracy 98.77 %"
 
 
-def test_class_summary_counts_examples():
+def test_data_summary_counts_examples():
     labels = np.array([0, 1, 1, 2, 2, 2])
     train = data.arrays(np.zeros((6, 2, 2, 3), np.uint8), labels, ["cat", "dog", "owl"])
     inputs = data.InputPipeline(train, data.subset(train, [0, 5]), {}, batch_size=2, seed=0, max_bad_share=0)
-    assert class_summary(inputs) == "3 classes (cat 1, dog 2, owl 3), 6 training and 2 test images"
+    assert data_summary(inputs) == "3 classes (cat 1, dog 2, owl 3), 6 training and 2 test images"
     unknown = dataclasses.replace(inputs, train=dataclasses.replace(train, labels=None))
-    assert class_summary(unknown, shown=2) == "3 classes (cat, dog, ...), 6 training and 2 test images"
+    assert data_summary(unknown, shown=2) == "3 classes (cat, dog, ...), 6 training and 2 test images"

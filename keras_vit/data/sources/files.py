@@ -202,6 +202,28 @@ def split_of_folder(split, *, path="", class_names="", test_share=0.1, split_see
     return folder(path, split, names_in(class_names), test_share, split_seed)
 
 
+def split_of_images(split, *, path="", test_share=0.1, split_seed=0):
+    """Loads images without classes: those in `path/<split>` and its subfolders, or a hash-based split of `path`.
+
+    Args:
+        path: folder of the images.
+        test_share: without split subfolders, the fraction of the images to hold out for testing.
+        split_seed: without split subfolders, the seed that selects the held-out images.
+    """
+    path = _existing(path)
+    root = posixpath.join(path, split)
+    hashed = bool(split) and not tf.io.gfile.isdir(root)
+    root = path if hashed else root.rstrip("/")
+    names = _images_below(root)
+    if hashed and split not in ("train", "test"):
+        raise ValueError(f"`split` must be train, test, or a subfolder of {path!r}. Received: split={split!r}")
+    if hashed:
+        names = _part(names, "", split == "test", test_share, split_seed)
+    if not names:
+        raise ValueError(f"`path` must contain images for each split. Received: path={path!r}, split={split!r}")
+    return _file_source([posixpath.join(root, name) for name in names])
+
+
 def split_of_list(split, *, path="", class_names=""):
     """Loads a list of image files; `split` is its path.
 
@@ -248,19 +270,20 @@ def _warn_about_several(labels, path):
         )
 
 
-def _file_source(paths, labels, class_names):
+def _file_source(paths, labels=None, class_names=()):
     """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8, as in `os`."""
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
-    label_tensor = tf.constant(labels, tf.int64)
+    label_tensor = None if labels is None else tf.constant(labels, tf.int64)
 
     def read(index):
-        return {"image": tf.io.read_file(path_tensor[index]), "label": label_tensor[index]}
+        example = {"image": tf.io.read_file(path_tensor[index])}
+        return example if label_tensor is None else {**example, "label": label_tensor[index]}
 
     rest = {"name_of": lambda index: printable(paths[index]), "checksum": lambda: checksum_of(paths)}
     rest |= {"stored": lambda: ((path, 0, 1) for path in paths), "labels": labels, "empty_is_negative": False}
-    rest["finds_classes"] = True
+    rest["finds_classes"] = labels is not None
     rest["options"] = {"exif": "on"}
-    return Source(read, len(labels), tuple(class_names), **rest)
+    return Source(read, len(paths), tuple(class_names), **rest)
 
 
 def _existing(path: str | os.PathLike) -> str:
@@ -291,6 +314,14 @@ def _images(path):
     folders, files, others = _entries(path)
     images = [name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)]
     return images, [posixpath.join(path, name) for name in [*folders, *others, *sorted(set(files) - set(images))]]
+
+
+def _images_below(path):
+    """Returns the image files in a folder and its visible subfolders, relative to it."""
+    below = [
+        posixpath.join(folder, name) for folder in _visible_folders(path) for name in _images_below(f"{path}/{folder}")
+    ]
+    return _images(path)[0] + below
 
 
 def _entries(path):

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import logging
 import os
 import re
 import unicodedata
@@ -14,8 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.shards import Shards
-
-log = logging.getLogger(__name__)
 
 # The default value of a white pixel, by dtype.
 WHITE = {"uint8": 255, "uint16": 65535}
@@ -152,37 +149,6 @@ def check_pattern(split, path, pattern):
             ", or TFRecords in `path`, as in train_split='train-*'. "
             f"Received: {split}_split={split!r}, path={path!r}"
         )
-
-
-def check_splits(train: Source, test: Source) -> None:
-    """Checks that two sources have the same classes, and that every class has training examples.
-
-    Logs classes without test examples. Sources with unknown labels are not checked for empty classes.
-
-    Raises:
-        ValueError: the classes differ, or a class has no training examples.
-    """
-    if train.class_names != test.class_names:
-        only_train = sorted(set(train.class_names) - set(test.class_names))
-        only_test = sorted(set(test.class_names) - set(train.class_names))
-        raise ValueError(
-            "The training and test splits must have the same classes. "
-            f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
-        )
-    missing = []
-    for source in (train, test):
-        counts = np.ones(1) if source.labels is None else np.bincount(source.labels, minlength=len(source.class_names))
-        missing.append([name for name, count in zip(source.class_names, counts) if not count])
-    if missing[0]:
-        raise ValueError(
-            "Every class must have examples in the training split. Integer labels start at 0; the folder of a class "
-            f"must not be empty. Received: no examples of {missing[0][:10]}"
-        )
-    if missing[1]:
-        log.warning(
-            "%d classes have no examples in the test split (for a folder, try another test_share or split_seed, or "
-            "subfolders `train` and `test`): %s", len(missing[1]), missing[1][:10],
-        )  # fmt: skip
 
 
 def check_names(class_names):

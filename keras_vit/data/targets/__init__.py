@@ -1,0 +1,23 @@
+"""Target kinds: what a task learns from, such as classes.
+
+A target kind is a subclass of `Target` in a file of this folder and a line in `TARGETS`. A task names the kind that it
+learns from (`Task.target`).
+"""
+
+from keras_vit.data.targets.classes import Classes
+from keras_vit.data.targets.none import NoTarget
+from keras_vit.data.targets.target import Target
+
+TARGETS: dict[str, type[Target]] = {"classes": Classes, "none": NoTarget}
+"""Maps the value of `Task.target` to a target kind."""
+
+
+def get(name: str) -> type[Target]:
+    """Returns the target kind `name`, a key of `TARGETS`.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    if name not in TARGETS:
+        raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}")
+    return TARGETS[name]

@@ -1,0 +1,113 @@
+"""Classes: one correct class per image, or any number of them."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.targets.target import Target
+
+if TYPE_CHECKING:
+    from keras_vit.data.sources.source import Source
+
+log = logging.getLogger(__name__)
+
+
+class Classes(Target):
+    """A target is float32 `(classes,)`: 1 for each correct class, or shares of classes after mixing and smoothing.
+
+    A stored label is an int64 scalar, or a vector of all correct classes, which may be empty.
+
+    Args:
+        source, options: as for `Target`.
+        empty_is_negative: False gives examples without a correct class weight 0, as the softmax loss requires. If True,
+            `Source.empty_is_negative` decides.
+    """
+
+    key = "label"
+    refused = ()
+
+    def __init__(self, source, options=None, empty_is_negative=True):
+        super().__init__(source, options)
+        self.empty_is_negative = empty_is_negative and source.empty_is_negative
+        self.classes = len(source.class_names)
+        if not self.classes:
+            raise ValueError(
+                "A task that learns from classes needs a dataset with classes; --config.task=masked_patches "
+                "learns from images alone. Received: class_names=()"
+            )
+        self.rule = f"from 0 to {self.classes - 1} (for TFRecords, after --config.data.label_offset is subtracted)"
+
+    def spec(self):
+        return tf.TensorSpec([self.classes], tf.float32)
+
+    def decode(self, example):
+        label = example["label"]
+        in_range = tf.reduce_all((label >= 0) & (label < self.classes))
+        rows = tf.one_hot(label, self.classes)
+        weight = tf.cast(in_range, tf.float32)
+        if rows.shape.rank == 2:
+            rows = tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0) * weight
+            if not self.empty_is_negative:
+                weight *= tf.cast(tf.size(label) > 0, tf.float32)
+        return rows, weight, in_range
+
+    def for_training(self, targets):
+        """Distributes `label_smoothing` of each row over all classes; a row without a positive class stays 0."""
+        smoothing = self.options.label_smoothing
+        if not smoothing:
+            return targets
+        positive = tf.cast(tf.reduce_max(targets, 1, keepdims=True) > 0, tf.float32)
+        return (1.0 - smoothing) * targets + smoothing / self.classes * positive
+
+    def mix(self, targets, partners, share):
+        return share * targets + (1.0 - share) * partners
+
+    def check_splits(self, test):
+        check_splits(self.source, test.source)
+
+    def summary(self, shown=10):
+        names = list(map(str, self.source.class_names))
+        if self.source.labels is not None:
+            counts = np.bincount(self.source.labels, minlength=len(names))
+            names = [f"{name} {count}" for name, count in zip(names, counts)]
+        listed = ", ".join(names[:shown] + ["..."] * (len(names) > shown))
+        return f"{len(names)} classes ({listed})"
+
+    def title(self, target):
+        """Returns up to three classes, with their shares unless they are 1."""
+        best = [i for i in np.argsort(-target) if target[i] > 0.5 / len(target)][:3]
+        shares = [f"{self.source.class_names[i]} {target[i]:.2f}" for i in best]
+        return "\n".join(share.removesuffix(" 1.00") for share in shares)
+
+
+def check_splits(train: "Source", test: "Source") -> None:
+    """Checks that two sources have the same classes, and that every class has training examples.
+
+    Logs classes without test examples. Sources with unknown labels are not checked for empty classes.
+
+    Raises:
+        ValueError: the classes differ, or a class has no training examples.
+    """
+    if train.class_names != test.class_names:
+        only_train = sorted(set(train.class_names) - set(test.class_names))
+        only_test = sorted(set(test.class_names) - set(train.class_names))
+        raise ValueError(
+            "The training and test splits must have the same classes. "
+            f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
+        )
+    missing = []
+    for source in (train, test):
+        counts = np.ones(1) if source.labels is None else np.bincount(source.labels, minlength=len(source.class_names))
+        missing.append([name for name, count in zip(source.class_names, counts) if not count])
+    if missing[0]:
+        raise ValueError(
+            "Every class must have examples in the training split. Integer labels start at 0; the folder of a class "
+            f"must not be empty. Received: no examples of {missing[0][:10]}"
+        )
+    if missing[1]:
+        log.warning(
+            "%d classes have no examples in the test split (for a folder, try another test_share or split_seed, or "
+            "subfolders `train` and `test`): %s", len(missing[1]), missing[1][:10],
+        )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Base class of target kinds."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from keras_vit.data.options import Options
+    from keras_vit.data.sources.source import Source
+
+
+class Target:
+    """Makes the targets of a batch from the stored examples of one source.
+
+    Args:
+        source: the `Source` of the examples.
+        options: the resolved `Options` of the batches; None omits their checks.
+
+    Attributes:
+        key: name of the stored value that `decode` reads, for messages; "" if it reads none.
+        rule: what a stored value must be, for messages, such as "from 0 to 9".
+        refused: fields of `Options` that must be 0, because they have no meaning for this kind.
+
+    Raises:
+        ValueError: the options or the source do not fit this kind.
+    """
+
+    key = ""
+    rule = ""
+    refused: tuple[str, ...] = ("mixup_alpha", "cutmix_alpha", "label_smoothing")
+
+    def __init__(self, source: "Source", options: "Options | None" = None) -> None:
+        self.source, self.options = source, options
+        wrong = [name for name in self.refused if getattr(options, name, 0)]
+        if wrong:
+            received = ", ".join(f"{name}={getattr(options, name)}" for name in wrong)
+            raise ValueError(
+                f"{', '.join(wrong)} must be 0 for a task that does not learn from classes; augreg may also set "
+                f"mixup_alpha. Received: {received}"
+            )
+
+    def spec(self) -> tf.TensorSpec:
+        """Returns the `tf.TensorSpec` of one target, without the batch axis."""
+        raise NotImplementedError
+
+    def decode(self, example: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the target of a stored example, its weight, and whether the stored value is valid.
+
+        The weight is float32: 1, or 0 for an example without a target. An invalid value is an error that ends the run,
+        unlike an image that cannot be read.
+        """
+        raise NotImplementedError
+
+    def transform(self, target: tf.Tensor, geometry: Callable) -> tf.Tensor:
+        """Returns a target that fits the crop, flip and size of its image; see `examples.geometry`."""
+        return target
+
+    def for_training(self, targets: tf.Tensor) -> tf.Tensor:
+        """Returns the targets `(B, ...)` of a training batch, before they are mixed."""
+        return targets
+
+    def mix(self, targets: tf.Tensor, partners: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+        """Mixes targets `(B, ...)` with those of their partners; `share`, a float32 scalar, remains of each image."""
+        raise NotImplementedError
+
+    def padding(self) -> tf.Tensor:
+        """Returns the target of rows with weight 0."""
+        spec = self.spec()
+        return tf.zeros(spec.shape, spec.dtype)
+
+    @staticmethod
+    def fingerprint(source: "Source") -> bytes:
+        """Returns what identifies the known targets of a source, to detect changed data."""
+        labels = np.asarray([] if source.labels is None else source.labels)
+        return labels.astype(np.int64 if labels.dtype.kind in "iu" else labels.dtype).tobytes()
+
+    def check_splits(self, test: "Target") -> None:
+        """Raises a `ValueError` unless a model that learns from this split can be tested on the other one."""
+
+    def summary(self, shown: int = 10) -> str:
+        """Returns words such as "2 classes (cat 9, dog 8)" for the start of a run, with at most `shown` names."""
+        return ""
+
+    def title(self, target: np.ndarray) -> str:
+        """Returns the title of an image with this target in a figure."""
+        return ""
+
+    def is_valid(self, example: dict[str, Any]) -> bool:
+        """Returns whether the stored value of an example, which was read eagerly, is valid."""
+        return bool(self.decode(example)[-1])
