@@ -1,5 +1,6 @@
 """Infers the architecture, class names and preprocessing of a checkpoint from its arrays and metadata."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -39,10 +40,11 @@ def find_arguments(source, num_heads=None, grid=None):
     """Returns `(Family, arguments)` for a checkpoint; "input_shape" is absent if the grid is unknown."""
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
-        facts = checkpoint.facts | ({"grid": grid} if grid else {}) | ({"num_heads": num_heads} if num_heads else {})
-        family, arguments = registry.infer(checkpoint.shapes, facts)
+        facts = checkpoint.facts
+        facts = dataclasses.replace(facts, grid=grid or facts.grid, num_heads=num_heads or facts.num_heads)
+        family, arguments = registry.restore(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
-    if (bits := facts.get("preprocessing", {}).get("bit_depth", 8)) != 8:
+    if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
         gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
         arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
     needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]  # resnet_blocks may be None
@@ -99,5 +101,5 @@ def find_preprocessing(
         return Preprocessing.from_config(fields[0]) if fields and all(f == fields[0] for f in fields) else None
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
-        fields = checkpoint.facts.get("preprocessing")
+        fields = checkpoint.facts.preprocessing
     return None if fields is None else Preprocessing.from_config(fields)

@@ -78,7 +78,7 @@ def load_into(model, source, head="keep", *, source_grid=None, channels=None, re
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
     # Find the file, and plan the load from its headers.
     variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
-    _, architecture = registry.infer(shapes, {})
+    _, architecture = registry.infer(shapes)
     architecture |= getattr(model, "arguments", {})
     resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
@@ -87,7 +87,7 @@ def load_into(model, source, head="keep", *, source_grid=None, channels=None, re
         if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
             given = (*given, "mlp", "exact_gelu")
         stated = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
-        checkpoint.facts |= {name: architecture[name] for name in stated}
+        checkpoint.facts = checkpoint.facts.replaced({name: architecture[name] for name in stated})
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint, source)
         # Validate all arrays before the first assignment, so that a bad array leaves the model unchanged. Read each
@@ -107,9 +107,10 @@ def load_into(model, source, head="keep", *, source_grid=None, channels=None, re
         _initialize_head(model, plan.report.new)
     row = resolved.published
     if "preprocessing" not in given:
-        _set_preprocessing(model, checkpoint.facts.get("preprocessing") or (row and row.preprocessing))
-    if head == "keep" and "logits_activation" in checkpoint.facts and hasattr(model, "input_preprocessing"):
-        model.input_preprocessing.logits_activation = checkpoint.facts["logits_activation"]
+        _set_preprocessing(model, checkpoint.facts.preprocessing or (row and row.preprocessing))
+    activation = checkpoint.facts.logits_activation
+    if head == "keep" and activation is not None and hasattr(model, "input_preprocessing"):
+        model.input_preprocessing.logits_activation = activation
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
@@ -122,13 +123,14 @@ def load_into(model, source, head="keep", *, source_grid=None, channels=None, re
 
 def _check_numerics(model, checkpoint, source):
     """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
-    arguments, facts = getattr(model, "arguments", {}), checkpoint.facts
+    arguments = getattr(model, "arguments", {})
+    facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
     if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
         of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
     elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
-        if "exact_gelu" not in checkpoint.stated:  # `mlp` is more explicit than a default of the format
+        if checkpoint.stated.exact_gelu is None:  # `mlp` is more explicit than a default of the format
             del of_model["exact_gelu"]
     different = {name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value}
     if different:
@@ -157,7 +159,7 @@ def _set_preprocessing(model, fields):
     stored = Preprocessing.from_config(dict(fields))
     changes = {"interpolation": stored.interpolation, "library": stored.library}
     changes |= {name: fields[name] for name in ("rounding", "exif") if name in fields}
-    if "naflex" not in (known.resize, stored.resize):
+    if {known.resize, stored.resize} <= {"stretch", "shorter_side"}:  # both to a fixed size
         changes |= {"resize": stored.resize, "crop_fraction": stored.crop_fraction}
     # Convert the mean and std to the model's bit depth, and average them if the number of channels differs. A model
     # with another number of channels and its own values for each channel keeps its values.

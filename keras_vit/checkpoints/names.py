@@ -30,6 +30,10 @@ _RENAMES = [
     (r"/gamma$", "/scale"),
     (r"/beta$", "/bias"),
 ]
+# Templates of the names in a block.
+BLOCK = "Transformer/encoderblock_{i}/"
+ATTENTION = BLOCK + "MultiHeadDotProductAttention_0/"
+MLP = BLOCK + "MlpBlock_0/"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 # Matches the position embeddings that can be resampled. x and y embeddings each cover one axis of the grid.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
@@ -41,28 +45,13 @@ STEM_ROOT = "conv_root/kernel"  # of a hybrid, or of a version 1 ResNet
 BIT_ROOT = "root_block/conv_root/kernel"  # of a version 2 ResNet
 
 _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
-# Substitutions that convert canonical module numbers to the numbers in the published files.
-_JOINT_NUMBERS = [
-    (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
-    (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
-    (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
-]
-# Substitutions that convert canonical names of a version 2 ResNet to the names in the published files.
-_BIT = [
-    (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
-    (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),
-    (r"^head/", "resnet/head/conv2d/"),
-    (r"^(block\d+/unit\d+)/conv_proj/", r"resnet/\1/a/proj/standardized_conv2d/"),
-    *((rf"^(block\d+/unit\d+)/conv{i}/", rf"resnet/\1/{x}/standardized_conv2d/") for i, x in enumerate("abc", 1)),
-    *((rf"^(block\d+/unit\d+)/gn{i}/", rf"resnet/\1/{x}/group_norm/") for i, x in enumerate("abc", 1)),
-    (r"group_norm/scale$", "group_norm/gamma"),
-    (r"group_norm/bias$", "group_norm/beta"),
-]
 
 
 def canonical_name(path):
     """Converts the path of a variable to its canonical name; leaves canonical names unchanged."""
-    return _substitute(_RENAMES, path)
+    for pattern, replacement in _RENAMES:
+        path = re.sub(pattern, replacement, path)
+    return path
 
 
 def canonical_variables(model):
@@ -99,16 +88,3 @@ def first_kernel(names):
 def is_group_norm(name):
     """Returns whether a canonical name belongs to GroupNorm, whose arrays have shape `(1, 1, 1, C)` in older files."""
     return _GROUP_NORM.search(name) is not None
-
-
-def to_published(name, array, names):
-    """Returns a name and array as the published files store them; `names` are the canonical names of all weights."""
-    if BIT_ROOT in names:
-        return _substitute(_BIT, name), array[None, None] if name == HEAD[0] else array
-    return _substitute(_JOINT_NUMBERS, name), array.reshape(1, 1, 1, -1) if is_group_norm(name) else array
-
-
-def _substitute(table, name):
-    for pattern, replacement in table:
-        name = re.sub(pattern, replacement, name)
-    return name

@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from keras_vit.checkpoints import names, position_embeddings, registry
+from keras_vit.checkpoints.dialects.dialect import Facts
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
@@ -77,18 +78,17 @@ class LoadPlan:
         self.arrays, self.facts, self.channels = checkpoint.arrays, checkpoint.facts, channels
         self.resizes_patches = patches and names.first_kernel(shapes) == names.EMBEDDING
         self.unknown_kind = checkpoint.unknown_kind
-        self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
+        self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.grid
         arguments = getattr(model, "arguments", {})
-        self.rule = checkpoint.facts.get("position_resampling") or arguments.get("position_resampling", "zoom")
+        self.rule = checkpoint.facts.position_resampling or arguments.get("position_resampling", "zoom")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
         # Infer the architectures of the model and the file.
-        facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
-        self.of_model = registry.infer(shapes, {"rotary": arguments.get("rotary")})
+        self.of_model = registry.infer(shapes, Facts(rotary=arguments.get("rotary")))
         if "classifier" in arguments and "classifier" in self.of_model[1]:
             self.of_model[1]["classifier"] = arguments["classifier"]
-        self.of_file = registry.infer(checkpoint.shapes, facts)
-        if "classifier" in facts and "classifier" in self.of_file[1]:
-            self.of_file[1]["classifier"] = facts["classifier"]
+        self.of_file = registry.infer(checkpoint.shapes, dataclasses.replace(checkpoint.facts, constructor=None))
+        if "classifier" in self.facts.arguments and "classifier" in self.of_file[1]:
+            self.of_file[1]["classifier"] = self.facts.arguments["classifier"]
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 
@@ -115,12 +115,13 @@ class LoadPlan:
         # Compare the pooling that the head was trained with.
         pools = ours.get("classifier"), theirs.get("classifier")
         has_head = self.head == "keep" and names.HEAD[0] in self.shapes and names.HEAD[0] in self.arrays
-        if has_head and "head_reads" in self.facts:
+        if has_head and self.facts.head_reads is not None:
             raise ValueError(
-                f"The file's head reads {self.facts['head_reads']}, which is not supported; build the model with "
+                f"The file's head reads {self.facts.head_reads}, which is not supported; build the model with "
                 f'include_top=False, or load the file with head="new". Received: {self.source}'
             )
-        if has_head and {"pool", "head_pool", "classifier"} & self.facts.keys() and pools[0] != pools[1]:
+        has_pool = {"pool", "head_pool"} & self.facts.stated().keys() or "classifier" in self.facts.arguments
+        if has_head and has_pool and pools[0] != pools[1]:
             raise ValueError(
                 f"The file's head requires `classifier={pools[1]!r}`; build the model with it, or load the file with "
                 f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
@@ -308,7 +309,7 @@ class LoadPlan:
     def _file_grid(self, name):
         """Returns `((rows, columns), number of class token rows)` for the file's positions, or None."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
-        class_tokens, class_row = names.count_class_tokens(self.arrays), self.facts.get("class_row")
+        class_tokens, class_row = names.count_class_tokens(self.arrays), self.facts.class_row
         return position_embeddings.source_grid(rows, class_tokens, self._grid(), self.known_grid, class_row)
 
     def _grid(self):

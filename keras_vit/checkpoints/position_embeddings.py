@@ -89,11 +89,11 @@ def _antialias_matrix(old, new, kernel):
 # Resampling rules of the libraries that published the weights. Each function takes the old and new length of an axis
 # and returns a matrix `(new, old)`.
 RULES = {
-    "zoom": _zoom_matrix,  # vit_jax; big_vision except FlexiViT and NaFlex
+    "zoom": _zoom_matrix,  # vit_jax; most big_vision models
     "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
     "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),  # DINO and DINOv2 without registers
     # most timm models; DINOv2 with registers
     "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
-    # `jax.image.resize` of FlexiViT and SigLIP 2 NaFlex
+    # `jax.image.resize` of other big_vision models, such as FlexiViT
     "bilinear_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)),
 }

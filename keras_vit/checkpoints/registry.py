@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit.arguments import parameters_of
+from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
 
 # Arguments that identify an architecture. An argument that is None for one of two models is not compared, except
 # `resnet_blocks`.
@@ -23,48 +24,6 @@ NUMERICS = (
     *("exact_gelu", "epsilon", "mlp", "rotary", "position_embedding", "position_embedding_at", "pool_padding"),
     "num_heads",
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a library names and stores the arrays of a family's weights.
-
-    Attributes:
-        name: name of the library, such as "timm".
-        marker: regular expression; a file can have this format only if an array name matches.
-        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name in the file determines the
-            new name: the path of a variable, or a canonical name. Names that match no pattern do not change. If the
-            replacement contains a path component "a|b|c", the array is split along its first axis into one equal part
-            for each of the names a, b and c; a part with an empty name is dropped. If the replacement contains "*", the
-            array is split along its first axis into single slices, and the slice index replaces the "*". An empty
-            replacement marks an array that is not a weight of the model. In the layout "pytorch", replacements omit the
-            ending "weight" or "bias", and patterns may omit it.
-        layout: "keras" or "pytorch", the order of the axes.
-        prefixes: possible prefixes of weight names. The first prefix for which `marker` matches applies to the whole
-            file; arrays without this prefix are not weights.
-        facts: arguments of the model that the arrays do not determine.
-        config: name of the JSON file next to the weights, below "the config".
-        read_config: function that takes the parsed config and returns facts that override `facts`; None to ignore the
-            config.
-        fits: function that takes `{name in the file: shape}` and the parsed config, or {}, and returns whether the file
-            has this format; None if the names are sufficient. If two formats recognize equally many names, the
-            format with `fits` takes precedence.
-        write_config: function that takes the arguments of a model and returns `(config, options)`; None if the format
-            is read-only. `config` is the config.json for the library. It is None if the format is for other models, and
-            a string with the reason if the format does not support the model. `options` is a dict of options for
-            `checkpoints.writing`.
-    """
-
-    name: str
-    marker: str
-    renames: tuple[tuple[str, str], ...]
-    layout: str = "keras"
-    prefixes: tuple[str, ...] = ("",)
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    config: str = "config.json"
-    read_config: Callable[[dict], dict] | None = None
-    fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
-    write_config: Callable[[Mapping[str, Any]], tuple[dict | str | None, dict]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +64,9 @@ class Family:
         constructor: function that builds a model of any size.
         sizes: `{name: constructor arguments}`.
         identity: names of the arguments that identify a size.
-        infer: function that takes the shapes of weights, `{canonical name: shape}`, and the facts of a checkpoint, and
+        infer: function that takes the shapes of weights, `{canonical name: shape}`, and the `Facts` of a checkpoint. It
             returns constructor arguments, or None for weights of another family.
-        formats: formats of the libraries that store its weights.
+        dialects: dialects of the libraries that store its weights.
         published: files of published weights.
         rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule` describes their names, and
             `parse` converts a name to a `PublishedWeights`, or to None if the name does not follow the rule.
@@ -119,8 +78,8 @@ class Family:
     constructor: Callable[..., keras.Model]
     sizes: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     identity: tuple[str, ...] = ()
-    infer: Callable[[Mapping, Mapping], dict | None] | None = None
-    formats: tuple[Format, ...] = ()
+    infer: Callable[[Mapping, Facts], dict | None] | None = None
+    dialects: tuple[Dialect, ...] = ()
     published: tuple[PublishedWeights, ...] = ()
     rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
     reference: str = ""
@@ -165,19 +124,38 @@ def _plain(value):
     return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
-def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
-    """Infers a model's family and constructor arguments from the shapes of its weights and from `facts`."""
-    constructor, stored = facts.get("constructor"), facts.get("arguments", {})
-    candidates = [family for family in reversed(FAMILIES) if constructor is None or family.builds(constructor)]
-    for family in candidates:
+_NO_FACTS = Facts()
+
+
+def dialects(model_class: type | None = None) -> list[Dialect]:
+    """Returns the dialects of the families with this class, or of all; the most recently added families come first."""
+    families = [family for family in FAMILIES if family.constructor is model_class] or FAMILIES
+    return [dialect for family in reversed(families) for dialect in family.dialects]
+
+
+def infer(shapes: Mapping[str, tuple], facts: Facts = _NO_FACTS) -> tuple[Family | None, dict[str, Any]]:
+    """Infers a model's family and constructor arguments from the shapes of its weights and from facts."""
+    for family in _candidates(facts):
         arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
-            shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
-            return family, {**arguments, **family.accepted(stored), **shown}
-    if constructor and not any(family.infer for family in candidates):
-        for family in candidates:
-            return family, family.accepted(stored)
+            return family, arguments
     return None, {}
+
+
+def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, dict[str, Any]]:
+    """Works like `infer`, but the arguments stored in the file take precedence over what the arrays do not show."""
+    family, arguments = infer(shapes, facts)
+    if family is not None:
+        shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
+        return family, {**arguments, **family.accepted(facts.arguments), **shown}
+    candidates = _candidates(facts)
+    if facts.constructor and candidates and not any(family.infer for family in candidates):
+        return candidates[0], candidates[0].accepted(facts.arguments)
+    return None, {}
+
+
+def _candidates(facts):
+    return [family for family in reversed(FAMILIES) if not facts.constructor or family.builds(facts.constructor)]
 
 
 def no_family(kind: str = "") -> str:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit import files
-from keras_vit.checkpoints import names
+from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.formats import COMMENT
 from keras_vit.checkpoints.writing import write_folder
 from keras_vit.preprocessing import Preprocessing
@@ -66,6 +66,7 @@ def save(
         )
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
     num_patches = math.prod(getattr(model, "grid", (0, 0)))
+    dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, shapes))
     with files.explained_errors("The checkpoint cannot be written", "Choose another path.", f"path={path!r}"):
         if format != "vit_jax":
             return write_folder(model, path, format, arrays, class_names)
@@ -74,10 +75,15 @@ def save(
                 if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
                     rows = np.zeros((1, names.count_class_tokens(shapes), array.shape[2]), np.float32)
                     array = np.concatenate([rows, array], axis=1)
-                name, array = names.to_published(name, array, shapes)
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+                array = np.ascontiguousarray(dialect.shape_in_file(name, array))
+                with archive.open(f"{dialect.name_in_file(name)}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
+
+
+def _writes(dialect, shapes):
+    """Returns whether an .npz file of a model with these weights has this dialect."""
+    return dialect.layout == "keras" and dialect.fits is None and dialect.marks(map(dialect.name_in_file, shapes))
 
 
 def _checked_names(class_names, model, format):

@@ -103,7 +103,7 @@ def _write_warmup(path, name, signatures, image_files):
 
 def model_card(model, **details):
     """Returns the card of a model, a JSON-serializable dict with "model", "architecture", `details` and "versions"."""
-    family, arguments = registry.infer(names.canonical_shapes(model), {})
+    family, arguments = registry.infer(names.canonical_shapes(model))
     return {
         "model": model.name,
         "architecture": {

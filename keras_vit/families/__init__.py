@@ -7,7 +7,8 @@ registry.
 
 import importlib
 
-from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
+from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
+from keras_vit.checkpoints.registry import FAMILIES, Family, PublishedWeights, find_size
 from keras_vit.families.registry import (
     Sizes,
     canonical_name,
@@ -47,8 +48,9 @@ CONSTRUCTORS = {name: function for family in FAMILIES for name, function in fami
 globals().update(CONSTRUCTORS)
 __all__ = [
     "FAMILIES",
+    "Dialect",
+    "Facts",
     "Family",
-    "Format",
     "PublishedWeights",
     "Sizes",
     "canonical_name",

@@ -1,7 +1,7 @@
 """Axial-ViT (paper appendix D.6). No weights are published; models load files written by `checkpoints.save`."""
 
 from keras_vit.checkpoints.registry import Family
-from keras_vit.families import vit
+from keras_vit.families import inference
 from keras_vit.families.registry import register
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 
@@ -13,7 +13,7 @@ def infer(shapes, facts):
     if not any(_ROW in name for name in shapes):
         return None
     rows = {name.replace("/row/", "/"): shape for name, shape in shapes.items()}
-    arguments = vit.infer(rows, facts)
+    arguments = inference.infer(rows, facts)
     fixed = ("classifier", "position_embedding", "position_embedding_at", "class_token_position")
     return {name: value for name, value in arguments.items() if name not in fixed}
 

@@ -3,9 +3,10 @@
 import re
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.registry import Format, PublishedWeights
+from keras_vit.checkpoints.dialects.dialect import Dialect
+from keras_vit.checkpoints.registry import PublishedWeights
+from keras_vit.families.inference import dimension, head_arguments, stages
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import dimension, head_arguments, stages
 from keras_vit.layers.resnet_stem import BIT_UNITS
 from keras_vit.models.bit_resnet import BiTResNet
 
@@ -20,20 +21,31 @@ BiT_R152x2 = _size("BiT-R152x2", "236.3M parameters", depth=152, width_factor=2)
 BiT_R152x4 = _size("BiT-R152x4", "936.5M parameters", depth=152, width_factor=4)
 BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 
+
+def _branch(number, letter):
+    """Returns the pairs of a convolution and its norm; TensorFlow may number them in a file."""
+    file = f"resnet/{{unit}}/{letter}"
+    return (
+        (f"{file}/standardized_conv2d{{count}}/kernel", f"{{unit}}/conv{number}/kernel"),
+        (f"{file}/group_norm{{count}}/gamma", f"{{unit}}/gn{number}/scale"),
+        (f"{file}/group_norm{{count}}/beta", f"{{unit}}/gn{number}/bias"),
+    )
+
+
 # Published files use TensorFlow's variable names. The canonical names are big_vision's.
-_UNIT, _CONV = r"resnet/(block\d+)/(unit\d+)", r"standardized_conv2d(?:_\d+)?/kernel"
-_NORM = r"group_norm(?:_\d+)?/(gamma|beta)"
-FORMAT = Format(
+DIALECT = Dialect(
     "bit",
-    r"resnet/root_block/standardized_conv2d/kernel",
+    "resnet/root_block/standardized_conv2d/kernel",
     (
-        (r"resnet/root_block/standardized_conv2d/kernel", names.BIT_ROOT),
-        (r"resnet/group_norm/(gamma|beta)", r"norm-pre-head/\1"),
-        (r"resnet/head/conv2d/(kernel|bias)", r"head/\1"),
-        (rf"{_UNIT}/a/proj/{_CONV}", r"\1/\2/conv_proj/kernel"),
-        *((rf"{_UNIT}/{branch}/{_CONV}", rf"\1/\2/conv{i}/kernel") for i, branch in enumerate("abc", 1)),
-        *((rf"{_UNIT}/{branch}/{_NORM}", rf"\1/\2/gn{i}/\3") for i, branch in enumerate("abc", 1)),
+        ("resnet/root_block/standardized_conv2d/kernel", names.BIT_ROOT),
+        ("resnet/group_norm/gamma", "norm-pre-head/scale"),
+        ("resnet/group_norm/beta", "norm-pre-head/bias"),
+        ("resnet/head/conv2d/{rest}", "head/{rest}"),
+        ("resnet/{unit}/a/proj/standardized_conv2d{count}/kernel", "{unit}/conv_proj/kernel"),
+        *(_branch(1, "a") + _branch(2, "b") + _branch(3, "c")),
     ),
+    choices={"count": ("", *(f"_{i}" for i in range(1, 10)))},
+    shape_in_file=lambda name, array: array[None, None] if name == names.HEAD[0] else array,
 )
 
 
@@ -69,7 +81,7 @@ FAMILY = _size.register(
     identity=("depth", "width_factor"),
     optional_prefix="BiT-",
     infer=infer,
-    formats=(FORMAT,),
+    dialects=(DIALECT,),
     published=tuple(
         _row(collection, f"{file}-{size}{ending}", f"BiT-{size}", classes)
         for collection, file, ending, classes in (

@@ -1,11 +1,14 @@
 """CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared with the text tower."""
 
-import dataclasses
+from dataclasses import replace
 
-from keras_vit.checkpoints.registry import Format
-from keras_vit.families import siglip, vit
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Packed, Token
+from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+from keras_vit.families import inference, siglip
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import B, H, L
+from keras_vit.families.shared import IDENTITY, IMAGENET, B, H, L, timm_row
 
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
@@ -26,12 +29,12 @@ CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters without a head", patch_size=14
 CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **_PARTS, **BIG_G)
 
 PREPROCESSING = {
-    **vit.IMAGENET,
+    **IMAGENET,
     "mean": [255 * x for x in (0.48145466, 0.4578275, 0.40821073)],
     "std": [255 * x for x in (0.26862954, 0.26130258, 0.27577711)],
     "crop_fraction": 1.0,
 }
-_FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
+_FACTS = Facts(epsilon=1e-5, position_resampling="bicubic_antialias", preprocessing=PREPROCESSING)
 
 
 # Tags, by timm's name of the architecture, of the releases that were trained with QuickGELU; all others have the exact
@@ -54,70 +57,72 @@ def gelu_of_release(architecture, tag):
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json; see `Format.read_config`."""
+    """Returns the facts in timm's config.json; see `Dialect.read_config`."""
     # Without `act_layer`, the name or the tag of the model determines the kind of GELU.
-    facts, (name, _, tag) = vit.read_timm_config(config), config.get("architecture", "").partition(".")
+    name, _, tag = config.get("architecture", "").partition(".")
+    facts = timm.read_config(config)
     activation = (config.get("model_args") or {}).get("act_layer")
     tag = tag or (config.get("pretrained_cfg") or {}).get("tag")
-    return {**facts, "exact_gelu": None, "mlp": activation or (name and gelu_of_release(name, tag)) or None}
+    mlp = activation or (name and gelu_of_release(name, tag)) or None
+    return replace(facts, exact_gelu=None, mlp=mlp)
 
 
-TIMM = dataclasses.replace(
-    vit.TIMM,
-    marker=r"norm_pre\.weight",
-    renames=(*vit.TIMM.renames, (r"norm_pre", "pre_norm")),
+TIMM = replace(
+    timm.TIMM,
+    marker="norm_pre.weight",
+    table=(*timm.TIMM.table, ("norm_pre", "Transformer/pre_norm")),
     facts=_FACTS,
     read_config=read_timm_config,
 )
 
 
-def read_huggingface_config(config):
-    """Returns the facts in the config.json of a CLIP model or of its image tower; see `Format.read_config`."""
+def read_config(config):
+    """Returns the facts in the config.json of a CLIP model or of its image tower; see `Dialect.read_config`."""
     vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
-    facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
+    facts = siglip.read_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
     if mlp not in ("quick_gelu", "gelu"):
         raise ValueError(f"`hidden_act` must be quick_gelu or gelu, not {mlp!r}")
-    return {**facts, "exact_gelu": None, "mlp": mlp}
+    return replace(facts, exact_gelu=None, mlp=mlp)
 
 
-def write_huggingface_config(arguments):
-    """Returns the config.json of a CLIP image tower in transformers, and options; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for a CLIP image tower in transformers; see `Dialect.write_config`."""
     if not arguments["pre_norm"]:
-        return None, {}
+        return None
     name, width = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}", arguments["classes"]
     arguments = {**arguments, "include_top": False}  # omits id2label, because a projection has no classes
-    config = vit.huggingface_config(arguments, "clip_vision_model", name, square=True, projection_dim=width)
-    return config, {"prefix": "vision_model.", "no_head_bias": True}  # `visual_projection`, the head, has no bias
+    config = transformers.shared_config(arguments, "clip_vision_model", name, square=True, projection_dim=width)
+    return Folder(config, tower="vision_model.", has_head_bias=False)  # the head is `visual_projection`
 
 
-_TOWER = r"(?:vision_model\.)?"
-HUGGING_FACE = Format(
+HUGGING_FACE = Dialect(
     "huggingface",
-    _TOWER + r"pre_layrnorm\.weight",  # spelled as in transformers
+    "{tower}pre_layrnorm.weight",  # spelled as in transformers
     (
         *siglip.TOWER,
-        (_TOWER + r"embeddings\.class_embedding", "class_token/cls"),
-        (_TOWER + r"pre_layrnorm", "pre_norm"),
-        (r"visual_projection", "head"),
+        ("{tower}embeddings.class_embedding", Token(names.CLASS_TOKEN, 1)),
+        ("{tower}pre_layrnorm", "Transformer/pre_norm"),
+        ("visual_projection", "head"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "class_row": True, "position_resampling": "bicubic"},
-    read_config=read_huggingface_config,
-    write_config=write_huggingface_config,
+    choices=siglip.CHOICES,
+    facts=replace(_FACTS, class_row=True, position_resampling="bicubic"),
+    read_config=read_config,
+    write_config=write_config,
 )
 # The head of `CLIPForImageClassification` is not supported.
-HUGGING_FACE_MEAN = dataclasses.replace(
+HUGGING_FACE_MEAN = replace(
     HUGGING_FACE,
-    renames=((r"classifier", "head"), *HUGGING_FACE.renames),
-    facts={**HUGGING_FACE.facts, "head_reads": "the mean of the patches without a norm"},
+    table=(("classifier", "head"), *HUGGING_FACE.table),
+    facts=replace(HUGGING_FACE.facts, head_reads="the mean of the patches without a norm"),
     fits=lambda shapes, config: "classifier.weight" in shapes,
     write_config=None,
 )
 
 
 def read_open_clip_config(config):
-    """Returns the facts in an open_clip_config.json; see `Format.read_config`."""
+    """Returns the facts in an open_clip_config.json; see `Dialect.read_config`."""
     model, images = config["model_cfg"], config.get("preprocess_cfg") or {}
     tower = {**_OPEN_CLIP, **model["vision_cfg"]}
     values = {**tower, "resize_mode": "shortest", "interpolation": "bicubic", **images}
@@ -133,18 +138,18 @@ def read_open_clip_config(config):
         "interpolation": values["interpolation"],
     }
     gelu = "gelu_tanh" if tower["act_kwargs"] else "gelu"
-    return {
-        "num_heads": tower["width"] // tower["head_width"],
-        "epsilon": (tower["norm_kwargs"] or {}).get("eps", 1e-5),
-        "image_size": tower["image_size"],
-        "pool": "avg" if tower["pool_type"] == "avg" else "token",
-        "mlp": "quick_gelu" if model.get("quick_gelu") else gelu,
-        "preprocessing": preprocessing,
-    }
+    return Facts(
+        num_heads=tower["width"] // tower["head_width"],
+        epsilon=(tower["norm_kwargs"] or {}).get("eps", 1e-5),
+        image_size=tower["image_size"],
+        pool="avg" if tower["pool_type"] == "avg" else "token",
+        mlp="quick_gelu" if model.get("quick_gelu") else gelu,
+        preprocessing=preprocessing,
+    )
 
 
 # Fields of `vision_cfg` that are supported, and their defaults in open_clip. The arrays determine those with None, and
-# `final_ln_after_pool` selects the format.
+# `final_ln_after_pool` selects the dialect.
 _OPEN_CLIP: dict = {
     "width": 768,
     "head_width": 64,
@@ -164,29 +169,30 @@ _OPEN_CLIP_CHOICES = {
 
 
 def _is_original(shapes, config, norm_after_pool=False):
-    """Returns whether a file has the format of CLIP's authors and open_clip, with its last norm before the pooling."""
+    """Returns whether a file has the dialect of CLIP's authors and open_clip, with its last norm before the pooling."""
     if "class_embedding" in shapes and "ln_pre.weight" not in shapes and not config:
         raise ValueError("it is missing, and without `ln_pre` the arrays do not determine the pooling")
     tower = config["model_cfg"]["vision_cfg"] if config else {}
     return "class_embedding" in shapes and bool(tower.get("final_ln_after_pool")) == norm_after_pool
 
 
-_BLOCK = r"transformer\.resblocks\.(\d+)\."
-ORIGINAL = Format(
+_LAYER = "transformer.resblocks.{i}."
+ORIGINAL = Dialect(
     "original",
-    r"conv1\.weight",
+    "conv1.weight",
     (
-        (r"conv1", "embedding"),
-        (r"class_embedding", "class_token/cls"),
-        (r"positional_embedding", "position_embedding/pos_embedding"),
-        (r"ln_pre", "pre_norm"),
-        (_BLOCK + r"ln_([12])", r"encoderblock_\1/norm_\2"),
-        (_BLOCK + r"attn\.in_proj_(?:weight|bias)", r"encoderblock_\1/attention/query|key|value"),
-        (_BLOCK + r"attn\.out_proj", r"encoderblock_\1/attention/out"),
-        (_BLOCK + r"mlp\.c_fc", r"encoderblock_\1/mlp_1"),
-        (_BLOCK + r"mlp\.c_proj", r"encoderblock_\1/mlp_2"),
-        (r"ln_post", "encoder_norm"),
-        (r"proj", "head/kernel"),  # stored as (inputs, outputs), so not transposed
+        ("conv1", "embedding"),
+        ("class_embedding", Token(names.CLASS_TOKEN, 1)),
+        ("positional_embedding", Token(names.POSITIONS, 2)),
+        ("ln_pre", "Transformer/pre_norm"),
+        (f"{_LAYER}ln_1", f"{BLOCK}LayerNorm_0"),
+        (f"{_LAYER}ln_2", f"{BLOCK}LayerNorm_1"),
+        (f"{_LAYER}attn.in_proj_{{kind}}", Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value")),
+        (f"{_LAYER}attn.out_proj", f"{ATTENTION}out"),
+        (f"{_LAYER}mlp.c_fc", f"{MLP}Dense_0"),
+        (f"{_LAYER}mlp.c_proj", f"{MLP}Dense_1"),
+        ("ln_post", "Transformer/encoder_norm"),
+        ("proj", "head/kernel"),  # stored as (inputs, outputs), so not transposed
     ),
     layout="pytorch",
     prefixes=("visual.", ""),
@@ -196,9 +202,9 @@ ORIGINAL = Format(
     fits=_is_original,
 )
 # CLIPA, whose last norm follows the pooling.
-ORIGINAL_POOLED = dataclasses.replace(
+ORIGINAL_POOLED = replace(
     ORIGINAL,
-    renames=((r"ln_post", "pool_norm"), *ORIGINAL.renames),
+    table=(("ln_post", "fc_norm"), *ORIGINAL.table),
     fits=lambda shapes, config: _is_original(shapes, config, norm_after_pool=True),
 )
 
@@ -208,7 +214,7 @@ def infer(shapes, facts):
 
     `mlp` is "unknown" if the file does not determine the kind of GELU.
     """
-    arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
+    arguments = inference.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
     return arguments and {"mlp": "unknown", **arguments}
 
 
@@ -239,13 +245,13 @@ def _rows():
                 fields["crop_fraction"] = 0.9
             if (collection, letter) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
-            yield vit.timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
+            yield timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
+    identity=(*IDENTITY, "pre_norm", "mlp_dim"),
     infer=infer,
-    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL, ORIGINAL_POOLED),
+    dialects=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL, ORIGINAL_POOLED),
     published=tuple(_rows()),
     reference="https://github.com/mlfoundations/open_clip",
 )

@@ -1,11 +1,25 @@
 """Distilled DeiT and DeiT-III. DeiT without a distillation token loads as a plain ViT."""
 
-import dataclasses
 import itertools
+from dataclasses import replace
 
-from keras_vit.families import vit
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Folder
+from keras_vit.checkpoints.names import BLOCK
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import IMAGENET, TI, TIMM_IMAGENET, B, H, L, S
+from keras_vit.families.shared import (
+    IDENTITY,
+    IMAGENET,
+    TI,
+    TIMM_IMAGENET,
+    B,
+    H,
+    L,
+    S,
+    big_vision_row,
+    timm_row,
+)
 
 M = {"hidden_size": 512, "num_layers": 12, "mlp_dim": 2048, "num_heads": 8}
 _COMMON = {"exact_gelu": True, "position_resampling": "bicubic"}
@@ -22,55 +36,60 @@ DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters without a head", patch_size=16
 DeiT3_L16 = _size("DeiT3-L/16", "303.3M parameters without a head", patch_size=16, **_DEIT3, **L)
 DeiT3_H14 = _size("DeiT3-H/14", "630.8M parameters without a head", patch_size=14, **_DEIT3, **H)
 
-TIMM_DISTILLED = dataclasses.replace(
-    vit.TIMM,
-    write_config=lambda arguments: vit.write_timm_config(arguments, "deit_base_distilled_patch16_224"),
+TIMM_DISTILLED = replace(
+    timm.TIMM,
+    write_config=lambda arguments: timm.write_config(arguments, "deit_base_distilled_patch16_224"),
     marker="dist_token",
-    renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
-    facts={**vit.TIMM.facts, "preprocessing": TIMM_IMAGENET},
+    table=(
+        ("dist_token", names.DISTILLATION_TOKEN),
+        ("head_dist", "head/distillation"),
+        *timm.TIMM.table,
+    ),
+    facts=replace(timm.TIMM.facts, preprocessing=TIMM_IMAGENET),
 )
 # LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files also contain
 # `ls1.gamma`, but they contain registers, or a number of positions that is not a square.
-TIMM_DEIT3 = dataclasses.replace(
-    vit.TIMM,
-    marker=r"blocks\.0\.(?:ls1\.gamma|gamma_1)",
-    renames=(
-        (r"blocks\.(\d+)\.ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
-        (r"blocks\.(\d+)\.gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
-        *vit.TIMM.renames,
+TIMM_DEIT3 = replace(
+    timm.TIMM,
+    marker=("blocks.0.ls1.gamma", "blocks.0.gamma_1"),
+    table=(
+        *timm.LAYER_SCALES,
+        ("blocks.{i}.gamma_1", Alias(f"{BLOCK}LayerScale_0/scale")),
+        ("blocks.{i}.gamma_2", Alias(f"{BLOCK}LayerScale_1/scale")),
+        *timm.TIMM.table,
     ),
-    facts={**vit.TIMM.facts, "preprocessing": TIMM_IMAGENET},
+    facts=replace(timm.TIMM.facts, preprocessing=TIMM_IMAGENET),
     fits=lambda shapes, config: "reg_token" not in shapes and shapes.get("pos_embed", (0, 2))[1] ** 0.5 % 1 == 0,
 )
 
 
-def write_huggingface_config(arguments):
-    """Returns `(config, options)` for distilled DeiT models of transformers; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for distilled DeiT models of transformers; see `Dialect.write_config`."""
     if not arguments["distilled"]:
-        return None, {}
+        return None
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
-    config = vit.huggingface_config(arguments, "deit", name, qkv_bias=True)
-    return config, {"prefix": "deit." if arguments["include_top"] else ""}
+    config = transformers.shared_config(arguments, "deit", name, qkv_bias=True)
+    return Folder(config, tower="deit." if arguments["include_top"] else "")
 
 
-_PREFIX = r"(?:deit\.)?"
-HUGGING_FACE = dataclasses.replace(
-    vit.HUGGING_FACE,
-    marker=_PREFIX + r"embeddings\.distillation_token",
-    renames=(
-        (_PREFIX + r"embeddings\.distillation_token", "distillation_token/cls"),
-        (_PREFIX + r"pooler\.dense", ""),  # `DeiTModel`'s pooler reads only the class token
-        (r"cls_classifier", "head"),
-        (r"distillation_classifier", "head/distillation"),
-        *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
+HUGGING_FACE = replace(
+    transformers.HUGGING_FACE,
+    marker="{tower}embeddings.distillation_token",
+    table=(
+        ("{tower}embeddings.distillation_token", names.DISTILLATION_TOKEN),
+        ("{tower}pooler.dense", IGNORED),  # `DeiTModel`'s pooler reads only the class token
+        ("cls_classifier", "head"),
+        ("distillation_classifier", "head/distillation"),
+        *transformers.HUGGING_FACE.table,
     ),
-    facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
-    write_config=write_huggingface_config,
+    choices={**transformers.HUGGING_FACE.choices, "tower": ("", "deit.")},
+    facts=replace(transformers.HUGGING_FACE.facts, preprocessing=IMAGENET),
+    write_config=write_config,
 )
 # The head of `DeiTForImageClassification` is not supported, because it ignores the distillation token.
-HUGGING_FACE_TOKEN = dataclasses.replace(
+HUGGING_FACE_TOKEN = replace(
     HUGGING_FACE,
-    facts={**HUGGING_FACE.facts, "head_reads": "the class token of a model with a distillation token"},
+    facts=replace(HUGGING_FACE.facts, head_reads="the class token of a model with a distillation token"),
     fits=lambda shapes, config: "classifier.weight" in shapes,
     write_config=None,
 )
@@ -81,7 +100,7 @@ def _rows():
         for side in (224, 384) if size == "B" else (224,):
             name = f"deit_{word}_distilled_patch16_{side}.fb_in1k"
             fields = {**IMAGENET, "crop_fraction": 0.9 if side == 224 else 1.0}
-            yield vit.timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side, fields)
+            yield timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side, fields)
     for size, word in (("S", "small"), ("M", "medium"), ("B", "base"), ("L", "large"), ("H", "huge")):
         patch = 14 if size == "H" else 16
         for side in (224, 384) if size in "SBL" else (224,):
@@ -89,17 +108,17 @@ def _rows():
                 name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
                 is_small = side == 224 and collection == "in1k"
                 fields = {**IMAGENET, "crop_fraction": 0.9 if is_small else 1.0}
-                yield vit.timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side, fields)
+                yield timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side, fields)
     # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded into other weights.
     for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
         for side, data in itertools.product((224, 384), ("1k", "21k")):
             path = f"zoo/deit3/bv_deit_3_{word}_{side}_{data}"
-            yield vit.big_vision_row("deit3", path, f"ViT-{size}/16", 1000, side)
+            yield big_vision_row("deit3", path, f"ViT-{size}/16", 1000, side)
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
-    formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE, HUGGING_FACE_TOKEN),
+    identity=(*IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
+    dialects=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE, HUGGING_FACE_TOKEN),
     published=tuple(_rows()),
     reference="https://github.com/facebookresearch/deit",
 )

@@ -1,11 +1,14 @@
 """DINOv2, with and without register tokens. The weights listed in this module have no head."""
 
-import dataclasses
+from dataclasses import replace
 
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Facts, Folder, Packed
+from keras_vit.checkpoints.dialects.transformers import LAYER
+from keras_vit.checkpoints.names import BLOCK, MLP
 from keras_vit.checkpoints.registry import PublishedWeights
-from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import IMAGENET, B, L, S
+from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S
 
 G = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 4096, "num_heads": 24, "mlp": "swiglu"}
 _PARTS = {"patch_size": 14, "exact_gelu": True, "layer_scale": 1e-5}
@@ -24,51 +27,52 @@ DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters without a head, 4 
 
 # For 224-pixel inputs, the shorter side is resized to 256 before the center crop.
 _PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
-_FACTS = {"exact_gelu": True, "epsilon": 1e-6, "preprocessing": _PREPROCESSING}
-_BLOCK = r"blocks\.(\d+)\."
-TIMM = dataclasses.replace(
-    vit.TIMM,
-    marker=r"blocks\.0\.ls1\.gamma",
-    renames=(
-        *vit.TIMM.renames,
-        (r"register_tokens", "register_tokens/register_tokens"),
-        (r"mask_token", ""),  # used only in pre-training
-        (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
-        (_BLOCK + r"mlp\.w12", r"encoderblock_\1/mlp_gate|mlp_1"),
-        (_BLOCK + r"mlp\.w3", r"encoderblock_\1/mlp_2"),
+_FACTS = Facts(exact_gelu=True, epsilon=1e-6, preprocessing=_PREPROCESSING)
+_GATE_AND_VALUES = Packed(f"{MLP}Dense_gate", f"{MLP}Dense_0")
+TIMM = replace(
+    timm.TIMM,
+    marker="blocks.0.ls1.gamma",
+    table=(
+        *timm.TIMM.table,
+        ("register_tokens", Alias("register_tokens")),
+        ("mask_token", IGNORED),  # used only in pre-training
+        *timm.LAYER_SCALES,
+        # The authors' names of a SwiGLU.
+        ("blocks.{i}.mlp.w12", Alias(_GATE_AND_VALUES)),
+        ("blocks.{i}.mlp.w3", Alias(f"{MLP}Dense_1")),
     ),
-    facts={**_FACTS, "position_resampling": "bicubic_antialias"},
+    facts=replace(_FACTS, position_resampling="bicubic_antialias"),
 )
 # timm uses the same names for SwiGLU and plain MLPs. In a SwiGLU, `mlp.fc1` packs the gate and the values.
-TIMM_SWIGLU = dataclasses.replace(
+TIMM_SWIGLU = replace(
     TIMM,
-    renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
-    read_config=lambda config: vit.read_timm_config(config, ("silu",)),
+    table=(("blocks.{i}.mlp.fc1", _GATE_AND_VALUES), *TIMM.table),
+    read_config=lambda config: timm.read_config(config, ("silu",)),
     fits=lambda shapes, config: (
         shapes.get("blocks.0.mlp.fc1.weight", (0,))[0] == 2 * shapes.get("blocks.0.mlp.fc2.weight", (0, -1))[1]
     ),
 )
 # The authors' files, converted to safetensors, contain a mask token. Files with registers load as `TIMM`, which
 # resamples their position embeddings correctly.
-ORIGINAL = dataclasses.replace(
+ORIGINAL = replace(
     TIMM,
     name="original",
     write_config=None,
     marker="mask_token",
-    facts={**_FACTS, "position_resampling": "bicubic_offset"},
+    facts=replace(_FACTS, position_resampling="bicubic_offset"),
     fits=lambda shapes, config: "register_tokens" not in shapes and "blocks.0.ls1.gamma" in shapes,
 )
 
 
-def write_huggingface_config(arguments):
-    """Returns the config of `Dinov2Model` or `Dinov2WithRegistersModel`, and options; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for `Dinov2Model` or `Dinov2WithRegistersModel`; see `Dialect.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
-        return None, {}
+        return None
     ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
     if is_swiglu:  # transformers multiplies the width by 2/3 and rounds up to a multiple of 8
         ratio *= 1.5
     count = arguments["num_registers"]
-    config = vit.huggingface_config(
+    config = transformers.shared_config(
         arguments,
         "dinov2_with_registers" if count else "dinov2",
         "Dinov2WithRegistersModel" if count else "Dinov2Model",
@@ -79,30 +83,41 @@ def write_huggingface_config(arguments):
         mlp_ratio=int(ratio) if ratio == int(ratio) else ratio,
         **({"num_register_tokens": count} if count else {}),
     )
-    skip = r".*layernorm_.*|.*\d\.(intermediate|output)\.dense" + (r"|.*mlp\.fc[12]" if is_swiglu else "")
-    return config, {"add_row": "" if arguments["class_token_position"] else "zeros", "skip": skip}
+    class_row = "" if arguments["class_token_position"] else "zeros"
+    return Folder(config, omit=_PLAIN_MLP if is_swiglu else _SWIGLU, class_row=class_row)
 
 
-# The heads of `Dinov2ForImageClassification` and `Dinov2WithRegistersForImageClassification` are not supported.
-_HEAD = {"head_reads": "the class token and the mean of the patches, concatenated"}
-HUGGING_FACE = dataclasses.replace(
-    vit.HUGGING_FACE,
-    marker=vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
-    renames=(
-        *vit.HUGGING_FACE.renames,
-        (vit.VIT + r"embeddings\.register_tokens", "register_tokens/register_tokens"),
-        (vit.LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
-        (vit.LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
-        (vit.LAYER + r"mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
-        (vit.LAYER + r"mlp\.weights_in", r"encoderblock_\1/mlp_gate|mlp_1"),
-        (vit.LAYER + r"mlp\.weights_out", r"encoderblock_\1/mlp_2"),
+_PLAIN_MLP = (f"{LAYER}mlp.fc1", f"{LAYER}mlp.fc2")
+_SWIGLU = (f"{LAYER}mlp.weights_in", f"{LAYER}mlp.weights_out")
+HUGGING_FACE = replace(
+    transformers.HUGGING_FACE,
+    marker=("{tower}encoder.layer.0.layer_scale1.lambda1", "{tower}layers.0.layer_scale1.lambda1"),
+    table=(
+        *transformers.EMBEDDINGS,
+        ("{tower}embeddings.register_tokens", "register_tokens"),
+        (f"{LAYER}norm1", f"{BLOCK}LayerNorm_0"),
+        (f"{LAYER}norm2", f"{BLOCK}LayerNorm_1"),
+        *transformers.ATTENTIONS,
+        (f"{LAYER}layer_scale1.lambda1", f"{BLOCK}LayerScale_0/scale"),
+        (f"{LAYER}layer_scale2.lambda1", f"{BLOCK}LayerScale_1/scale"),
+        (f"{LAYER}mlp.fc1", f"{MLP}Dense_0"),
+        (f"{LAYER}mlp.fc2", f"{MLP}Dense_1"),
+        (f"{LAYER}mlp.weights_in", _GATE_AND_VALUES),
+        (f"{LAYER}mlp.weights_out", f"{MLP}Dense_1"),
+        *transformers.OUTPUTS,
     ),
-    facts={**_FACTS, **_HEAD, "class_row": True, "position_resampling": "bicubic"},
-    write_config=write_huggingface_config,
+    # The heads of `Dinov2ForImageClassification` and `Dinov2WithRegistersForImageClassification` are not supported.
+    facts=replace(
+        _FACTS,
+        head_reads="the class token and the mean of the patches, concatenated",
+        class_row=True,
+        position_resampling="bicubic",
+    ),
+    write_config=write_config,
 )
-HUGGING_FACE_REG = dataclasses.replace(
+HUGGING_FACE_REG = replace(
     HUGGING_FACE,
-    facts={**HUGGING_FACE.facts, "position_resampling": "bicubic_antialias"},
+    facts=replace(HUGGING_FACE.facts, position_resampling="bicubic_antialias"),
     fits=lambda shapes, config: any(name.endswith("embeddings.register_tokens") for name in shapes),
 )
 
@@ -117,8 +132,8 @@ def _rows():
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "layer_scale", "num_registers", "mlp"),
-    formats=(TIMM, TIMM_SWIGLU, ORIGINAL, HUGGING_FACE, HUGGING_FACE_REG),
+    identity=(*IDENTITY, "layer_scale", "num_registers", "mlp"),
+    dialects=(TIMM, TIMM_SWIGLU, ORIGINAL, HUGGING_FACE, HUGGING_FACE_REG),
     published=tuple(_rows()),
     reference="https://github.com/facebookresearch/dinov2",
 )

@@ -1,9 +1,14 @@
 """DINOv3, whose only position embedding is rotary. The weights listed in this module have no head."""
 
-from keras_vit.checkpoints.registry import Format, PublishedWeights
-from keras_vit.families import vit
+from dataclasses import replace
+
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Folder, Packed
+from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import IMAGENET, B, L, S
+from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S
 
 ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}
 _BLOCKS = {"exact_gelu": True, "epsilon": 1e-5, "layer_scale": 1e-5, "rotary": ROTARY}
@@ -27,43 +32,43 @@ DINOv3_7B16 = _size(
 # Images are stretched to the model's input size with bilinear interpolation.
 _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
 _SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
-_FACTS = {"exact_gelu": True, "epsilon": 1e-5, "rotary": ROTARY, "preprocessing": _LVD}
-_BLOCK = r"blocks\.(\d+)\."
+_FACTS = Facts(exact_gelu=True, epsilon=1e-5, rotary=ROTARY, preprocessing=_LVD)
 
 
 def write_timm_config(arguments):
-    """Returns the config.json of timm's `Eva`, with rotary embeddings, and options; see `Format.write_config`."""
+    """Returns the `Folder` for timm's `Eva` with rotary embeddings; see `Dialect.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
-        return None, {}
+        return None
     is_swiglu, has_bias = arguments["mlp"] == "swiglu", "q" in arguments["attention_bias"]
     architecture = f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
-    config = vit.timm_config(arguments, architecture)
+    config = timm.shared_config(arguments, architecture)
     options = {"num_reg_tokens": arguments["num_registers"], "use_fc_norm": arguments["pool_norm"]}
     config["model_args"] |= {**options, "rope_temperature": rotary["theta"]}
-    return config, {"skip": r".*mlp\.fc1" if is_swiglu else "$^"}
+    return Folder(config, omit=("blocks.{i}.mlp.fc1",) if is_swiglu else ())
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json, including the base of the rotary embedding; see `Format.read_config`."""
-    facts, theta = vit.read_timm_config(config), (config.get("model_args") or {}).get("rope_temperature")
-    return {**facts, "rotary": {**ROTARY, "theta": float(theta)}} if theta else facts
+    """Returns the facts in timm's config.json, with the base of the rotary embedding; see `Dialect.read_config`."""
+    facts, theta = timm.read_config(config), (config.get("model_args") or {}).get("rope_temperature")
+    return replace(facts, rotary={**ROTARY, "theta": float(theta)}) if theta else facts
 
 
 # Some timm models omit the query and value biases, which are zero in the original files.
-TIMM = Format(
+TIMM = Dialect(
     "timm",
-    r"blocks\.0\.gamma_1",
+    "blocks.0.gamma_1",
     (
-        *vit.TIMM.renames,
-        (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
-        (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
-        (_BLOCK + r"gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
-        (_BLOCK + r"mlp\.fc1_g", r"encoderblock_\1/mlp_gate"),
-        (_BLOCK + r"mlp\.fc1_x", r"encoderblock_\1/mlp_1"),
+        *timm.TIMM.table,
+        ("blocks.{i}.attn.q_bias", f"{ATTENTION}query/bias"),
+        ("blocks.{i}.attn.v_bias", f"{ATTENTION}value/bias"),
+        ("blocks.{i}.gamma_1", f"{BLOCK}LayerScale_0/scale"),
+        ("blocks.{i}.gamma_2", f"{BLOCK}LayerScale_1/scale"),
+        ("blocks.{i}.mlp.fc1_g", f"{MLP}Dense_gate"),
+        ("blocks.{i}.mlp.fc1_x", f"{MLP}Dense_0"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "head_pool": "avg"},  # timm's default pooling
+    facts=replace(_FACTS, head_pool="avg"),  # timm's default pooling
     read_config=read_timm_config,
     write_config=write_timm_config,
     # Other models with rotary embeddings, such as `vit_base_patch16_rope_reg1_gap_256`, have no class token.
@@ -71,41 +76,44 @@ TIMM = Format(
 )
 # The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and `rope_embed` contains the
 # rotary frequencies of `ROTARY` up to rounding, so both are ignored.
-ORIGINAL = Format(
+ORIGINAL = Dialect(
     "original",
     "storage_tokens",
     (
-        (r"storage_tokens", "register_tokens/register_tokens"),
-        (r"mask_token|rope_embed\..*|local_cls_norm\..*|.*\.bias_mask", ""),
-        (_BLOCK + r"attn\.qkv\.bias", r"encoderblock_\1/attention/query||value"),
-        (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
-        (_BLOCK + r"mlp\.w1", r"encoderblock_\1/mlp_gate"),
-        (_BLOCK + r"mlp\.w2", r"encoderblock_\1/mlp_1"),
-        (_BLOCK + r"mlp\.w3", r"encoderblock_\1/mlp_2"),
-        *vit.TIMM.renames,
+        ("storage_tokens", "register_tokens"),
+        ("mask_token", IGNORED),
+        ("rope_embed.{rest}", IGNORED),
+        ("local_cls_norm.{rest}", IGNORED),
+        ("{rest}.bias_mask", IGNORED),
+        ("blocks.{i}.attn.qkv.bias", Packed(f"{ATTENTION}query/bias", None, f"{ATTENTION}value/bias")),
+        *timm.LAYER_SCALES,
+        ("blocks.{i}.mlp.w1", f"{MLP}Dense_gate"),
+        ("blocks.{i}.mlp.w2", f"{MLP}Dense_0"),
+        ("blocks.{i}.mlp.w3", f"{MLP}Dense_1"),
+        *timm.TIMM.table,
     ),
     layout="pytorch",
     facts=_FACTS,
 )
 
 
-def read_huggingface_config(config):
-    """Returns the facts in a Hugging Face config.json; see `Format.read_config`."""
+def read_config(config):
+    """Returns the facts in a config.json of transformers; see `Dialect.read_config`."""
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":
             raise ValueError(f"`hidden_act` must be silu with `use_gated_mlp`, not {config['hidden_act']!r}")
         config = {**config, "hidden_act": "gelu"}
-    facts = vit.read_huggingface_config(config)
-    return {**facts, "rotary": {**ROTARY, "theta": float(theta)} if theta else None}
+    rotary = {**ROTARY, "theta": float(theta)} if theta else None
+    return replace(transformers.read_config(config), rotary=rotary)
 
 
-def write_huggingface_config(arguments):
-    """Returns the config.json of `DINOv3ViTModel` and options; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for `DINOv3ViTModel`; see `Dialect.write_config`."""
     rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
-        return None, {}
-    config = vit.huggingface_config(
+        return None
+    config = transformers.shared_config(
         *(arguments, "dinov3_vit", "DINOv3ViTModel"),
         use_gated_mlp=is_swiglu,
         num_register_tokens=arguments["num_registers"],
@@ -117,31 +125,34 @@ def write_huggingface_config(arguments):
         mlp_bias=arguments["mlp_bias"],
         **({"hidden_act": "silu"} if is_swiglu else {}),
     )
-    return config, {}
+    return Folder(config)
 
 
-_LAYER = r"(?:model\.)?layer\.(\d+)\."
-HUGGING_FACE = Format(
+_LAYER = "{tower}layer.{i}."
+HUGGING_FACE = Dialect(
     "huggingface",
-    r"(?:model\.)?layer\.0\.layer_scale1\.lambda1",
+    "{tower}layer.0.layer_scale1.lambda1",
     (
-        (r"embeddings\.mask_token", ""),
-        (r"embeddings\.cls_token", "class_token/cls"),
-        (r"embeddings\.register_tokens", "register_tokens/register_tokens"),
-        (r"embeddings\.patch_embeddings", "embedding"),
-        (_LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
-        (_LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
-        *vit.projections(_LAYER + r"attention\."),
-        (_LAYER + r"attention\.o_proj", r"encoderblock_\1/attention/out"),
-        (_LAYER + r"mlp\.gate_proj", r"encoderblock_\1/mlp_gate"),
-        (_LAYER + r"mlp\.up_proj", r"encoderblock_\1/mlp_1"),
-        (_LAYER + r"mlp\.down_proj", r"encoderblock_\1/mlp_2"),
-        (r"norm", "encoder_norm"),
+        ("embeddings.mask_token", IGNORED),
+        ("embeddings.cls_token", names.CLASS_TOKEN),
+        ("embeddings.register_tokens", "register_tokens"),
+        ("embeddings.patch_embeddings", "embedding"),
+        (f"{_LAYER}norm1", f"{BLOCK}LayerNorm_0"),
+        (f"{_LAYER}norm2", f"{BLOCK}LayerNorm_1"),
+        (f"{_LAYER}layer_scale1.lambda1", f"{BLOCK}LayerScale_0/scale"),
+        (f"{_LAYER}layer_scale2.lambda1", f"{BLOCK}LayerScale_1/scale"),
+        *transformers.projections(f"{_LAYER}attention."),
+        (f"{_LAYER}attention.o_proj", f"{ATTENTION}out"),
+        (f"{_LAYER}mlp.gate_proj", f"{MLP}Dense_gate"),
+        (f"{_LAYER}mlp.up_proj", f"{MLP}Dense_0"),
+        (f"{_LAYER}mlp.down_proj", f"{MLP}Dense_1"),
+        ("norm", "Transformer/encoder_norm"),
     ),
     layout="pytorch",
+    choices={"tower": ("", "model.")},
     facts=_FACTS,
-    read_config=read_huggingface_config,
-    write_config=write_huggingface_config,
+    read_config=read_config,
+    write_config=write_config,
 )
 
 
@@ -159,8 +170,8 @@ def _rows():
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "mlp", "num_registers", "layer_scale", "position_embedding"),
-    formats=(TIMM, ORIGINAL, HUGGING_FACE),
+    identity=(*IDENTITY, "mlp", "num_registers", "layer_scale", "position_embedding"),
+    dialects=(TIMM, ORIGINAL, HUGGING_FACE),
     published=tuple(_rows()),
     reference="https://github.com/facebookresearch/dinov3",
 )

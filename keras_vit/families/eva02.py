@@ -1,9 +1,13 @@
 """EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings. The head reads the mean of the patches."""
 
-from keras_vit.checkpoints.registry import Format
-from keras_vit.families import vit
+from dataclasses import replace
+
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Facts, Folder, Packed
+from keras_vit.checkpoints.names import ATTENTION, MLP
 from keras_vit.families.clip import PREPROCESSING
 from keras_vit.families.registry import Sizes
+from keras_vit.families.shared import IDENTITY, timm_row
 
 ROTARY = {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16}
 _BLOCKS = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": ROTARY}
@@ -22,25 +26,25 @@ EVA02_B14 = _size("EVA02-B/14", "85.8M parameters without a head", **_PARTS, **B
 EVA02_L14 = _size("EVA02-L/14", "303.3M parameters without a head", **_PARTS, **L)
 
 
-def read_timm_config(config):
-    """Returns the facts in timm's config.json, including the rotary arguments; see `Format.read_config`."""
-    facts, arguments = vit.read_timm_config(config), config.get("model_args") or {}
+def read_config(config):
+    """Returns the facts in timm's config.json, including the rotary arguments; see `Dialect.read_config`."""
+    facts, arguments = timm.read_config(config), config.get("model_args") or {}
     grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
     reference, *others = grid if isinstance(grid, list) else [grid]
     if others not in ([], [reference]):
         raise ValueError(f"`ref_feat_shape` must be a square, not {grid}")
-    return {**facts, "rotary": {**ROTARY, "reference": reference, "theta": float(theta)}}
+    return replace(facts, rotary={**ROTARY, "reference": reference, "theta": float(theta)})
 
 
-def write_timm_config(arguments):
-    """Returns `(config, options)` for timm's `Eva` with separate projections; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for timm's `Eva` with separate projections; see `Dialect.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
-        return None, {}
+        return None
     is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    # With registers, add the position embedding of the class token to the token itself, as in `vit.write_timm_config`.
+    # With registers, add the position embedding of the class token to the token itself, as in `timm.write_config`.
     into_token = registers > 0 and arguments["class_token_position"]
-    config = vit.timm_config(arguments, "eva02_base_patch14_224")
+    config = timm.shared_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
         "swiglu_mlp": True,
@@ -51,35 +55,44 @@ def write_timm_config(arguments):
         "no_embed_class": into_token or not arguments["class_token_position"],
         "ref_feat_shape": [rotary["reference"]] * 2,
     }
-    skip = r".*attn\.[qv]_bias" + (r"|.*\.fc1_[gx]" if is_packed else "")
-    return config, {"skip": skip, "add_row": "into token" if into_token else ""}
+    omit = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x") if is_packed else ()
+    return Folder(config, omit=omit, class_row="into token" if into_token else "")
 
 
-_BLOCK = r"blocks\.(\d+)\."
-_FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
+_FACTS = Facts(
+    epsilon=1e-6,
+    rotary=ROTARY,
+    position_resampling="bicubic_antialias",
+    preprocessing=PREPROCESSING,
+)
 # The smaller sizes store query, key and value in one matrix, and the SwiGLU gate and values in another. The larger
-# sizes have separate matrices and a LayerNorm inside the MLP. In patterns such as `fc1_g|w1`, the first name is timm's
-# and the second is the authors'.
-TIMM = Format(
+# sizes have separate matrices and a LayerNorm inside the MLP. The authors' names are aliases.
+TIMM = Dialect(
     "timm",
-    r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",
+    ("blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
     (
-        (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
-        (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
-        *vit.projections(_BLOCK + r"attn\."),
-        (_BLOCK + r"attn\.(?:norm|inner_attn_ln)", r"encoderblock_\1/attention/out_norm"),
-        (_BLOCK + r"mlp\.(?:fc1_g|w1)", r"encoderblock_\1/mlp_gate"),
-        (_BLOCK + r"mlp\.(?:fc1_x|w2)", r"encoderblock_\1/mlp_1"),
-        (_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"),
-        (_BLOCK + r"mlp\.(?:norm|ffn_ln)", r"encoderblock_\1/mlp_norm"),
-        (_BLOCK + r"mlp\.(?:fc2|w3)", r"encoderblock_\1/mlp_2"),
-        (r"mask_token|rope\..*|.*\.rope\..*", ""),
-        *vit.TIMM.renames,
+        ("blocks.{i}.attn.q_bias", Alias(f"{ATTENTION}query/bias")),
+        ("blocks.{i}.attn.v_bias", Alias(f"{ATTENTION}value/bias")),
+        *transformers.projections("blocks.{i}.attn."),
+        ("blocks.{i}.attn.norm", f"{ATTENTION}out_norm"),
+        ("blocks.{i}.attn.inner_attn_ln", Alias(f"{ATTENTION}out_norm")),
+        ("blocks.{i}.mlp.fc1_g", f"{MLP}Dense_gate"),
+        ("blocks.{i}.mlp.w1", Alias(f"{MLP}Dense_gate")),
+        ("blocks.{i}.mlp.fc1_x", f"{MLP}Dense_0"),
+        ("blocks.{i}.mlp.w2", Alias(f"{MLP}Dense_0")),
+        ("blocks.{i}.mlp.fc1", Packed(f"{MLP}Dense_gate", f"{MLP}Dense_0")),
+        ("blocks.{i}.mlp.norm", f"{MLP}LayerNorm_0"),
+        ("blocks.{i}.mlp.ffn_ln", Alias(f"{MLP}LayerNorm_0")),
+        ("blocks.{i}.mlp.w3", Alias(f"{MLP}Dense_1")),
+        ("mask_token", IGNORED),
+        ("rope.{rest}", IGNORED),
+        ("{start}.rope.{rest}", IGNORED),
+        *timm.TIMM.table,
     ),
     layout="pytorch",
     facts=_FACTS,
-    read_config=read_timm_config,
-    write_config=write_timm_config,
+    read_config=read_config,
+    write_config=write_config,
     fits=lambda shapes, config: "pos_embed" in shapes,
 )
 
@@ -101,12 +114,12 @@ def _rows():
             name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
             classes = 21841 if collection.endswith("in22k") else 1000
             fields = {**PREPROCESSING, "resize": "stretch" if "ft_in22k" in collection else "shorter_side"}
-            yield vit.timm_row(collection, name, f"EVA02-{size}/14", classes, int(side), fields)
+            yield timm_row(collection, name, f"EVA02-{size}/14", classes, int(side), fields)
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "mlp", "mlp_norm", "attention_bias"),
-    formats=(TIMM,),
+    identity=(*IDENTITY, "mlp", "mlp_norm", "attention_bias"),
+    dialects=(TIMM,),
     published=tuple(_rows()),
     reference="https://github.com/baaivision/EVA",
 )

@@ -1,8 +1,7 @@
 """FlexiViT, whose weights can be loaded into models of any patch size."""
 
-from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import B, L, S
+from keras_vit.families.shared import B, L, S, big_vision_row
 
 _PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
 _size = Sizes()
@@ -17,7 +16,7 @@ def _rows():
         names += [(f"i21k_{epochs}ep", 21843) for epochs in (90, 300, 1000) if letter == "B"]
         for name, classes in names:
             path = f"flexivit/flexivit_{letter.lower()}_{name}"
-            yield vit.big_vision_row("flexivit", path, f"FlexiViT-{letter}", classes, 240)
+            yield big_vision_row("flexivit", path, f"FlexiViT-{letter}", classes, 240)
 
 
 FAMILY = _size.register(

@@ -2,7 +2,7 @@
 
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import TI, B, L, S
+from keras_vit.families.shared import IDENTITY, TI, B, L, S
 from keras_vit.layers.resnet_stem import BIT_UNITS
 
 # R50/16 moves the units of a ResNet-50's fourth stage into the third (paper section 4.1).
@@ -23,7 +23,7 @@ R50_ViT_L16 = _size("R50+ViT-L/16", "316.5M parameters (paper Table 6)", **_R50_
 R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters (paper Table 6)", **_R50_32, **L)
 
 FAMILY = _size.register(
-    identity=vit.IDENTITY,
+    identity=IDENTITY,
     published=(
         *vit.rows(_size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")),
         *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),

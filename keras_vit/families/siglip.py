@@ -1,11 +1,13 @@
 """SigLIP and SigLIP 2 image towers for fixed image sizes, with attention pooling."""
 
-import dataclasses
+from dataclasses import replace
 
-from keras_vit.checkpoints.registry import Format
-from keras_vit.families import vit
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects import timm, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Folder, Packed, Token
+from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import B, L
+from keras_vit.families.shared import IDENTITY, B, L, big_vision_row
 
 SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
@@ -22,32 +24,32 @@ SigLIP_So400m16 = _size(
 )
 SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, classifier="map", **G_OPT)
 
-# `vit.VIT_JAX` also reads big_vision's SigLIP files, so this family needs no format for them.
+# `VIT_JAX` also reads big_vision's SigLIP files, so this family needs no dialect for them.
 _SCALE = {"mean": [127.5] * 3, "std": [127.5] * 3}
 _PREPROCESSING = {**_SCALE, "resize": "stretch", "crop_fraction": 1.0, "interpolation": "bilinear"}
+_POOL = "MAPHead_0/MultiHeadDotProductAttention_0/"
 # `attn_pool.norm` is the LayerNorm before the MLP of the attention pooling.
 POOL_OF_TIMM = (
-    (r"attn_pool\.latent", "pool/probe"),
-    (r"attn_pool\.q", "pool/attention/query"),
-    (r"attn_pool\.kv", "pool/attention/key|value"),
-    (r"attn_pool\.proj", "pool/attention/out"),
-    (r"attn_pool\.norm", "pool/norm"),
-    (r"attn_pool\.mlp\.fc([12])", r"pool/mlp_\1"),
+    ("attn_pool.latent", "MAPHead_0/probe"),
+    ("attn_pool.q", f"{_POOL}query"),
+    ("attn_pool.kv", Packed(f"{_POOL}key", f"{_POOL}value")),
+    ("attn_pool.proj", f"{_POOL}out"),
+    ("attn_pool.norm", "MAPHead_0/LayerNorm_0"),
+    ("attn_pool.mlp.fc1", "MAPHead_0/MlpBlock_0/Dense_0"),
+    ("attn_pool.mlp.fc2", "MAPHead_0/MlpBlock_0/Dense_1"),
+)
+TIMM = replace(
+    timm.TIMM,
+    marker="attn_pool.latent",
+    table=(*timm.TIMM.table, *POOL_OF_TIMM),
+    facts=replace(timm.TIMM.facts, pool="map", preprocessing={**_PREPROCESSING, "interpolation": "bicubic"}),
 )
 
 
-TIMM = dataclasses.replace(
-    vit.TIMM,
-    marker=r"attn_pool\.latent",
-    renames=(*vit.TIMM.renames, *POOL_OF_TIMM),
-    facts={**vit.TIMM.facts, "pool": "map", "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
-)
-
-
-def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in a config.json, with default activation, epsilon and heads; see `Format.read_config`."""
+def read_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
+    """Returns the facts in a config.json, with default activation, epsilon and heads; see `Dialect.read_config`."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
-    return vit.read_huggingface_config(config)
+    return transformers.read_config(config)
 
 
 def tower_of(config):
@@ -58,47 +60,54 @@ def tower_of(config):
     return tower
 
 
-def write_huggingface_config(arguments):
-    """Returns the config.json of `SiglipVisionModel` and options; see `Format.write_config`."""
+def write_config(arguments):
+    """Returns the `Folder` for `SiglipVisionModel`; see `Dialect.write_config`."""
     if arguments["classifier"] != "map" or arguments["include_top"]:
-        return None, {}
-    return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True), {}
+        return None
+    return Folder(transformers.shared_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True))
 
 
-# Weight names of CLIP's and SigLIP's image towers in transformers. The last row of `TOWER` matches
-# arrays that are ignored.
-_TOWER = r"(?:vision_model\.)?"
-_LAYER = _TOWER + r"encoder\.layers\.(\d+)\."
+# CLIP's and SigLIP's image towers in transformers.
+_LAYER = "{tower}encoder.layers.{i}."
+CHOICES = {"tower": ("", "vision_model.")}
 TOWER = (
-    (_TOWER + r"embeddings\.patch_embedding", "embedding"),
-    (_TOWER + r"embeddings\.position_embedding", "position_embedding/pos_embedding"),
-    (_LAYER + r"layer_norm([12])", r"encoderblock_\1/norm_\2"),
-    *vit.projections(_LAYER + r"self_attn\."),
-    (_LAYER + r"self_attn\.out_proj", r"encoderblock_\1/attention/out"),
-    (_LAYER + r"mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
-    (_TOWER + r"post_layernorm", "encoder_norm"),
-    (r"text_model\..*|text_projection\..*|logit_scale|logit_bias|.*\.position_ids", ""),
+    ("{tower}embeddings.patch_embedding", "embedding"),
+    ("{tower}embeddings.position_embedding.weight", Token(names.POSITIONS, 2)),
+    (f"{_LAYER}layer_norm1", f"{BLOCK}LayerNorm_0"),
+    (f"{_LAYER}layer_norm2", f"{BLOCK}LayerNorm_1"),
+    *transformers.projections(f"{_LAYER}self_attn."),
+    (f"{_LAYER}self_attn.out_proj", f"{ATTENTION}out"),
+    (f"{_LAYER}mlp.fc1", f"{MLP}Dense_0"),
+    (f"{_LAYER}mlp.fc2", f"{MLP}Dense_1"),
+    ("{tower}post_layernorm", "Transformer/encoder_norm"),
+    ("text_model.{rest}", IGNORED),
+    ("text_projection.{rest}", IGNORED),
+    ("logit_scale", IGNORED),
+    ("logit_bias", IGNORED),
+    ("{rest}.position_ids", IGNORED),
 )
-HUGGING_FACE = Format(
+HUGGING_FACE = Dialect(
     "huggingface",
-    _TOWER + r"embeddings\.patch_embedding\.bias",
+    "{tower}embeddings.patch_embedding.bias",
     (
         *TOWER,
-        (_TOWER + r"head\.probe", "pool/probe"),
-        (_TOWER + r"head\.attention\.in_proj_(?:weight|bias)", "pool/attention/query|key|value"),
-        (_TOWER + r"head\.attention\.out_proj", "pool/attention/out"),
-        (_TOWER + r"head\.layernorm", "pool/norm"),
-        (_TOWER + r"head\.mlp\.fc([12])", r"pool/mlp_\1"),
+        ("{tower}head.probe", "MAPHead_0/probe"),
+        ("{tower}head.attention.in_proj_{kind}", Packed(f"{_POOL}query", f"{_POOL}key", f"{_POOL}value")),
+        ("{tower}head.attention.out_proj", f"{_POOL}out"),
+        ("{tower}head.layernorm", "MAPHead_0/LayerNorm_0"),
+        ("{tower}head.mlp.fc1", "MAPHead_0/MlpBlock_0/Dense_0"),
+        ("{tower}head.mlp.fc2", "MAPHead_0/MlpBlock_0/Dense_1"),
     ),
     layout="pytorch",
-    facts={"epsilon": 1e-6, "position_resampling": "bicubic", "preprocessing": _PREPROCESSING},
-    read_config=read_huggingface_config,
-    write_config=write_huggingface_config,
+    choices=CHOICES,
+    facts=Facts(epsilon=1e-6, position_resampling="bicubic", preprocessing=_PREPROCESSING),
+    read_config=read_config,
+    write_config=write_config,
 )
 # `SiglipForImageClassification` applies its classifier to the mean of the patch tokens, not to the attention pooling.
-HUGGING_FACE_GAP = dataclasses.replace(
+HUGGING_FACE_GAP = replace(
     HUGGING_FACE,
-    renames=((r"classifier", "head"), (_TOWER + r"head\..*", ""), *HUGGING_FACE.renames),
+    table=(("classifier", "head"), ("{tower}head.{rest}", IGNORED), *HUGGING_FACE.table),
     fits=lambda shapes, config: "classifier.weight" in shapes,
     write_config=None,
 )
@@ -130,14 +139,14 @@ def _rows():
                 path = f"{collection}/{'webli' if collection == 'siglip' else collection}_{file}"
                 side = int(next(part for part in file.split("_") if part in ("224", "256", "384", "512")))
                 side -= side % _size.table[model]["patch_size"]
-                yield vit.big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
+                yield big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
     path = "siglip/webli_i18n_b16_256_66117334"
-    yield vit.big_vision_row("siglip_i18n", path, "SigLIP-B/16", 0, 256, preprocessing=_PREPROCESSING)
+    yield big_vision_row("siglip_i18n", path, "SigLIP-B/16", 0, 256, preprocessing=_PREPROCESSING)
 
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "classifier", "mlp_dim"),
-    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_GAP),
+    identity=(*IDENTITY, "classifier", "mlp_dim"),
+    dialects=(TIMM, HUGGING_FACE, HUGGING_FACE_GAP),
     published=tuple(_rows()),
     reference="https://github.com/google-research/big_vision",
 )

@@ -1,10 +1,14 @@
 """SigLIP 2 NaFlex image towers for images of any aspect ratio, with attention pooling and no head."""
 
-import dataclasses
+import math
+from dataclasses import replace
 
-from keras_vit.families import siglip, vit
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects.dialect import Facts
+from keras_vit.checkpoints.dialects.vit_jax import VIT_JAX
+from keras_vit.families import inference, siglip
 from keras_vit.families.registry import Sizes
-from keras_vit.families.vit import B
+from keras_vit.families.shared import IDENTITY, B, big_vision_row
 from keras_vit.models.naflex import NaFlexVisionTransformer
 
 _NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
@@ -19,33 +23,57 @@ _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "
 
 def infer(shapes, facts):
     """Infers the arguments of a NaFlex model; see `Family.infer`."""
-    budget = facts.get("max_patches") or facts.get("arguments", {}).get("max_patches")
-    arguments = vit.infer(shapes, facts) if budget else None
+    budget = facts.arguments.get("max_patches")
+    arguments = inference.infer(shapes, facts) if budget else None
     return None if arguments is None else {**arguments, "max_patches": budget}
 
 
-def read_huggingface_config(config):
-    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see `Format.read_config`."""
-    tower = siglip.tower_of(config)
-    facts = {"max_patches": tower.get("num_patches", 256), "num_channels": tower.get("num_channels", 3)}
-    return {**siglip.read_huggingface_config(config), **facts}
+def adapt(weights, facts, config):
+    """Reshapes the patch matrix to a convolution kernel, and a 2-D grid of positions to a sequence."""
+    channels = siglip.tower_of(config).get("num_channels", 3)
+    kernel = weights.get(names.EMBEDDING)
+    is_matrix = kernel is not None and len(kernel.shape) == 2 and type(channels) is int and channels > 0
+    side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
+    if not side or side**2 * channels != kernel.shape[0]:
+        return facts
+    weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
+    arguments = {"max_patches": 256, **facts.arguments}  # the value of the published models
+    positions = weights.get(names.POSITIONS)
+    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # big_vision's layout
+        rows, columns, hidden_size = positions.shape
+        weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
+        facts = replace(facts, grid=(rows, columns))
+    return replace(facts, arguments=arguments)
 
 
-HUGGING_FACE = dataclasses.replace(
+def read_config(config):
+    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see `Dialect.read_config`."""
+    budget = siglip.tower_of(config).get("num_patches", 256)
+    return replace(siglip.read_config(config), arguments={"max_patches": budget})
+
+
+BIG_VISION = replace(
+    VIT_JAX,
+    marker=names.EMBEDDING,
+    fits=lambda shapes, config: len(shapes.get(names.EMBEDDING, (0,) * 4)) != 4,
+    adapt=adapt,
+)
+HUGGING_FACE = replace(
     siglip.HUGGING_FACE,
-    facts={"epsilon": 1e-6, "position_resampling": "bilinear_antialias", "preprocessing": _PREPROCESSING},
-    read_config=read_huggingface_config,
+    facts=Facts(epsilon=1e-6, position_resampling="bilinear_antialias", preprocessing=_PREPROCESSING),
+    read_config=read_config,
     fits=lambda shapes, config: any(n.endswith("patch_embedding.weight") and len(s) == 2 for n, s in shapes.items()),
+    adapt=adapt,
     write_config=None,
 )
 _FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex"}
 
 FAMILY = _size.register(
-    identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
+    identity=(*IDENTITY, "classifier", "mlp_dim", "max_patches"),
     infer=infer,
-    formats=(HUGGING_FACE,),
+    dialects=(HUGGING_FACE, BIG_VISION),
     published=tuple(
-        vit.big_vision_row("siglip2", f"siglip2/{file}", model, 0, 256, preprocessing=_PREPROCESSING)
+        big_vision_row("siglip2", f"siglip2/{file}", model, 0, 256, preprocessing=_PREPROCESSING)
         for model, file in _FILES.items()
     ),
     reference="https://github.com/huggingface/transformers",

@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.readers import NpzFile
-from keras_vit.families.vit import stages
+from keras_vit.families.inference import stages
 
 pytestmark = pytest.mark.one_backend  # files are read with numpy
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.dialects.vit_jax import VIT_JAX
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.names import canonical_name, canonical_variables, to_published
+from keras_vit.checkpoints.names import canonical_name, canonical_variables
 
 pytestmark = pytest.mark.one_backend
 
@@ -17,7 +18,7 @@ def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
         names = set(checkpoint.arrays)
         current = {name: array.read() for name, array in checkpoint.arrays.items()}
     assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in names
-    assert {to_published(name, array, names)[0] for name, array in current.items()} == set(joint)
+    assert set(map(VIT_JAX.name_in_file, current)) == set(joint)
     np.savez(tmp_path / "current.npz", **current)
     with open_checkpoint(tmp_path / "current.npz") as checkpoint:
         assert set(checkpoint.arrays) == names

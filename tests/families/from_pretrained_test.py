@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 import keras_vit
 from keras_vit import checkpoints, families
 from keras_vit.checkpoints import names, position_embeddings, published
+from keras_vit.checkpoints.dialects.dialect import gelu_of
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = {
@@ -113,7 +114,7 @@ def test_given_arguments_win(hf_folder):
             if not weights.exists():
                 checkpoints.save(model, weights)
             tanh = keras_vit.from_pretrained(weights, **changed)
-            assert families.vit.gelu_of(tanh.arguments) == "gelu_tanh"
+            assert gelu_of(tanh.arguments) == "gelu_tanh"
     wrong = keras_vit.VisionTransformer(**{**model.arguments, "mlp": None, "exact_gelu": True, "epsilon": 1e-12})
     with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
         checkpoints.load(wrong, hf_folder)

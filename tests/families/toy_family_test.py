@@ -11,6 +11,9 @@ from safetensors.numpy import save_file
 
 import keras_vit
 from keras_vit import checkpoints, data, evaluation, families, inspection, recipes, training
+from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Packed
+from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+from keras_vit.families import inference
 
 
 def ToyViT(
@@ -48,30 +51,31 @@ def ToyViT(
 
 SIZES = families.Sizes(ToyViT)
 Toy_S2 = SIZES("Toy-S/2", "a few parameters", num_layers=2, hidden_size=16, mlp_dim=24, num_heads=2)
-FORMAT = families.Format(
+DIALECT = Dialect(
     "toy",
-    r"stem\.weight",
+    "stem.weight",
     (
-        (r"stem", "embedding"),
-        (r"cls", "class_token/cls"),
-        (r"registers", "register_tokens/register_tokens"),
-        (r"layer(\d+)\.n([12])", r"encoderblock_\1/norm_\2"),
-        (r"layer(\d+)\.qkv", r"encoderblock_\1/attention/query|key|value"),
-        (r"layer(\d+)\.proj", r"encoderblock_\1/attention/out"),
-        (r"layer(\d+)\.w12", r"encoderblock_\1/mlp_gate|mlp_1"),
-        (r"layer(\d+)\.w3", r"encoderblock_\1/mlp_2"),
-        (r"norm", "encoder_norm"),
-        (r"fc", "head"),
+        ("stem", "embedding"),
+        ("cls", "cls"),
+        ("registers", "register_tokens"),
+        ("layer{i}.n1", f"{BLOCK}LayerNorm_0"),
+        ("layer{i}.n2", f"{BLOCK}LayerNorm_1"),
+        ("layer{i}.qkv", Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value")),
+        ("layer{i}.proj", f"{ATTENTION}out"),
+        ("layer{i}.w12", Packed(f"{MLP}Dense_gate", f"{MLP}Dense_0")),
+        ("layer{i}.w3", f"{MLP}Dense_1"),
+        ("norm", "Transformer/encoder_norm"),
+        ("fc", "head"),
     ),
     layout="pytorch",
-    facts={"num_heads": 2},
+    facts=Facts(num_heads=2),
 )
 
 
 def infer(shapes, facts):
     if "register_tokens" not in shapes:
         return None
-    arguments = families.vit.infer(shapes, facts)
+    arguments = inference.infer(shapes, facts)
     names = ("num_layers", "hidden_size", "mlp_dim", "num_heads", "classes")
     return {name: arguments[name] for name in names} | {"input_shape": (8, 8, shapes["embedding/kernel"][2])}
 
@@ -79,7 +83,7 @@ def infer(shapes, facts):
 @pytest.fixture(autouse=True)
 def registered():
     family = families.Family(
-        ToyViT, sizes=SIZES.table, identity=("num_layers", "hidden_size"), infer=infer, formats=(FORMAT,)
+        ToyViT, sizes=SIZES.table, identity=("num_layers", "hidden_size"), infer=infer, dialects=(DIALECT,)
     )
     families.register(family)
     yield family

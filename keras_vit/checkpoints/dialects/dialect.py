@@ -1,0 +1,321 @@
+"""A dialect: how a library names and stores the weights of a family, as a table that is read in both directions."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.checkpoints import names
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a file, the JSON files next to it and its dialect say about a model; None for what they do not say.
+
+    Attributes:
+        num_heads, exact_gelu, epsilon, mlp, rotary, position_resampling: arguments of the model.
+        grid: `(rows, columns)` of the position embeddings.
+        image_size: the side or `[height, width]` of the images, in pixels; used only to find `grid`.
+        class_row: whether the position embeddings always contain those of the class tokens.
+        pool: timm's `global_pool`: "token", "avg", "map" or "".
+        head_pool: the `pool` of files that have a head and do not state it.
+        head_reads: what the head of the file reads, if no model supports such a head.
+        preprocessing: fields of a `Preprocessing`.
+        logits_activation: "softmax" or "sigmoid".
+        constructor: name of the constructor that rebuilds the model.
+        arguments: arguments of the constructor, as stored in the file.
+    """
+
+    num_heads: int | None = None
+    exact_gelu: bool | None = None
+    epsilon: float | None = None
+    mlp: str | None = None
+    rotary: Mapping[str, Any] | None = None
+    position_resampling: str | None = None
+    grid: tuple[int, int] | None = None
+    image_size: int | list[int] | None = None
+    class_row: bool | None = None
+    pool: str | None = None
+    head_pool: str | None = None
+    head_reads: str | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    logits_activation: str | None = None
+    constructor: str | None = None
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def stated(self) -> dict[str, Any]:
+        """Returns the facts that are known, by name."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+    def over(self, other: "Facts") -> "Facts":
+        """Returns these facts, completed by those of `other`."""
+        return dataclasses.replace(other, **self.stated())
+
+    def replaced(self, arguments: Mapping[str, Any]) -> "Facts":
+        """Returns these facts with other arguments of the model, and without the stored ones of the same names."""
+        changes = {name: value for name, value in arguments.items() if hasattr(self, name)}
+        stored = {name: value for name, value in self.arguments.items() if name not in arguments}
+        return dataclasses.replace(self, **changes, arguments=stored)
+
+
+class Packed(tuple):
+    """Arrays of the model that are joined along their first axis in a file; None for one that the model lacks."""
+
+    def __new__(cls, *parts: str | None) -> "Packed":
+        return super().__new__(cls, parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stacked:
+    """An array of every block, stacked along a new first axis in a file."""
+
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """An array `(1, N, D)` of the model that has `rank` axes in a file."""
+
+    target: str
+    rank: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Alias:
+    """The target of another name, which is read and never written."""
+
+    target: str | Packed
+
+
+class Ignored:
+    """The target of an array that is not a weight of the model."""
+
+
+IGNORED = Ignored()
+# The arrays of shape `(1, N, D)`, some of whose axes a file may omit.
+_TOKENS = (
+    *(names.CLASS_TOKEN, names.DISTILLATION_TOKEN, names.POSITIONS, "register_tokens"),
+    "MAPHead_0/probe",
+)
+_FIELDS = {"i": r"\d+", "kind": "weight|bias"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """How a dialect writes a model.
+
+    Attributes:
+        config: the config.json of the library.
+        tower: the value of the field `{tower}`.
+        omit: templates of the table that are not written.
+        class_row: what happens to the position embedding of the class token. "" keeps it, "zeros" inserts zeros, and
+            "into token" adds it to the class token.
+        has_head_bias: whether the library's head has a bias.
+    """
+
+    config: dict[str, Any]
+    tower: str = ""
+    omit: tuple[str, ...] = ()
+    class_row: str = ""
+    has_head_bias: bool = True
+
+
+class NotSupportedError(Exception):
+    """The reason why a dialect cannot write a model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How a library names and stores the arrays of a family's weights.
+
+    A template is a name with fields in braces. `{i}` is the number of a block. Other fields match any text, or one of
+    `choices`.
+
+    Attributes:
+        name: name of the library, such as "timm".
+        marker: template, or several; a file can have this dialect only if an array name matches.
+        table: pairs of a template of names in the file and a target, both with the same fields. The first pair that
+            matches a name applies; names that match no pair do not change. A target is a template of canonical names, a
+            `Packed`, `Stacked`, `Token` or `Alias` of such templates, or `IGNORED`. In the layout "pytorch", a pair
+            also describes the "weight" and "bias" of a module with this name: after a dot, or as the field `{kind}`.
+        layout: "keras" or "pytorch", the order of the axes.
+        prefixes: possible prefixes of weight names. The first prefix for which `marker` matches applies to the whole
+            file; arrays without this prefix are not weights.
+        choices: `{field: values}`, the texts that a field can have. The first one is written, or the `tower` of a
+            `Folder`.
+        facts: facts that hold for every file, unless the file states others.
+        config: name of the JSON file next to the weights, below "the config".
+        read_config: function that takes the parsed config and returns `Facts`; None to ignore the config.
+        fits: function that takes `{name in the file: shape}` and the parsed config, or {}, and returns whether the file
+            has this dialect; None if the names are sufficient. If two dialects recognize equally many names, the
+            dialect with `fits` takes precedence.
+        adapt: function that takes the renamed arrays, which it may change, the facts and the parsed config, and returns
+            the facts; None for nothing to change.
+        write_config: function that takes the arguments of a model and returns a `Folder`, or None if the dialect is for
+            other models; None if the dialect is read-only. Raises a `NotSupportedError` with the reason if the library
+            does not support the model.
+        shape_in_file: function that takes a canonical name and an array, and returns the array as stored in an .npz
+            file.
+    """
+
+    name: str
+    marker: str | tuple[str, ...]
+    table: tuple[tuple[str, Any], ...]
+    layout: str = "keras"
+    prefixes: tuple[str, ...] = ("",)
+    choices: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    facts: Facts = Facts()
+    config: str = "config.json"
+    read_config: Callable[[dict], Facts] | None = None
+    fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
+    adapt: Callable[[dict, Facts, dict], Facts] | None = None
+    write_config: Callable[[Mapping[str, Any]], Folder | None] | None = None
+    shape_in_file: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array
+
+    def marks(self, names_in_file: Iterable[str]) -> bool:
+        """Returns whether a name in the file matches the marker."""
+        markers = [self.marker] if isinstance(self.marker, str) else self.marker
+        patterns = [re.compile(self._pattern(marker)) for marker in markers]
+        return any(pattern.fullmatch(name) for name in names_in_file for pattern in patterns)
+
+    def match(self, name: str) -> tuple[Any, dict[str, str]] | None:
+        """Returns the target and the fields of the first pair that matches a name in a file, or None."""
+        for pattern, target in self._patterns:
+            if found := pattern.fullmatch(name):
+                return target, found.groupdict()
+        return None
+
+    def read(self, name: str, array: Any, num_heads: int | None = None) -> list[tuple[str, Any]]:
+        """Returns `[(canonical name, array in the Keras layout), ...]` for a `LazyArray` of a file."""
+        target, fields = self.match(name) or (name, {})
+        if isinstance(target, Alias | Token):
+            target = target.target
+        size = array.shape[0] if array.shape else 0
+        if isinstance(target, Stacked):
+            if len(array.shape) < 2:
+                return [(name, array)]
+            layers = [layer.reshape(array.shape[1:]) for layer in array.split(size)] if size else []
+            pairs = [(target.target.format(i=i, **fields), layer) for i, layer in enumerate(layers)]
+        elif isinstance(target, Packed):
+            if not size or size % len(target):
+                return [(name, array)]
+            parts = zip(target, array.split(len(target)))
+            pairs = [(part.format(**fields), piece) for part, piece in parts if part]
+        else:
+            pairs = [(target.format(**fields) if fields else target, array)]
+        if self.layout == "pytorch" and fields:
+            pairs = [_to_keras(path, fields.get("kind"), part, num_heads) for path, part in pairs]
+        return [(path, _without_axes_of_one(path, part)) for path, part in pairs]
+
+    def name_in_file(self, name: str) -> str:
+        """Returns the name in a file for a canonical name."""
+        for pattern, template in self._targets:
+            if found := pattern.fullmatch(name):
+                return template.format(**self._written, **found.groupdict())
+        return name
+
+    def write(self, arrays: Mapping[str, np.ndarray], num_layers: int, folder: Folder) -> tuple[dict, dict]:
+        """Returns `{name in the file: array}`, and `{canonical name: array}` for arrays without a name there."""
+        left, tensors = dict(arrays), {}
+        fields = self._written | {"tower": folder.tower}
+        for template, target in self.table:
+            if isinstance(target, Alias | Ignored) or template in folder.omit:
+                continue
+            parts = target if isinstance(target, Packed) else [getattr(target, "target", target)]
+            for i in range(num_layers if "{i}" in template else 1):
+                for ending, kind in (("", ""), ("/kernel", "weight"), ("/scale", "weight"), ("/bias", "bias")):
+                    found = [part.format(i=i) + ending for part in parts]
+                    if not all(name in left for name in found):
+                        continue
+                    values = [_to_pytorch(name, left.pop(name)) for name in found]
+                    if isinstance(target, Token):
+                        values[0] = values[0].reshape(values[0].shape[3 - target.rank :])
+                    is_module = kind and "{kind}" not in template
+                    name = template.format(i=i, kind=kind, **fields) + (f".{kind}" if is_module else "")
+                    tensors[name] = np.ascontiguousarray(np.concatenate(values), np.float32)
+        return tensors, left
+
+    @property
+    def _written(self):
+        """The choice of each field that is written."""
+        return {field: values[0] for field, values in self.choices.items()}
+
+    @functools.cached_property
+    def _patterns(self):
+        """`(compiled pattern of names in the file, target)` of each pair."""
+        patterns = []
+        for template, target in self.table:
+            pattern = self._pattern(template)
+            if self.layout == "pytorch" and "{kind}" not in template:
+                pattern += r"(?:\.(?P<kind>weight|bias))?"
+            patterns.append((re.compile(pattern), target))
+        return patterns
+
+    @functools.cached_property
+    def _targets(self):
+        """`(compiled pattern of canonical names, template of names in the file)` of each pair of templates."""
+        pairs = [(target, template) for template, target in self.table if isinstance(target, str)]
+        return [(re.compile(self._pattern(target)), template) for target, template in pairs]
+
+    def _pattern(self, template):
+        """Returns the regular expression for a template."""
+        pattern = ""
+        for index, part in enumerate(re.split(r"\{(\w+)\}", template)):
+            if index % 2:
+                choices = "|".join(map(re.escape, self.choices.get(part, ())))
+                pattern += f"(?P<{part}>{choices or _FIELDS.get(part, '.*')})"
+            else:
+                pattern += re.escape(part)
+        return pattern
+
+
+def gelu_of(arguments: Mapping[str, Any]) -> str:
+    """Returns the argument `mlp`, or the GELU that `exact_gelu` selects if `mlp` is None."""
+    return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
+
+
+def _to_keras(path, kind, array, num_heads):
+    """Returns the complete canonical name of a PyTorch array, and the array in the Keras layout."""
+    # Complete the name, and move the input axes in front of the output axis.
+    if kind == "bias":
+        path += "/bias"
+    elif kind == "weight":
+        path += "/scale" if len(array.shape) == 1 else "/kernel"
+        if len(array.shape) == 2:
+            array = array.transpose()
+        elif len(array.shape) == 4:
+            array = array.transpose((2, 3, 1, 0))
+    elif path in _TOKENS and 0 < len(array.shape) < 3:
+        array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
+    # Separate the axis of attention heads. A width that `num_heads` does not divide is rejected later.
+    module = path.rpartition("/")[0]
+    if num_heads and array.shape:
+        if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
+            *rest, units = array.shape
+            array = array.reshape((*rest, num_heads, units // num_heads))
+        elif path.endswith("Attention_0/out/kernel") and not array.shape[0] % num_heads:
+            units, *rest = array.shape
+            array = array.reshape((num_heads, units // num_heads, *rest))
+    return path, array
+
+
+def _to_pytorch(name, array):
+    """Transposes kernels to PyTorch's layout and merges the axis of attention heads into the features."""
+    if name.endswith("_0/out/kernel"):
+        return array.reshape(-1, array.shape[-1]).T
+    if re.search("/(query|key|value)/", name):
+        array = array.reshape(-1 if array.ndim == 2 else (len(array), -1))
+    if name.endswith("/kernel"):
+        return array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1)
+    return array
+
+
+def _without_axes_of_one(name, array):
+    """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
+    axes = 2 if name == names.HEAD[0] else 3 if names.is_group_norm(name) else 0
+    has_axes = len(array.shape) == 4 and array.shape[:axes] == (1,) * axes
+    return array.reshape(array.shape[axes:]) if has_axes else array

@@ -1,0 +1,201 @@
+"""The dialect of transformers for Vision Transformers, the parts that other families share, and image processors."""
+
+import warnings
+
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.dialects.dialect import (
+    IGNORED,
+    Alias,
+    Dialect,
+    Facts,
+    Folder,
+    NotSupportedError,
+    gelu_of,
+)
+from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+
+# Fields of a preprocessor_config.json that only keras_vit writes and reads.
+_OWN_FIELDS = ("crop_fraction", "interpolation", "rounding", "exif", "bit_depth", "library")
+
+
+def read_config(config):
+    """Returns the facts in a config.json; see `Dialect.read_config`."""
+    gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
+    activation = config.get("hidden_act", "gelu")
+    if activation not in gelus:
+        raise ValueError(f"`hidden_act` must be one of {', '.join(gelus)}, not {activation!r}")
+    if config.get("pooler_act", "tanh") != "tanh":
+        raise ValueError(f"`pooler_act` must be tanh, not {config['pooler_act']!r}")
+    return Facts(
+        exact_gelu=gelus[activation],
+        epsilon=config.get("layer_norm_eps"),
+        num_heads=config.get("num_attention_heads"),
+        image_size=config.get("image_size"),
+    )
+
+
+def shared_config(arguments, model_type, architecture, square=False, **fields):
+    """Returns the part of config.json that all models share, with extra `fields`; may raise a `NotSupportedError`."""
+    bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
+    gelu = gelu_of({**arguments, "mlp": None} if arguments["mlp"] == "swiglu" else arguments)
+    positions = "none" if arguments["rotary"] else "learned"
+    if arguments["position_embedding"] != positions:
+        raise NotSupportedError(f"{architecture} in transformers requires position_embedding={positions!r}")
+    if square and height != width:
+        raise NotSupportedError(f'{architecture} in transformers supports only square images; format="timm" may work')
+    if "qkv_bias" in fields and bias in ("qkvo", "o"):
+        fields["qkv_bias"] = bias == "qkvo"
+    elif bias != "qkvo" and "key_bias" not in fields:
+        raise NotSupportedError(f"{architecture} in transformers has attention biases that the model lacks")
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "dtype": "float32",
+        "hidden_act": gelu.replace("gelu_tanh", "gelu_pytorch_tanh"),
+        "hidden_size": arguments["hidden_size"],
+        "intermediate_size": arguments["mlp_dim"],
+        "num_hidden_layers": arguments["num_layers"],
+        "num_attention_heads": arguments["num_heads"],
+        "image_size": height if height == width else [height, width],
+        "patch_size": arguments["patch_size"],
+        "num_channels": channels,
+        "layer_norm_eps": arguments["epsilon"],
+        **({"id2label": {i: f"LABEL_{i}" for i in range(arguments["classes"])}} if arguments["include_top"] else {}),
+        **fields,
+    }
+
+
+def write_config(arguments):
+    """Returns the `Folder` for `ViTModel` or `ViTForImageClassification`; see `Dialect.write_config`."""
+    if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
+        return None
+    if arguments["include_top"] and arguments["representation_size"]:
+        return None
+    name = "ViTForImageClassification" if arguments["include_top"] else "ViTModel"
+    class_row = "" if arguments["class_token_position"] else "zeros"
+    config = shared_config(arguments, "vit", name, qkv_bias=True)
+    return Folder(config, tower="vit." if arguments["include_top"] else "", class_row=class_row)
+
+
+def projections(prefix):
+    """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` is a template that contains `{i}`."""
+    return [(f"{prefix}{name[0]}_proj", ATTENTION + name) for name in ("query", "key", "value")]
+
+
+# `ViTModel` and `ViTForImageClassification`. In published files, names are like
+# `encoder.layer.N.attention.attention.query`; in memory, transformers 5 uses `layers.N.attention.q_proj`.
+LAYER = "{tower}{layer}.{i}."
+EMBEDDINGS = (
+    ("{tower}embeddings.mask_token", IGNORED),
+    ("{tower}embeddings.cls_token", names.CLASS_TOKEN),
+    ("{tower}embeddings.position_embeddings", names.POSITIONS),
+    ("{tower}embeddings.patch_embeddings.projection", "embedding"),
+)
+ATTENTIONS = (
+    (f"{LAYER}attention.attention.query", f"{ATTENTION}query"),
+    (f"{LAYER}attention.attention.key", f"{ATTENTION}key"),
+    (f"{LAYER}attention.attention.value", f"{ATTENTION}value"),
+    (f"{LAYER}attention.output.dense", f"{ATTENTION}out"),
+    *((name, Alias(target)) for name, target in projections(f"{LAYER}attention.")),
+    (f"{LAYER}attention.o_proj", Alias(f"{ATTENTION}out")),
+)
+OUTPUTS = (
+    ("{tower}layernorm", "Transformer/encoder_norm"),
+    ("{tower}pooler.dense", "pre_logits"),
+    ("classifier", "head"),
+)
+HUGGING_FACE = Dialect(
+    "huggingface",
+    "{tower}embeddings.patch_embeddings.projection.weight",
+    (
+        *EMBEDDINGS,
+        (f"{LAYER}layernorm_before", f"{BLOCK}LayerNorm_0"),
+        (f"{LAYER}layernorm_after", f"{BLOCK}LayerNorm_1"),
+        *ATTENTIONS,
+        (f"{LAYER}intermediate.dense", f"{MLP}Dense_0"),
+        (f"{LAYER}mlp.fc1", Alias(f"{MLP}Dense_0")),
+        (f"{LAYER}output.dense", f"{MLP}Dense_1"),
+        (f"{LAYER}mlp.fc2", Alias(f"{MLP}Dense_1")),
+        *OUTPUTS,
+    ),
+    layout="pytorch",
+    choices={
+        "tower": ("", "vit.", "ijepa.", "dinov2.", "dinov2_with_registers."),
+        "layer": ("encoder.layer", "layers"),
+    },
+    facts=Facts(exact_gelu=True, epsilon=1e-12, position_resampling="bicubic", class_row=True),
+    read_config=read_config,
+    write_config=write_config,
+)
+
+# The JSON file of an image processor ---------------------------------------------------------------------------------
+
+
+def read_preprocessor(config, defaults, file_name):
+    """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about other settings."""
+    kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
+    size, crop = config.get("size"), config.get("crop_size")
+    if isinstance(size, int):
+        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # these two stretch, then crop
+        size = {"shortest_edge" if is_short else "height": size}
+    # Find the resize method and the fraction of the image that the center crop keeps.
+    resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
+    crops = config.get("do_center_crop", crop is not None)
+    resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))
+    if resized:
+        cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
+        resize = "shorter_side" if "shortest_edge" in size else "stretch"
+        crop_fraction = min(cropped / resized, 1.0) if crops else 1.0
+    resample = config.get("resample", 2)  # Pillow's codes
+    is_ignored = {
+        "do_center_crop": resized and resize == "shorter_side" and not crops,
+        "size": size is not None and not resized,
+        "do_resize": not config.get("do_resize", True),
+        "resample": resample not in (2, 3),
+    }
+    # Convert the mean and std to the scale of pixel values, [0, 255].
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
+    if not factor > 0:
+        raise ValueError(f"`rescale_factor` must be positive, not {factor}")
+    white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
+    white = white * 257 if config.get("bit_depth") == 16 else white
+    mean, std = config.get("image_mean"), config.get("image_std")
+    if not config.get("do_normalize", True):
+        mean, std = 0, 1
+    mean, std = [[value] * 3 if isinstance(value, int | float) else value for value in (mean, std)]
+    if any(is_ignored.values()):
+        values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
+        warnings.warn(
+            f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic interpolation, "
+            "then cropped to the model's image size.",
+            stacklevel=2,
+        )
+    return {
+        "mean": [white * value for value in mean] if mean is not None else defaults["mean"],
+        "std": [white * value for value in std] if std is not None else defaults["std"],
+        "resize": resize,
+        "crop_fraction": crop_fraction,
+        "interpolation": "bicubic" if resample in (1, 3) else "bilinear",
+        **{name: config[name] for name in _OWN_FIELDS if name in config},
+    }
+
+
+def write_preprocessor(model):
+    """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit reads."""
+    preprocessing, (height, width, _) = model.preprocessing, model.image_shape
+    resized, white = [*preprocessing.resized((height, width))], 2**preprocessing.bit_depth - 1
+    is_stretched = preprocessing.resize == "stretch"
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_resize": True,
+        "size": {"height": resized[0], "width": resized[1]} if is_stretched else {"shortest_edge": min(resized)},
+        "resample": 3 if preprocessing.interpolation == "bicubic" else 2,
+        "do_center_crop": not is_stretched or resized != [height, width],
+        "crop_size": {"height": height, "width": width},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [x / white for x in preprocessing.mean],
+        "image_std": [x / white for x in preprocessing.std],
+        **{name: getattr(preprocessing, name) for name in _OWN_FIELDS},
+    }

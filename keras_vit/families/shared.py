@@ -1,0 +1,33 @@
+"""Sizes, preprocessing and rows of published files that several families share."""
+
+from keras_vit.checkpoints.registry import PublishedWeights
+
+TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "num_heads": 3}
+S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536, "num_heads": 6}
+B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
+L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
+H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
+
+# Preprocessing with ImageNet's mean and standard deviation.
+IMAGENET = {
+    "mean": [255 * x for x in (0.485, 0.456, 0.406)],
+    "std": [255 * x for x in (0.229, 0.224, 0.225)],
+    "resize": "shorter_side",
+    "crop_fraction": 0.875,
+    "interpolation": "bicubic",
+}
+TIMM_IMAGENET = {**IMAGENET, "crop_fraction": 0.9}  # most files of timm at 224 pixels
+IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
+
+
+def timm_row(collection, name, model, classes, side, preprocessing=TIMM_IMAGENET, arguments=None):
+    """Returns the `PublishedWeights` of a file that timm publishes on the Hugging Face Hub."""
+    url = f"https://huggingface.co/timm/{name}"
+    preprocessing = {**preprocessing, "library": "torchvision"}
+    return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
+
+
+def big_vision_row(collection, path, model, classes, side, **fields):
+    """Returns the `PublishedWeights` of a file in big_vision's bucket; `path` omits the extension."""
+    url = f"https://storage.googleapis.com/big_vision/{path}.npz"
+    return PublishedWeights(collection, path.rpartition("/")[2], model, url, classes, side, **fields)
