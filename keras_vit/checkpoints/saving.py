@@ -75,7 +75,7 @@ def save(
                 if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
                     rows = np.zeros((1, names.count_class_tokens(shapes), array.shape[2]), np.float32)
                     array = np.concatenate([rows, array], axis=1)
-                array = np.ascontiguousarray(dialect.shape_in_file(name, array))
+                array = np.ascontiguousarray(dialect.shape_in_file(name, array) if dialect.shape_in_file else array)
                 with archive.open(f"{dialect.name_in_file(name)}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Folder, Packed, Token
 from keras_vit.checkpoints.dialects.vit_jax import VIT_JAX
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.names import canonical_name, canonical_variables
+from keras_vit.checkpoints.names import ATTENTION, MLP, canonical_name, canonical_variables
+from keras_vit.checkpoints.readers import LazyArray
 
 pytestmark = pytest.mark.one_backend
 
@@ -42,3 +44,40 @@ def test_canonical_name_is_idempotent():
     )
     for name in canonical_variables(model):
         assert canonical_name(name) == name
+
+
+def test_table_is_read_in_both_directions():
+    dialect = Dialect(
+        "tiny",
+        "patches.weight",
+        (
+            ("patches", "embedding"),
+            ("old.{rest}", IGNORED),
+            ("token", Token("cls", 1)),
+            ("layers.{i}.kv_{kind}", Packed(f"{ATTENTION}key", f"{ATTENTION}value")),
+            ("{tower}layers.{i}.up", f"{MLP}Dense_0"),
+            ("{tower}layers.{i}.fc1", Alias(f"{MLP}Dense_0")),
+        ),
+        layout="pytorch",
+        choices={"tower": ("", "model.")},
+    )
+    block = ATTENTION.format(i=1)
+    arrays = {
+        "embedding/kernel": np.arange(24.0).reshape(2, 2, 2, 3),
+        "cls": np.arange(3.0).reshape(1, 1, 3),
+        f"{block}key/kernel": np.arange(12.0).reshape(3, 2, 2),
+        f"{block}value/kernel": np.arange(12.0).reshape(3, 2, 2) + 20,
+        f"{MLP.format(i=1)}Dense_0/bias": np.arange(5.0),
+    }
+    tensors, left = dialect.write({**arrays, "more": np.ones(1)}, 2, Folder({}, tower="model."))
+    assert set(left) == {"more"}
+    assert set(tensors) == {"patches.weight", "token", "layers.1.kv_weight", "model.layers.1.up.bias"}
+    assert tensors["token"].shape == (3,) and tensors["layers.1.kv_weight"].shape == (8, 3)
+    tensors["layers.1.fc1.bias"] = tensors.pop("model.layers.1.up.bias")  # the alias, without the tower
+    again = {}
+    for name, value in tensors.items():
+        lazy = LazyArray(value.shape, "float32", (name,), lambda value=value: value)
+        again |= {path: array.read() for path, array in dialect.read(name, lazy, num_heads=2)}
+    assert again.keys() == arrays.keys() and dialect.match("old.x") == (IGNORED, {"rest": "x", "kind": None})
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(again[name], value)

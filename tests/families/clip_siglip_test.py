@@ -442,8 +442,8 @@ def test_architecture_and_tag_determine_the_gelu():
     for name, gelu in known.items():
         architecture, tag = name.split(".")
         for config in ({"architecture": name}, {"architecture": architecture, "pretrained_cfg": {"tag": tag}}):
-            assert families.clip.read_timm_config(config)["mlp"] == gelu, name
+            assert families.clip.read_timm_config(config).mlp == gelu, name
         quick = name.replace("_clip_", "_clip_quickgelu_")
-        assert families.clip.read_timm_config({"architecture": quick})["mlp"] == "quick_gelu"
+        assert families.clip.read_timm_config({"architecture": quick}).mlp == "quick_gelu"
     for row in families.clip.FAMILY.published:
         assert row.arguments == {"mlp": known[row.name]}

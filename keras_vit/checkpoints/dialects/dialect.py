@@ -159,7 +159,7 @@ class Dialect:
             other models; None if the dialect is read-only. Raises a `NotSupportedError` with the reason if the library
             does not support the model.
         shape_in_file: function that takes a canonical name and an array, and returns the array as stored in an .npz
-            file.
+            file; None for unchanged arrays.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Dialect:
     fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
     adapt: Callable[[dict, Facts, dict], Facts] | None = None
     write_config: Callable[[Mapping[str, Any]], Folder | None] | None = None
-    shape_in_file: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array
+    shape_in_file: Callable[[str, np.ndarray], np.ndarray] | None = None
 
     def marks(self, names_in_file: Iterable[str]) -> bool:
         """Returns whether a name in the file matches the marker."""
