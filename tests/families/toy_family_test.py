@@ -68,7 +68,7 @@ DIALECT = Dialect(
         ("fc", "head"),
     ),
     layout="pytorch",
-    facts=Facts(num_heads=2),
+    facts=Facts(num_heads=2, rotary={"theta": 100.0}),
 )
 
 
