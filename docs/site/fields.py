@@ -43,6 +43,8 @@ def page() -> str:
                 groups[group].append((prefix + name, default, meaning))
     groups["data: finding the images"] = _of_docstring(data.load_split) + _of_sources()
     groups["data: preparing the images"] = _of_docstring(data.Options) + _of_docstring(data.InputPipeline)
+    for kind in data.inputs.KINDS:
+        groups["data: preparing the images"] += _of_docstring(type(kind))
     parts = [HEADER]
     for title, rows in groups.items():
         parts.append(f"\n## {title[0].upper() + title[1:]}\n\n| field | default | meaning |\n|---|---|---|\n")

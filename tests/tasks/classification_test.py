@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from keras_vit import recipes, tasks
+from keras_vit import Preprocessing, recipes, tasks
 
 VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
 RESNET = {"depth": 26, "width_factor": 1}
@@ -19,7 +19,7 @@ def _inputs(image_shape=(8, 12, 3), classes=5):
     return types.SimpleNamespace(
         image_shape=image_shape,
         train=types.SimpleNamespace(class_names=tuple(map(str, range(classes)))),
-        model_preprocessing=lambda: None,
+        model_preprocessing=Preprocessing,
     )
 
 

@@ -16,9 +16,12 @@ from keras_vit.data.randaugment import LEVELS
 class NaFlex(FixedSize):
     """Images of any size, as batches `(B, max_patches, P*P + 2, C)`.
 
-    Its fields are `max_patches`, the largest number of patches of an image (0 for other models), and
-    `patch_size`, the side of a patch in pixels. `image_size` is not used. Images, or their inception
-    crops, are resized to the largest grid of whole patches that fits.
+    `image_size` is not used. Images, or their inception crops, are resized to the largest grid of
+    whole patches that fits.
+
+    Attributes:
+        max_patches: largest number of patches of an image, for a NaFlex model; 0 for other models.
+        patch_size: side of a NaFlex patch, in pixels.
     """
 
     defaults: ClassVar = {"max_patches": 0, "patch_size": 16}
