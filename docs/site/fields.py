@@ -43,8 +43,8 @@ def page() -> str:
                 groups[group].append((prefix + name, default, meaning))
     groups["data: finding the images"] = _of_docstring(data.load_split) + _of_sources()
     groups["data: preparing the images"] = _of_docstring(data.Options) + _of_docstring(data.InputPipeline)
-    for kind in data.inputs.KINDS:
-        groups["data: preparing the images"] += _of_docstring(type(kind))
+    for kind in (*map(type, data.inputs.KINDS), *data.targets.TARGETS.values()):
+        groups["data: preparing the images"] += _of_docstring(kind)
     parts = [HEADER]
     for title, rows in groups.items():
         parts.append(f"\n## {title[0].upper() + title[1:]}\n\n| field | default | meaning |\n|---|---|---|\n")
@@ -56,9 +56,7 @@ def _of_docstring(documented):
     """Returns `(field, default, meaning)` for every documented argument or attribute that is a field of `data`."""
     fields = data.defaults()
     doc = inspect.getdoc(documented)
-    if "Args:" not in doc and "Attributes:" not in doc:
-        return []
-    section = re.search(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc)[1]
+    section = "".join(re.findall(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc))
     rows = []
     for names, text in re.findall(r"^    ([\w, ]+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE):
         meaning = " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")

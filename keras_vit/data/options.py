@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit.data import inputs
+from keras_vit.data import inputs, targets
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
@@ -14,10 +14,10 @@ from keras_vit.preprocessing import LIBRARIES, Preprocessing
 _SMALL = 64  # size in pixels below which training images are shifted instead of cropped
 
 
-# The fields of the input kinds; see `data.inputs`.
+# The fields of the input kinds and the target kinds; see `data.inputs` and `data.targets`.
 _FieldsOfKinds: Any = dataclasses.make_dataclass(
     "_FieldsOfKinds",
-    [(name, type(value), value) for name, value in inputs.DEFAULTS.items()],
+    [(name, type(value), value) for name, value in {**inputs.DEFAULTS, **targets.DEFAULTS}.items()],
     frozen=True,
 )
 
@@ -26,7 +26,7 @@ _FieldsOfKinds: Any = dataclasses.make_dataclass(
 class Options(_FieldsOfKinds):
     """Options for making batches of images; each is a field of a config's `data` group.
 
-    The input kinds in `data.inputs` add their own fields.
+    The input kinds in `data.inputs` and the target kinds in `data.targets` add their own fields.
 
     Attributes:
         image_size: height and width of the images in a batch, in pixels; 0 keeps the size of
@@ -74,7 +74,6 @@ class Options(_FieldsOfKinds):
             at the same distance from the end of the batch.
         cutmix_alpha: like `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal
             probability.
-        label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
         max_megapixels: largest size of an image, in megapixels; larger images count as unreadable and are not decoded.
         library: library whose JPEG decoder and rounding of crops apply: "vit_jax", "torchvision" (timm, open_clip) or
             "transformers", see `keras_vit.Preprocessing`; "" for that of the weights.
@@ -105,7 +104,6 @@ class Options(_FieldsOfKinds):
     mixup_alpha: float = 0.0
     mixup_form: str = "roll"
     cutmix_alpha: float = 0.0
-    label_smoothing: float = 0.0
     max_megapixels: float = 100.0
     library: str = ""
     exif: str | bool = "auto"
@@ -133,7 +131,6 @@ class Options(_FieldsOfKinds):
             ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
             ("std", len(self.std) in (0, self.channels), "() or a number for each channel"),
             ("std", min(self.std, default=1) > 0, "above 0"),
-            ("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)"),
             ("max_megapixels", self.max_megapixels > 0, "above 0"),
             *((name, getattr(self, name) in of, f"one of {', '.join(map(str, of))}") for name, of in known.items()),
             *((name, getattr(self, name) >= least, f"{least} or more") for name, least in lowest.items()),
@@ -143,7 +140,7 @@ class Options(_FieldsOfKinds):
                 raise ValueError(
                     f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, channels={self.channels}"
                 )
-        for kind in inputs.KINDS:
+        for kind in (*inputs.KINDS, *targets.TARGETS.values()):
             kind.check(self)
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:

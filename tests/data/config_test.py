@@ -52,7 +52,7 @@ def test_inputs_have_an_image_shape(photos):
 
 def test_every_option_has_a_default_and_documentation():
     for field in data.Options.__dataclass_fields__:
-        documented = [data.Options, *map(type, data.inputs.KINDS)]
+        documented = [data.Options, *map(type, data.inputs.KINDS), *data.TARGETS.values()]
         assert field in data.defaults() and any(f"        {field}: " in kind.__doc__ for kind in documented)
 
 

@@ -1,7 +1,7 @@
 """Classes: one correct class per image, or any number of them."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,12 @@ class Classes(Target):
         source, options: as for `Target`.
         empty_is_negative: False gives examples without a correct class weight 0, as the softmax loss requires. If True,
             `Source.empty_is_negative` decides.
+
+    Attributes:
+        label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
     """
+
+    defaults: ClassVar = {"label_smoothing": 0.0}
 
     key = "label"
     refused = ()
@@ -38,6 +43,13 @@ class Classes(Target):
                 "learns from images alone. Received: class_names=()"
             )
         self.rule = f"from 0 to {self.classes - 1} (for TFRecords, after --config.data.label_offset is subtracted)"
+
+    @staticmethod
+    def check(options):
+        if not 0 <= options.label_smoothing < 1:
+            raise ValueError(
+                f"`label_smoothing` must be in [0, 1). Received: label_smoothing={options.label_smoothing}"
+            )
 
     def spec(self):
         return tf.TensorSpec([self.classes], tf.float32)

@@ -1,7 +1,7 @@
 """Base class of target kinds."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ class Target:
         options: the resolved `Options` of the batches; None omits their checks.
 
     Attributes:
+        defaults: the kind's fields of `config.data`, with their default values.
         key: name of the stored value that `decode` reads, for messages; "" if it reads none.
         rule: what a stored value must be, for messages, such as "from 0 to 9".
         refused: fields of `Options` that must be 0, because they have no meaning for this kind.
@@ -27,6 +28,7 @@ class Target:
         ValueError: the options or the source do not fit this kind.
     """
 
+    defaults: ClassVar[dict[str, Any]] = {}
     key = ""
     rule = ""
     refused: tuple[str, ...] = ("mixup_alpha", "cutmix_alpha", "label_smoothing")
@@ -40,6 +42,10 @@ class Target:
                 f"{', '.join(wrong)} must be 0 for a task that does not learn from classes; augreg may also set "
                 f"mixup_alpha. Received: {received}"
             )
+
+    @staticmethod
+    def check(options: "Options") -> None:
+        """Raises a `ValueError` if a field of this kind is out of range."""
 
     def spec(self) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` of one target, without the batch axis."""
