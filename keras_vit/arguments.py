@@ -26,9 +26,10 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     # A constructor with `**kwargs` passes them to the constructor of its base class.
     parameters: dict[str, inspect.Parameter] = {}
     for base in constructor.__mro__:
-        if "__init__" in vars(base):
-            parameters = {**_named(base.__init__), **parameters}
-            if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(base.__init__).parameters.values()):
+        own = vars(base).get("__init__")
+        if own is not None:
+            parameters = {**_named(own), **parameters}
+            if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(own).parameters.values()):
                 break
         if base.__module__.startswith("keras_vit") and base.__name__ == "ImageModel":
             break

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_vit.data import examples, images, inputs
 from keras_vit.data.options import Options
+from keras_vit.data.sources.shards import NO_EXAMPLE
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import Classes, NoTarget, Target
 
@@ -21,6 +22,21 @@ log = logging.getLogger(__name__)
 
 SMALL = 200  # maximum number of examples that are all read before a run
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
+
+
+class Skipped:
+    """Indices of examples that are not read. It may grow while batches are made, without calling Python there."""
+
+    def __init__(self) -> None:
+        self._table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+
+    def add(self, index: int) -> None:
+        """Adds the index of an example."""
+        self._table.insert(tf.constant([index], tf.int64), tf.constant([1], tf.int64))
+
+    def removed_from(self, indices: tf.Tensor) -> tf.Tensor:
+        """Replaces skipped indices, int64, by `NO_EXAMPLE`."""
+        return tf.where(self._table.lookup(indices) > 0, tf.constant(NO_EXAMPLE, tf.int64), indices)
 
 
 class BadExamples:
@@ -34,7 +50,7 @@ class BadExamples:
         max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is 0, one bad example
             per epoch is always tolerated.
         warn: function called with each log message.
-        skip: set to which the indices of examples are added that were read but cannot be decoded.
+        skip: `Skipped` to which examples are added that were read but cannot be decoded.
         target: the `Target` of the batches; None for `Classes`.
 
     Attributes:
@@ -43,8 +59,8 @@ class BadExamples:
     """
 
     def __init__(
-        self, source: Source, failures: dict[int, list[int]], decode: Callable, batch_size: int,
-        max_share: float = 0.01, warn: Callable[[str], object] = log.warning, skip: set[int] | None = None,
+        self, source: Source, failures: dict[int, list[int]], decode: Any, batch_size: int,
+        max_share: float = 0.01, warn: Callable[[str], object] = log.warning, skip: Skipped | None = None,
         target: Target | None = None,
     ) -> None:  # fmt: skip
         if not 0 <= max_share <= 1:
@@ -54,7 +70,7 @@ class BadExamples:
         self._batch_size, self._max_share, self._warn = batch_size, max_share, warn
         self.count, self._last = 0, ""
         self.counts: dict[int, int] = collections.Counter()
-        self._skip = set() if skip is None else skip
+        self._skip = Skipped() if skip is None else skip
         self._examined: set[int] = set()
 
     def update(self, step: int) -> int:

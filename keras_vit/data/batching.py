@@ -5,14 +5,13 @@ replaced by a placeholder with weight 0, so the other examples keep their places
 """
 
 import os
-from collections.abc import Set
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.bad_examples import raise_wrong_label, wrong_label
+from keras_vit.data.bad_examples import Skipped, raise_wrong_label, wrong_label
 from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
@@ -24,7 +23,7 @@ _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by 
 
 def train_batches(
     source: Source, *, batch_size: int, seed: int, start_step: int = 0, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Skipped | None = None,
     target: Target | None = None, **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns an endless dataset of training batches.
@@ -43,7 +42,7 @@ def train_batches(
         options: `Options` to use instead of `fields`.
         failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2 - index`, of
             examples with a label out of range.
-        skip: indices of examples that cannot be decoded, which are not read; the set may grow during the iteration.
+        skip: examples that cannot be decoded, which are not read; it may grow during the iteration.
         target: makes the targets; None for `Classes`.
         **fields: fields of `Options`.
 
@@ -81,7 +80,7 @@ def train_batches(
 
         def rows_of(step):
             epoch, index = order.index_at(step * batch_size + slots, n, seed)
-            return step, (epoch * n + index, _without(skip, index))
+            return step, (epoch * n + index, index if skip is None else skip.removed_from(index))
 
         rows = steps.map(rows_of)
 
@@ -103,7 +102,7 @@ def train_batches(
 
 def eval_batches(
     source: Source, *, batch_size: int, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Set[int] = frozenset(),
+    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Skipped | None = None,
     target: Target | None = None, **fields: Any,
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns a dataset with every example once, in the order of `evaluation_order`.
@@ -127,7 +126,7 @@ def eval_batches(
 
         def rows_of(step):
             index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
-            return step, (tf.where(index < n, index, NO_EXAMPLE), _without(skip, index))
+            return step, (tf.where(index < n, index, NO_EXAMPLE), index if skip is None else skip.removed_from(index))
 
         rows = steps.map(rows_of)
 
@@ -145,14 +144,6 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
     if source.shards is None:
         return np.arange(source.num_examples)
     return ShardReaders(source.shards, batch_size).evaluation_order()
-
-
-def _without(skip, index):
-    """Replaces the indices that are in the set `skip`, which may change, by `NO_EXAMPLE`."""
-    if isinstance(skip, frozenset) and not skip:
-        return index
-    kept = tf.numpy_function(lambda index: np.where(np.isin(index, list(skip)), NO_EXAMPLE, index), [index], tf.int64)
-    return tf.ensure_shape(kept, index.shape)
 
 
 def _make_batch(numbers, keys, source, decode, options, target):

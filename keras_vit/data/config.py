@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit.data import batching, loading, targets
-from keras_vit.data.bad_examples import BadExamples, decoder, find_dark_images
+from keras_vit.data.bad_examples import BadExamples, Skipped, decoder, find_dark_images
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
@@ -93,10 +93,10 @@ class InputPipeline:
     @functools.cached_property
     def _skip(self):
         """The indices of examples that cannot be decoded and are not read again, for each split."""
-        return {"train": set(), "test": set()}
+        return {"train": Skipped(), "test": Skipped()}
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> tuple[int, ...]:
         """The shape of an image in a batch, and the model's default input shape; see `Options.image_shape`."""
         return self.train_options.image_shape(self.train)
 

@@ -232,7 +232,7 @@ class Options(_FieldsOfKinds):
 
     # The methods below require resolved options.
 
-    def image_shape(self, source: Source) -> tuple[int, int, int]:
+    def image_shape(self, source: Source) -> tuple[int, ...]:
         """Returns the shape of an image in a batch, such as `(H, W, C)`."""
         return self.kind.shape(self, source)
 

@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def layer_number(vit: "VisionTransformer", layer: int, least: int = 0) -> int:
 def layer_numbers(vit: "VisionTransformer", layers: int | Sequence[int], least: int = 0) -> tuple[list[int], bool]:
     """Returns the `layer_number` of each layer, and whether `layers` is a single number."""
     is_single = not isinstance(layers, Sequence | np.ndarray)
-    numbers_given = [layers] if is_single else layers
+    numbers_given: Any = [layers] if is_single else layers
     found = [layer_number(vit, layer, least) for layer in numbers_given]
     if not found:
         raise ValueError("`layers` must contain at least one layer number. Received: layers=[]")

@@ -75,7 +75,8 @@ class Classification(Task):
         arguments |= {"remat": True} if self.config.remat else {}
         preprocessing = inputs.model_preprocessing()
         shape = tuple(inputs.image_shape)
-        arguments |= self.family.constructor.arguments_for(shape, arguments, preprocessing.layout)
+        constructor: Any = self.family.constructor
+        arguments |= constructor.arguments_for(shape, arguments, preprocessing.layout)
         names = inputs.train.class_names
         may_be_negative = self.config.loss == "sigmoid" and getattr(inputs.train, "empty_is_negative", True)
         if len(names) < 2 and not may_be_negative:
