@@ -1,4 +1,5 @@
-"""The `keras-vit` command. This module is outside the package, because importing the package takes seconds."""
+"""The `keras-vit` command. This module is outside the package, because importing the package takes
+seconds."""
 
 import difflib
 import importlib
@@ -19,7 +20,10 @@ COMMANDS = {
     "query": ("query", "Send images to a server that serves an exported model."),
     "convert": ("convert", "Convert a checkpoint from another library or to another format."),
     "check-tpu": ("check_tpu", "Check whether a run fits a TPU, on a machine without one."),
-    "verify-data": ("verify_data", "Find unreadable images, duplicates and empty classes in a dataset."),
+    "verify-data": (
+        "verify_data",
+        "Find unreadable images, duplicates and empty classes in a dataset.",
+    ),
     "show-batch": ("show_batch", "Draw batches as the model sees them."),
     "info": ("info", "Print versions, devices and the environment for a bug report."),
 }
@@ -34,15 +38,26 @@ keras-vit COMMAND --help describes its flags.
 
 
 def main(argv=None):
-    """Runs a command; `argv` holds the arguments that follow `keras-vit` and defaults to `sys.argv[1:]`."""
+    """Runs a command; `argv` holds the arguments that follow `keras-vit` and defaults to
+    `sys.argv[1:]`."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("--help", "-h", "help"):
-        print(HELP.format(commands="\n".join(f"  {name:12} {line}" for name, (_, line) in COMMANDS.items())), end="")
+        print(
+            HELP.format(
+                commands="\n".join(f"  {name:12} {line}" for name, (_, line) in COMMANDS.items())
+            ),
+            end="",
+        )
         return
     name = "info" if name == "--version" else name
     if name not in COMMANDS:
-        near = "".join(f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1))
-        print(f"error: the command must be one of {', '.join(COMMANDS)}.{near} Received: {name}", file=sys.stderr)
+        near = "".join(
+            f" Did you mean {word}?" for word in difflib.get_close_matches(name, COMMANDS, 1)
+        )
+        print(
+            f"error: the command must be one of {', '.join(COMMANDS)}.{near} Received: {name}",
+            file=sys.stderr,
+        )
         sys.exit(2)
     if "--config" in arguments[:-1]:  # `command_line` handles only --config=VALUE
         place = arguments.index("--config")
@@ -55,7 +70,9 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    command_line.run(lambda: importlib.import_module(f"keras_vit.commands.{COMMANDS[name][0]}"), name, arguments)
+    command_line.run(
+        lambda: importlib.import_module(f"keras_vit.commands.{COMMANDS[name][0]}"), name, arguments
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Vision Transformers for Keras 3, from "An Image is Worth 16x16 Words" (arXiv 2010.11929) and later papers.
+"""Vision Transformers for Keras 3, from "An Image is Worth 16x16 Words" (arXiv 2010.11929) and
+later papers.
 
-`import keras_vit` imports only Keras and its backend. Modules with further dependencies, such as `keras_vit.data` and
-`keras_vit.training`, are imported on first use.
+`import keras_vit` imports only Keras and its backend. Modules with further dependencies, such as
+`keras_vit.data` and `keras_vit.training`, are imported on first use.
 """
 
 # ruff: noqa: F401
@@ -15,7 +16,8 @@ try:
 except ImportError as error:
     if error.name in ("tensorflow", "jax", "torch"):
         raise ImportError(
-            f"keras_vit needs a backend for Keras, and {error.name} is not installed. Install one of: "
+            f"keras_vit needs a backend for Keras, and {error.name} is not installed. Install one "
+            "of: "
             'pip install "keras_vit[cpu]" (TensorFlow), "keras_vit[gpu]", "keras_vit[tpu]", or '
             '"keras_vit[jax]" with the environment variable KERAS_BACKEND=jax.',
             name=error.name,
@@ -32,7 +34,17 @@ from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = (
-    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks"),
+    *(
+        "cost",
+        "data",
+        "evaluation",
+        "export",
+        "inspection",
+        "losses",
+        "optimizers",
+        "recipes",
+        "tasks",
+    ),
     "tpu",
     "training",
 )
@@ -49,8 +61,22 @@ _FUNCTIONS = {
     "zero_shot": "models.zero_shot",
 }
 
-if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference which names `__getattr__` finds
-    from keras_vit import cost, data, evaluation, export, inspection, losses, optimizers, recipes, tasks, tpu, training
+if (
+    typing.TYPE_CHECKING
+):  # tells type checkers, editors and the API reference which names `__getattr__` finds
+    from keras_vit import (
+        cost,
+        data,
+        evaluation,
+        export,
+        inspection,
+        losses,
+        optimizers,
+        recipes,
+        tasks,
+        tpu,
+        training,
+    )
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone
     from keras_vit.models.features import FeatureModel, features
@@ -59,10 +85,23 @@ if typing.TYPE_CHECKING:  # tells type checkers, editors and the API reference w
     from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [
-    *_layers, *_models, *families.CONSTRUCTORS, *_LAZY, *_FUNCTIONS,
-    "Preprocessing", "checkpoints", "decode_predictions", "families", "from_pretrained", "layers", "models",
-    "naflex", "preprocess_input", "preprocessing", "preprocessing_of",
-]  # fmt: skip
+    *_layers,
+    *_models,
+    *families.CONSTRUCTORS,
+    *_LAZY,
+    *_FUNCTIONS,
+    "Preprocessing",
+    "checkpoints",
+    "decode_predictions",
+    "families",
+    "from_pretrained",
+    "layers",
+    "models",
+    "naflex",
+    "preprocess_input",
+    "preprocessing",
+    "preprocessing_of",
+]
 
 
 globals().update(families.CONSTRUCTORS)

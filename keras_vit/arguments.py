@@ -1,4 +1,5 @@
-"""Checks constructor arguments; the error for an unknown argument suggests a valid name or lists all valid names."""
+"""Checks constructor arguments; the error for an unknown argument suggests a valid name or lists
+all valid names."""
 
 import difflib
 import inspect
@@ -20,7 +21,8 @@ _OTHER_NAMES = {
 
 
 def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
-    """Returns the parameters of a function or of a class's constructor by name, without `**kwargs`."""
+    """Returns the parameters of a function or of a class's constructor by name, without
+    `**kwargs`."""
     if not inspect.isclass(constructor):
         return _named(constructor)
     # A constructor with `**kwargs` passes them to the constructor of its base class.
@@ -38,19 +40,33 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
 
 def _named(function):
     parameters = inspect.signature(function).parameters.items()
-    return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
+    return {
+        name: value
+        for name, value in parameters
+        if name != "self" and value.kind is not value.VAR_KEYWORD
+    }
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
-    """Raises a `TypeError` if a constructor does not accept an argument; suggests a valid name or lists all of them."""
+    """Raises a `TypeError` if a constructor does not accept an argument; suggests a valid name or
+    lists all of them."""
     check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
 
 
 def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) -> None:
-    """Works like `check_arguments`, for a constructor named `title` that accepts the arguments `known`."""
+    """Works like `check_arguments`, for a constructor named `title` that accepts the arguments
+    `known`."""
     known = list(known)
     for name in arguments:
         if name not in known:
-            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
-            hint = f"did you mean `{near}`?" if near in known else f"its arguments are {', '.join(known)}."
-            raise TypeError(f"`{title}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}")
+            near = _OTHER_NAMES.get(name) or next(
+                iter(difflib.get_close_matches(name, known, 1)), None
+            )
+            hint = (
+                f"did you mean `{near}`?"
+                if near in known
+                else f"its arguments are {', '.join(known)}."
+            )
+            raise TypeError(
+                f"`{title}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}"
+            )

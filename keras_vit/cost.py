@@ -1,8 +1,8 @@
 """Counts the multiply-accumulates and FLOPs of a model's forward pass and training.
 
-The layers of `keras_vit.layers` count their own multiply-accumulates in `multiply_accumulates(input_shape)`; this
-module counts Keras layers. A multiply-accumulate counts as two FLOPs, and a training step counts as three forward
-passes.
+The layers of `keras_vit.layers` count their own multiply-accumulates in
+`multiply_accumulates(input_shape)`; this module counts Keras layers. A multiply-accumulate counts
+as two FLOPs, and a training step counts as three forward passes.
 """
 
 import concurrent.futures
@@ -15,44 +15,63 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Keras operations and layers that compute matrix products or convolutions of their inputs. Counting them raises an
-# error, because their cost is unknown.
-_PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "ConvTranspose", "DotProductAttention")
+# Keras operations and layers that compute matrix products or convolutions of their inputs. Counting
+# them raises an error, because their cost is unknown.
+_PRODUCTS = (
+    "Matmul",
+    "Einsum",
+    "Dot",
+    "Tensordot",
+    "Inner",
+    "Outer",
+    "Conv",
+    "ConvTranspose",
+    "DotProductAttention",
+)
 _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the FLOPs of the forward pass for one image: twice the result of `multiply_accumulates`."""
+    """Returns the FLOPs of the forward pass for one image: twice the result of
+    `multiply_accumulates`."""
     return 2 * multiply_accumulates(model, table_6)
 
 
 def multiply_accumulates(model: keras.Model, table_6: bool = False) -> int:
     """Returns the number of multiply-accumulates in the forward pass for one image.
 
-    Counts matrix products and convolutions, once per call of a layer. Multiplications by zero padding are not counted.
-    LoRA factors are not counted either, because they are merged for inference. XLA's cost analysis also counts norms,
-    softmax and activations, which are a few percent of the total in a Vision Transformer.
+    Counts matrix products and convolutions, once per call of a layer. Multiplications by zero
+    padding are not counted. LoRA factors are not counted either, because they are merged for
+    inference. XLA's cost analysis also counts norms, softmax and activations, which are a few
+    percent of the total in a Vision Transformer.
 
     Args:
-        model: a functional or sequential `keras.Model`. It may contain other models, layers of this package, Keras'
-            `Dense`, `Conv2D` and `DepthwiseConv2D`, layers without matrix products, and any layer with a method
-            `multiply_accumulates(input_shape)`.
-        table_6: if True, counts as in the paper's Table 6: the last block computes all tokens, and the dense layers of
-            the head are not counted.
+        model: a functional or sequential `keras.Model`. It may contain other models, layers of this
+            package, Keras' `Dense`, `Conv2D` and `DepthwiseConv2D`, layers without matrix products,
+            and any layer with a method `multiply_accumulates(input_shape)`.
+        table_6: if True, counts as in the paper's Table 6: the last block computes all tokens, and
+            the dense layers of the head are not counted.
 
     Raises:
-        ValueError: the model is neither functional nor a built sequential model, the multiply-accumulates of a layer or
-            operation are unknown, or the shape of the images is not static.
+        ValueError: the model is neither functional nor a built sequential model, the
+            multiply-accumulates of a layer or operation are unknown, or the shape of the images is
+            not static.
     """
-    functional = getattr(model, "_functional", None) or model  # a `Sequential` model wraps a functional model
+    functional = (
+        getattr(model, "_functional", None) or model
+    )  # a `Sequential` model wraps a functional model
     if not hasattr(functional, "_nodes_by_depth"):
         raise ValueError(
             "To count its FLOPs, `model` must be a functional model or a built sequential model. "
             f"Received: {model.name!r}, {type(model).__name__}"
         )
     if any(None in tensor.shape[1:] for tensor in keras.tree.flatten(model.inputs)):
-        raise ValueError(f"`model` must have inputs of static shape. Received: inputs={model.inputs}")
-    calls = [call for calls in functional._nodes_by_depth.values() for call in calls if not call.is_input]
+        raise ValueError(
+            f"`model` must have inputs of static shape. Received: inputs={model.inputs}"
+        )
+    calls = [
+        call for calls in functional._nodes_by_depth.values() for call in calls if not call.is_input
+    ]
     return sum(_count(call.operation, call.input_tensors[0].shape, table_6) for call in calls)
 
 
@@ -71,8 +90,9 @@ def _count(layer, input_shape, table_6):
         return 0 if table_6 else math.prod(input_shape[1:]) * layer.units
     if _may_multiply(layer):
         raise ValueError(
-            "A layer that multiplies tensors must have a method `multiply_accumulates(input_shape)` to be counted. "
-            f"Received: {layer.name!r}, {type(layer).__name__}"
+            "A layer that multiplies tensors must have a method "
+            f"`multiply_accumulates(input_shape)` to be counted. Received: {layer.name!r}, "
+            f"{type(layer).__name__}"
         )
     return 0  # for example norms, activations, position embeddings and the class token
 
@@ -96,12 +116,14 @@ def exaflops(forward: float, images: float) -> float:
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Calls `build(*args, **kwargs)` without allocating the weights; the model can only be used to count its cost."""
+    """Calls `build(*args, **kwargs)` without allocating the weights; the model can only be used to
+    count its cost."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):
             return build(*args, **kwargs)
 
-    # Keras initializes pending variables at the end of a thread's next scope, so use a thread without a next scope.
+    # Keras initializes pending variables at the end of a thread's next scope, so use a thread
+    # without a next scope.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(build_in_scope).result()

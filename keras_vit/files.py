@@ -1,7 +1,8 @@
-"""Functions for local and remote files (such as "gs://bucket/file"), atomic writes, and child processes.
+"""Functions for local and remote files (such as "gs://bucket/file"), atomic writes, and child
+processes.
 
-Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for these paths. Failed operations on local
-and on remote files raise an `OSError`.
+Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for these paths. Failed
+operations on local and on remote files raise an `OSError`.
 """
 
 import contextlib
@@ -53,14 +54,17 @@ def is_dir(path):
 
 
 def did_you_mean(name, known):
-    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, or "" if none is close."""
+    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, or "" if none
+    is close."""
     near = _nearest(name, known)
     return f" Did you mean {near}?" if near else ""
 
 
 def did_you_mean_path(path):
-    """Returns " Did you mean PATH?", which corrects the first wrong part of a local path, or "" if no name is close."""
-    parts, folder = pathlib.Path(path).parts, pathlib.Path()
+    """Returns " Did you mean PATH?", which corrects the first wrong part of a local path, or "" if
+    no name is close."""
+    parts = pathlib.Path(path).parts
+    folder = pathlib.Path()
     for index, part in enumerate(() if is_remote(path) else parts):
         if not exists(folder / part):
             near = _nearest(part, os.listdir(folder)) if is_dir(folder) else None
@@ -71,7 +75,8 @@ def did_you_mean_path(path):
 
 
 def _nearest(name, known):
-    """Returns the known name closest to a misspelled name, ignoring case and punctuation; None if none is close."""
+    """Returns the known name closest to a misspelled name, ignoring case and punctuation; None if
+    none is close."""
     by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
     near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
     return by_letters[near[0]] if near else None
@@ -119,7 +124,8 @@ def append_text(path, text):
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a temporary path next to `path`. At the end, renames that file to `path`, or removes it after an error."""
+    """Yields a temporary path next to `path`. At the end, renames that file to `path`, or removes
+    it after an error."""
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]
@@ -140,14 +146,16 @@ def atomic_path(path, ending=None):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Yields a file, opened with mode "w" (UTF-8) or "wb", that replaces `path` at the end; see `atomic_path`."""
+    """Yields a file, opened with mode "w" (UTF-8) or "wb", that replaces `path` at the end; see
+    `atomic_path`."""
     with atomic_path(path) as temporary, _opened(temporary, mode) as file:
         yield file
 
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder. Removes it at the end unless it was renamed or a `kept_after` error was raised."""
+    """Yields a new local folder. Removes it at the end unless it was renamed or a `kept_after`
+    error was raised."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
     os.chmod(folder, 0o755)  # mkdtemp grants access only to the owner
     try:
@@ -160,24 +168,31 @@ def staging_dir(parent, kept_after=()):
 
 
 def remove_leftovers(folder, older_than_seconds):
-    """Removes temporary files of killed processes from a local folder if they are older than `older_than_seconds`."""
+    """Removes temporary files of killed processes from a local folder if they are older than
+    `older_than_seconds`."""
     for file in pathlib.Path(folder).iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process may rename or remove the file first
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # another process may rename or remove the file first
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
                 file.unlink()
 
 
 @contextlib.contextmanager
 def explained_errors(problem, advice, received):
-    """Converts an `OSError` to a `ValueError` with the problem, the reason, the advice and the received value."""
+    """Converts an `OSError` to a `ValueError` with the problem, the reason, the advice and the
+    received value."""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{problem} ({first_line(error.strerror or error)}). {advice} Received: {received}") from error
+        raise ValueError(
+            f"{problem} ({first_line(error.strerror or error)}). {advice} Received: {received}"
+        ) from error
 
 
 def read_json(path):
-    """Returns the content of a JSON file, or None if there is no file; raises a `ValueError` for invalid JSON."""
+    """Returns the content of a JSON file, or None if there is no file; raises a `ValueError` for
+    invalid JSON."""
     if not exists(path):
         return None
     try:
@@ -187,19 +202,24 @@ def read_json(path):
 
 
 def write_json(path, content):
-    """Atomically writes indented JSON with sorted keys. NaN and infinity become null, because JSON lacks them."""
+    """Atomically writes indented JSON with sorted keys. NaN and infinity become null, because JSON
+    lacks them."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     with atomic_write(path) as file:
         file.write(json.dumps(finite, indent=2, sort_keys=True) + "\n")
 
 
 def run_python(arguments, **environment):
-    """Runs Python in a child process with extra environment variables; returns the last line of its standard output."""
-    command, environment = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    """Runs Python in a child process with extra environment variables; returns the last line of its
+    standard output."""
+    command = [sys.executable, *map(str, arguments)]
+    environment = {**os.environ, **environment}
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))
     if child.returncode:
-        raise ChildProcessError(errors[-1] if errors else f"the process exited with code {child.returncode}")
+        raise ChildProcessError(
+            errors[-1] if errors else f"the process exited with code {child.returncode}"
+        )
     return output[-1] if output else ""
 
 

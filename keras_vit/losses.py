@@ -10,8 +10,8 @@ def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
     """Computes the softmax cross-entropy of each example, in nats.
 
     Args:
-        labels: float `(B, classes)`. Each row is one-hot or a mixture of classes, and sums to 1; a row of zeros has
-            loss 0.
+        labels: float `(B, classes)`. Each row is one-hot or a mixture of classes, and sums to 1; a
+            row of zeros has loss 0.
         logits: float `(B, classes)`.
 
     Returns:
@@ -19,14 +19,16 @@ def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
 
     Reference: fine-tuning in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
-    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    labels = ops.cast(labels, "float32")
+    logits = ops.cast(logits, "float32")
     return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 
 def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
     """Computes the sigmoid cross-entropy of each example, summed over the classes, in nats.
 
-    With many classes, initialize the head's bias to a negative value, so that the negative classes do not dominate the
+    With many classes, initialize the head's bias to a negative value, so that the negative classes
+    do not dominate the
     initial loss: -10 for ImageNet-21k and JFT, -6.9 (-log 1000) for ImageNet.
 
     Args:
@@ -38,7 +40,8 @@ def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
 
     Reference: big_vision's pre-training (`sigmoid_xent`).
     """
-    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    labels = ops.cast(labels, "float32")
+    logits = ops.cast(logits, "float32")
     return ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
 
 

@@ -1,7 +1,10 @@
-"""SigLIP 2's NaFlex: represents images of any size and aspect ratio as patch sequences of equal length.
+"""SigLIP 2's NaFlex: represents images of any size and aspect ratio as patch sequences of equal
+length.
 
-A batch is a float32 array `(B, S, P*P + 2, C)` with S patches of P x P pixels per image. A patch consists of its
-pixels, row by row, and two numbers: the patch's row and column in the image's patch grid, counted from 1 and repeated
+A batch is a float32 array `(B, S, P*P + 2, C)` with S patches of P x P pixels per image. A patch
+consists of its
+pixels, row by row, and two numbers: the patch's row and column in the image's patch grid, counted
+    from 1 and repeated
 for all channels. Padding patches are zeros.
 """
 
@@ -30,11 +33,14 @@ def patch_size_of(shape: Sequence[int]) -> int:
     return math.isqrt(shape[1] - 2)
 
 
-def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: Any = np) -> tuple[Any, Any]:
+def target_grid(
+    height: Any, width: Any, patch_size: int, max_patches: int, xp: Any = np
+) -> tuple[Any, Any]:
     """Returns the patch grid `(rows, columns)` to which an image is resized.
 
-    Searches for the largest scale at which the image, with both sides rounded up to whole patches, has at most
-    `max_patches` patches. An image with an aspect ratio above `max_patches` becomes a strip of `max_patches` patches.
+    Searches for the largest scale at which the image, with both sides rounded up to whole patches,
+    has at most `max_patches` patches. An image with an aspect ratio above `max_patches` becomes a
+    strip of `max_patches` patches.
 
     Args:
         height, width: size of the image in pixels, float64.
@@ -52,56 +58,77 @@ def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: 
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         fits = patches(middle, height) * patches(middle, width) <= max_patches
-        low, high = xp.where(fits, middle, low), xp.where(fits, high, middle)
+        low = xp.where(fits, middle, low)
+        high = xp.where(fits, high, middle)
     return patches(low, height), patches(low, width)
 
 
 def linear_weights(places: Any, new: Any, old: int, xp: Any = np) -> Any:
-    """Returns the weights `(..., old)` that resize an axis from `old` to `new` pixels, bilinearly with antialiasing.
+    """Returns the weights `(..., old)` that resize an axis from `old` to `new` pixels, bilinearly
+    with antialiasing.
 
-    `places` are the indices of output pixels, 0 to `new` - 1. `new` is a number or an array with the shape of `places`.
+    `places` are the indices of output pixels, 0 to `new` - 1. `new` is a number or an array with
+    the shape of `places`.
     """
     centers = (places + 0.5) * old / new
     widths = xp.maximum(old / new, 1.0 + 0.0 * centers)  # broadcast to the shape of `places`
-    weights = xp.maximum(1 - xp.abs(xp.arange(0.5, old) - centers[..., None]) / widths[..., None], 0.0)
+    weights = xp.maximum(
+        1 - xp.abs(xp.arange(0.5, old) - centers[..., None]) / widths[..., None], 0.0
+    )
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None, channels: int = 3) -> np.ndarray:
+def pack(
+    patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None, channels: int = 3
+) -> np.ndarray:
     """Packs the outputs of transformers' `Siglip2ImageProcessor` into a batch.
 
     Args:
         patches: `pixel_values`, float `(B, S, P*P*C)`.
         shapes: `spatial_shapes`, the `(rows, columns)` of each image, integers `(B, 2)`.
-        mask: `pixel_attention_mask`, `(B, S)`: 1 for the first `rows * columns` patches of each image, 0 for padding.
-            None computes the mask from `shapes`.
+        mask: `pixel_attention_mask`, `(B, S)`: 1 for the first `rows * columns` patches of each
+            image, 0 for padding. None computes the mask from `shapes`.
         channels: number of channels, C.
 
     Returns:
         A float32 array `(B, S, P*P + 2, C)`.
 
     Raises:
-        ValueError: an array has the wrong shape, an image does not have 1 to S patches, or the mask does not match
-            `shapes`.
+        ValueError: an array has the wrong shape, an image does not have 1 to S patches, or the mask
+            does not match `shapes`.
     """
-    patches, shapes = np.asarray(patches, "float32"), np.asarray(shapes)
+    patches = np.asarray(patches, "float32")
+    shapes = np.asarray(shapes)
     values = patches.shape[-1] / channels
-    if patches.ndim != 3 or shapes.shape != (len(patches), 2) or values != math.isqrt(int(values)) ** 2:
+    if (
+        patches.ndim != 3
+        or shapes.shape != (len(patches), 2)
+        or values != math.isqrt(int(values)) ** 2
+    ):
         raise ValueError(
-            "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). "
-            f"Received: patches of shape {patches.shape}, shapes of shape {shapes.shape}, channels={channels}"
+            "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). Received: patches of shape "
+            f"{patches.shape}, shapes of shape {shapes.shape}, channels={channels}"
         )
     batch, budget, _ = patches.shape
     if (shapes < 1).any() or (shapes.prod(1) > budget).any():
-        raise ValueError(f"`shapes` must have 1 to {budget} patches per image. Received: shapes={shapes.tolist()}")
+        raise ValueError(
+            f"`shapes` must have 1 to {budget} patches per image. Received: "
+            f"shapes={shapes.tolist()}"
+        )
     real = np.arange(budget) < shapes.prod(1)[:, None]
     if mask is not None and not np.array_equal(np.asarray(mask), real):
-        empty = "; the mask of at least one image is all zeros" if not np.asarray(mask).any(-1).all() else ""
-        raise ValueError(
-            f"`mask` must be 1 for the first rows * columns patches of each image and 0 for padding{empty}. "
-            f"Received: {np.asarray(mask).sum(-1).tolist()} patches for shapes={shapes.tolist()}"
+        empty = (
+            "; the mask of at least one image is all zeros"
+            if not np.asarray(mask).any(-1).all()
+            else ""
         )
-    number, columns = np.arange(budget), shapes[:, 1:]
+        raise ValueError(
+            "`mask` must be 1 for the first rows * columns patches of each image and 0 for "
+            f"padding{empty}. Received: {np.asarray(mask).sum(-1).tolist()} patches for "
+            f"shapes={shapes.tolist()}"
+        )
+    number = np.arange(budget)
+    columns = shapes[:, 1:]
     places = np.stack([number // columns + 1, number % columns + 1], axis=-1)  # (B, S, 2)
     places = np.repeat(places[..., None], channels, axis=-1)
     packed = np.concatenate([patches.reshape(batch, budget, -1, channels), places], axis=2)
@@ -110,23 +137,32 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
 
 def unpack(batch: np.ndarray) -> np.ndarray:
     """Unpacks a batch to images `(B, H, W, C)`, padded with -1 at the bottom and on the right."""
-    side, channels = patch_size_of(batch.shape[1:]), batch.shape[-1]
+    side = patch_size_of(batch.shape[1:])
+    channels = batch.shape[-1]
     places = batch[:, :, -2:, 0].astype(int)  # 0 for padding
     rows, columns = np.maximum(places.max((0, 1)), 1)
     images = np.full((len(batch), rows, columns, side, side, channels), -1.0, batch.dtype)
     for image, patches, at in zip(images, batch, places):
         real = at[:, 0] > 0
-        image[at[real, 0] - 1, at[real, 1] - 1] = patches[real, :-2].reshape(-1, side, side, channels)
-    return images.transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), rows * side, columns * side, channels)
+        image[at[real, 0] - 1, at[real, 1] - 1] = patches[real, :-2].reshape(
+            -1, side, side, channels
+        )
+    return images.transpose(0, 1, 3, 2, 4, 5).reshape(
+        len(batch), rows * side, columns * side, channels
+    )
 
 
 def preprocess(
-    images: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], patch_size: int, max_patches: int
+    images: Sequence[np.ndarray],
+    mean: Sequence[float],
+    std: Sequence[float],
+    patch_size: int,
+    max_patches: int,
 ) -> np.ndarray:
     """Resizes and normalizes images, and packs them into a batch.
 
-    Each image is resized to fill its `target_grid`, with antialiased bilinear interpolation, and then normalized to
-    `(image - mean) / std`.
+    Each image is resized to fill its `target_grid`, with antialiased bilinear interpolation, and
+    then normalized to `(image - mean) / std`.
 
     Args:
         images: non-empty images `(H, W, C)` of any sizes.
@@ -138,7 +174,8 @@ def preprocess(
         A float32 array `(B, S, P*P + 2, C)`.
 
     Raises:
-        ValueError: `max_patches` is not a positive integer, there are no images, or an image has the wrong shape.
+        ValueError: `max_patches` is not a positive integer, there are no images, or an image has
+            the wrong shape.
     """
     if not len(images) or any(np.ndim(image) != 3 for image in images):
         raise ValueError(
@@ -146,27 +183,40 @@ def preprocess(
             f"Received: images of shapes {[np.shape(image) for image in images]}"
         )
     if type(max_patches) is not int or max_patches < 1:
-        raise ValueError(f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}")
-    channels, patches, shapes = len(mean), [], []
+        raise ValueError(
+            f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}"
+        )
+    channels = len(mean)
+    patches = []
+    shapes = []
     for image in images:
         image = np.asarray(image, "float32")
         if image.shape[2] != channels or 0 in image.shape:
-            raise ValueError(f"`images` must have shape (H, W, {channels}). Received: shape={image.shape}")
+            raise ValueError(
+                f"`images` must have shape (H, W, {channels}). Received: shape={image.shape}"
+            )
         # Resize each axis to whole patches.
         height, width = (np.float64(side) for side in image.shape[:2])
         grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
         for axis, count in enumerate(grid):
-            new, old = count * patch_size, image.shape[axis]
+            new = count * patch_size
+            old = image.shape[axis]
             weights = linear_weights(np.arange(new), new, old).astype("float32")
             image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
         # Normalize the image and cut it into patches.
         image = (image - np.asarray(mean, "float32")) / np.asarray(std, "float32")
-        cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(0, 2, 1, 3, 4)
+        cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(
+            0, 2, 1, 3, 4
+        )
         cut = cut.reshape(grid[0] * grid[1], -1)
         patches.append(np.pad(cut, ((0, max_patches - len(cut)), (0, 0))))
         shapes.append(grid)
     values = patch_size**2 * channels
-    return pack(np.reshape(patches, (-1, max_patches, values)), np.reshape(shapes, (-1, 2)), channels=channels)
+    return pack(
+        np.reshape(patches, (-1, max_patches, values)),
+        np.reshape(shapes, (-1, 2)),
+        channels=channels,
+    )
 
 
 class NaFlexLayout(Layout):
@@ -175,7 +225,9 @@ class NaFlexLayout(Layout):
     has_one_size = False
 
     def prepare(self, images: Any, preprocessing: Any, shape: tuple) -> Any:
-        batch = preprocess(images, preprocessing.mean, preprocessing.std, patch_size_of(shape), shape[0])
+        batch = preprocess(
+            images, preprocessing.mean, preprocessing.std, patch_size_of(shape), shape[0]
+        )
         return ops.convert_to_tensor(batch)
 
     def pixels(self, batch: Any) -> Any:

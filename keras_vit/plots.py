@@ -39,11 +39,14 @@ def plain_text(text: object) -> str:
 
 
 def figure_class() -> Any:
-    """Returns matplotlib's `Figure` class, which needs neither a display nor pyplot's global state."""
+    """Returns matplotlib's `Figure` class, which needs neither a display nor pyplot's global
+    state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('matplotlib is not installed. Install it with: pip install "keras_vit[plots]"') from error
+        raise ImportError(
+            'matplotlib is not installed. Install it with: pip install "keras_vit[plots]"'
+        ) from error
     return Figure
 
 
@@ -57,20 +60,26 @@ def image_axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any,
 
 
 def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
-    """Converts images `(N, H, W, C)` in [-1, 1], or normalized by `preprocessing`, to RGB, float32 in [0, 1]."""
+    """Converts images `(N, H, W, C)` in [-1, 1], or normalized by `preprocessing`, to RGB, float32
+    in [0, 1]."""
     images = np.asarray(images, "float32")
     if preprocessing is not None:
         images = preprocessing.layout.pictures(images)
         preprocessing = preprocessing.for_channels(images.shape[-1])
         white = 2**preprocessing.bit_depth - 1
-        images = 2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white - 1
+        images = (
+            2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white
+            - 1
+        )
     images = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
-    low, high = min(images.min(initial=0), -1), max(images.max(initial=0), 1)
+    low = min(images.min(initial=0), -1)
+    high = max(images.max(initial=0), 1)
     return (images - low) / (high - low)
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
-    """Overlays a heatmap of `values`, `(H, W)` in [0, 1], on a gray version of `picture`, `(H, W, 3)` in [0, 1]."""
+    """Overlays a heatmap of `values`, `(H, W)` in [0, 1], on a gray version of `picture`, `(H, W,
+    3)` in [0, 1]."""
     import matplotlib
 
     colors = matplotlib.colormaps["viridis"](values)[..., :3]
@@ -78,7 +87,8 @@ def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> n
 
 
 def shortened(text: str, width: int) -> str:
-    """Shortens a user's text to at most `width` characters by omitting its middle, and escapes it for matplotlib."""
+    """Shortens a user's text to at most `width` characters by omitting its middle, and escapes it
+    for matplotlib."""
     half = (width - 1) // 2
     return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
 
@@ -89,30 +99,44 @@ class Page:
     def __init__(self, folder, title, write=print):
         self.folder = files.as_path(folder)
         files.make_dirs(self.folder)
-        self._title, self._write, self._parts = title, write, []
+        self._title = title
+        self._write = write
+        self._parts = []
 
     def draw(self, name, heading, text, function, *arguments, wide=False, columns=1):
-        """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width if `wide`.
+        """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width
+        if `wide`.
 
-        `columns` is the number of columns in the picture. On a narrow screen, a picture scrolls instead of shrinking
-        below 96 pixels per column.
+        `columns` is the number of columns in the picture. On a narrow screen, a picture scrolls
+        instead of shrinking below 96 pixels per column.
         """
         with tempfile.TemporaryDirectory() as folder:  # matplotlib cannot write to remote paths
             function(f"{folder}/{name}", *arguments)
             files.copy(f"{folder}/{name}", self.folder / name)
         self._write(f"drew {self.folder / name}")
-        heading, text = html.escape(heading), html.escape(text)
+        heading = html.escape(heading)
+        text = html.escape(text)
         self._parts.append(
             f"<section{' class=wide' if wide else ''}>\n<h2>{heading}</h2>\n<p>{text}</p>\n"
-            f'<a href="{name}"><img src="{name}" alt="{heading}" style="min-width: {96 * columns}px"></a>\n</section>'
+            f'<a href="{name}"><img src="{name}" alt="{heading}" style="min-width: '
+            f'{96 * columns}px"></a>\n</section>'
         )
 
     def save(self, facts, items=(), table=()):
-        """Writes `index.html` with the facts, a table, the pictures and a numbered list of items; returns its path."""
+        """Writes `index.html` with the facts, a table, the pictures and a numbered list of items;
+        returns its path."""
         listed = [f"<li>{html.escape(item)}</li>" for item in items]
         lines = "\n".join(table)
-        parts = [f"<p>{html.escape(facts)}</p>", *([f"<pre>{html.escape(lines)}</pre>"] if table else [])]
-        parts += ["<main>", *self._parts, "</main>", *(["<ol>", *listed, "</ol>"] if listed else [])]
+        parts = [
+            f"<p>{html.escape(facts)}</p>",
+            *([f"<pre>{html.escape(lines)}</pre>"] if table else []),
+        ]
+        parts += [
+            "<main>",
+            *self._parts,
+            "</main>",
+            *(["<ol>", *listed, "</ol>"] if listed else []),
+        ]
         with files.atomic_write(self.folder / "index.html") as file:
             file.write(_PAGE.format(title=html.escape(self._title), body="\n".join(parts)))
         return self.folder / "index.html"

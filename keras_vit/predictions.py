@@ -26,29 +26,37 @@ def decode_predictions(
     Args:
         predictions: `(B, classes)`, probabilities or logits.
         top: number of classes to return, most probable first.
-        names: one name per class; None for the published names of ImageNet (1,000 classes) or ImageNet-21k (21,843),
-            which are downloaded once.
-        activation: function that converts logits to probabilities: "softmax", "sigmoid" (for models trained with the
-            sigmoid loss), "none" (for probabilities), or "auto" ("none" if all predictions are in [0, 1], else
-            "softmax").
+        names: one name per class; None for the published names of ImageNet (1,000 classes) or
+            ImageNet-21k (21,843), which are downloaded once.
+        activation: function that converts logits to probabilities: "softmax", "sigmoid" (for models
+            trained with the sigmoid loss), "none" (for probabilities), or "auto" ("none" if all
+            predictions are in [0, 1], else "softmax").
 
     Returns:
         For each image, a list of `(class, name, probability)`.
 
     Raises:
-        ValueError: the predictions do not have rank 2, the numbers of names and classes differ, no names are published
-            for this number of classes, or the activation is unknown.
+        ValueError: the predictions do not have rank 2, the numbers of names and classes differ, no
+            names are published for this number of classes, or the activation is unknown.
         ConnectionError: the published names cannot be downloaded.
     """
     predictions = ops.convert_to_tensor(predictions)
     if len(predictions.shape) != 2:
-        raise ValueError(f"`predictions` must have shape (B, classes). Received: shape={tuple(predictions.shape)}")
+        raise ValueError(
+            "`predictions` must have shape (B, classes). Received: "
+            f"shape={tuple(predictions.shape)}"
+        )
     classes = predictions.shape[1]
     names = class_names(classes) if names is None else names
     if len(names) != classes:
-        raise ValueError(f"`names` must have one name per class. Received: classes={classes}, names={len(names)}")
+        raise ValueError(
+            f"`names` must have one name per class. Received: classes={classes}, names={len(names)}"
+        )
     if activation not in ("auto", "softmax", "sigmoid", "none"):
-        raise ValueError(f"`activation` must be auto, softmax, sigmoid or none. Received: activation={activation!r}")
+        raise ValueError(
+            "`activation` must be auto, softmax, sigmoid or none. Received: "
+            f"activation={activation!r}"
+        )
     predictions = ops.cast(predictions, "float32")
     if activation == "auto":
         is_probability = bool(ops.all((predictions >= 0) & (predictions <= 1)))
@@ -63,11 +71,12 @@ def decode_predictions(
 
 
 def class_names(classes: int) -> list[str]:
-    """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, which are downloaded once."""
+    """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, which are
+    downloaded once."""
     if classes not in _NAMES:
         raise ValueError(
-            f"Names are only published for {' and '.join(map(str, _NAMES))} classes; pass your own names instead. "
-            f"Received: classes={classes}"
+            f"Names are only published for {' and '.join(map(str, _NAMES))} classes; pass your own "
+            f"names instead. Received: classes={classes}"
         )
     with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]

@@ -1,6 +1,7 @@
 """Prints lines of text, and draws progress bars below them.
 
-tqdm draws the bars on standard error, if standard error is a terminal and the command has called `show_bars`.
+tqdm draws the bars on standard error, if standard error is a terminal and the command has called
+`show_bars`.
 """
 
 import contextlib
@@ -45,9 +46,15 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
 
     layout = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]"
     bar = tqdm(
-        total=total, initial=done, desc=name, unit=f" {unit}", delay=delay, leave=False, dynamic_ncols=True,
+        total=total,
+        initial=done,
+        desc=name,
+        unit=f" {unit}",
+        delay=delay,
+        leave=False,
+        dynamic_ncols=True,
         bar_format=layout,
-    )  # fmt: skip
+    )
     with bar:
         yield lambda done: bar.update(done - bar.n)
 

@@ -45,7 +45,17 @@ ALLOWED_IMPORTS = {
         "preprocessing",
     },
     "evaluation": {
-        *("checkpoints", "data", "files", "layers", "models", "naflex", "plots", "preprocessing", "recipes"),
+        *(
+            "checkpoints",
+            "data",
+            "files",
+            "layers",
+            "models",
+            "naflex",
+            "plots",
+            "preprocessing",
+            "recipes",
+        ),
         *("terminal", "training"),
     },
     "tpu": {
@@ -66,11 +76,29 @@ ALLOWED_IMPORTS = {
     },
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
-        *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),
+        *(
+            "checkpoints",
+            "configs",
+            "data",
+            "evaluation",
+            "export",
+            "families",
+            "files",
+            "inspection",
+            "models",
+        ),
         *("plots", "preprocessing", "recipes", "tasks", "terminal", "tpu", "training"),
     },
     "__main__": {"commands"},
-    "__init__": {"checkpoints", "families", "layers", "models", "naflex", "predictions", "preprocessing"},
+    "__init__": {
+        "checkpoints",
+        "families",
+        "layers",
+        "models",
+        "naflex",
+        "predictions",
+        "preprocessing",
+    },
 }
 # Only these files and folders may import TensorFlow or JAX.
 MAY_IMPORT_TENSORFLOW = (
@@ -105,7 +133,11 @@ def _files(part):
 def _imports(file):
     """Yields the dotted names that a file imports, except imports under `if TYPE_CHECKING`."""
     tree = ast.parse(file.read_text())
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
     skipped = {node for block in blocks for node in ast.walk(block)}
     for node in ast.walk(tree):
         if node in skipped:
@@ -139,7 +171,9 @@ def test_listed_files_and_folders_exist():
 def test_training_imports_engines_only_in_engines_py():
     for file in (PACKAGE / "training").glob("*.py"):
         engines = [
-            m for m in _imports(file) if m.startswith(("keras_vit.training.tensorflow", "keras_vit.training.jax"))
+            m
+            for m in _imports(file)
+            if m.startswith(("keras_vit.training.tensorflow", "keras_vit.training.jax"))
         ]
         assert not engines or file.name == "engines.py", f"{file} imports {engines}"
 

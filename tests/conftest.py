@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 if importlib.util.find_spec("libtpu"):
-    # The tests of `keras_vit.tpu` need libtpu but run on the CPU. Select the CPU before Keras or a child process
-    # imports JAX.
+    # The tests of `keras_vit.tpu` need libtpu but run on the CPU. Select the CPU before Keras or a
+    # child process imports JAX.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
@@ -19,7 +19,8 @@ from .scripts import ScriptServer
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
-# Tests in these files and folders belong to the full tier (`pytest -m full`), except tests marked `slow`.
+# Tests in these files and folders belong to the full tier (`pytest -m full`), except tests marked
+# `slow`.
 FULL = (
     "commands",
     "docs_test.py",
@@ -41,34 +42,46 @@ FULL = (
 )
 
 for number in (signal.SIGINT, signal.SIGHUP):
-    # A background job of a shell script ignores SIGINT, and a command under `nohup` ignores SIGHUP. Restore the default
-    # handlers, because the tested commands would otherwise ignore these signals too.
+    # A background job of a shell script ignores SIGINT, and a command under `nohup` ignores SIGHUP.
+    # Restore the default handlers, because the tested commands would otherwise ignore these signals
+    # too.
     if signal.getsignal(number) == signal.SIG_IGN:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
     # Split the CPU into four logical devices. This must come before TensorFlow's first operation.
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)]
+    )
 
 
 def pytest_addoption(parser):
-    parser.addoption("--soak_seconds", type=float, default=300, help="Duration of the server's soak test (-m slow).")
+    parser.addoption(
+        "--soak_seconds",
+        type=float,
+        default=300,
+        help="Duration of the server's soak test (-m slow).",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Marks the full tier and assigns the tests to workers.
 
-    The tests of a file run in one worker. Only the tests of jax_backend_test.py are spread over the workers. They take
-    longest, so they start first.
+    The tests of a file run in one worker. Only the tests of jax_backend_test.py are spread over the
+    workers. They take longest, so they start first.
     """
 
     missing = [path for path in FULL if not (TESTS / path).exists()]
     if missing:
-        raise pytest.UsageError(f"FULL in conftest.py names files that do not exist: {', '.join(missing)}")
+        raise pytest.UsageError(
+            f"FULL in conftest.py names files that do not exist: {', '.join(missing)}"
+        )
 
     def long(item):
         return item.path.name == "jax_backend_test.py"
@@ -77,19 +90,23 @@ def pytest_collection_modifyitems(items):
         is_full = any(item.path.is_relative_to(TESTS / path) for path in FULL)
         if is_full and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.full)
-        item.add_marker(pytest.mark.xdist_group(item.name if long(item) else item.nodeid.split("::")[0]))
+        item.add_marker(
+            pytest.mark.xdist_group(item.name if long(item) else item.nodeid.split("::")[0])
+        )
     items.sort(key=lambda item: not long(item))
 
 
 def pytest_collection_finish():
-    """Excludes all existing objects from garbage collection and reduces the frequency of collections."""
+    """Excludes all existing objects from garbage collection and reduces the frequency of
+    collections."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
 def golden():
-    """Returns a function that loads a golden file: `golden("vit_token.io")`. `golden.path(name)` returns its path."""
+    """Returns a function that loads a golden file: `golden("vit_token.io")`. `golden.path(name)`
+    returns its path."""
 
     def load(name):
         with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
@@ -111,7 +128,8 @@ def clean_keras():
 
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory):
-    """Runs scripts in separate processes, e.g. `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
+    """Runs scripts in separate processes, e.g. `scripts.run("-m", "keras_vit", "evaluate",
+    cwd=ROOT)`."""
     server = ScriptServer(tmp_path_factory.mktemp("scripts"))
     yield server
     server.close()

@@ -1,4 +1,5 @@
-"""Compares computed costs with Table 6 of the ViT paper, with the operations in the jaxpr, and with manual counts."""
+"""Compares computed costs with Table 6 of the ViT paper, with the operations in the jaxpr, and with
+manual counts."""
 
 import keras
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import keras_vit
 from keras_vit import cost, families
 
-# Columns: model, epochs, billions of multiply-accumulates of the forward pass for one image, exaFLOPs of training
-# computed by `keras_vit`, and exaFLOPs of training in the paper.
+# Columns: model, epochs, billions of multiply-accumulates of the forward pass for one image,
+# exaFLOPs of training computed by `keras_vit`, and exaFLOPs of training in the paper.
 TABLE_6 = [
     ("ViT-B/32", 7, 4.4084, 56.1, 55),
     ("ViT-B/16", 7, 17.5631, 223.5, 224),
@@ -30,7 +31,9 @@ JFT = 303e6  # number of images in JFT-300M
 
 def _build(name, **changes):
     family = families.find_family(name)
-    return cost.build_abstract(family.constructor, **{**family.sizes[name], "classes": 1000, **changes})
+    return cost.build_abstract(
+        family.constructor, **{**family.sizes[name], "classes": 1000, **changes}
+    )
 
 
 @pytest.mark.one_backend
@@ -68,15 +71,22 @@ def test_build_abstract_creates_no_weights():
 
 
 SMALL = {
-    "patch_size": 8, "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3, "classes": 7,
-    "input_shape": (32, 48, 3), "dropout": 0.1,
-}  # fmt: skip
+    "patch_size": 8,
+    "hidden_size": 12,
+    "num_layers": 2,
+    "mlp_dim": 20,
+    "num_heads": 3,
+    "classes": 7,
+    "input_shape": (32, 48, 3),
+    "dropout": 0.1,
+}
 
 
 def _products(jaxpr):
     """Counts the multiply-accumulates of a jaxpr.
 
-    Convolutions are computed on arrays of ones: each product adds 1, and products with padding add 0.
+    Convolutions are computed on arrays of ones: each product adds 1, and products with padding add
+        0.
     """
     import jax
 
@@ -85,10 +95,14 @@ def _products(jaxpr):
         shapes = [variable.aval.shape for variable in equation.invars]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            count += np.prod(equation.outvars[0].aval.shape) * np.prod([shapes[0][axis] for axis in contracted])
+            count += np.prod(equation.outvars[0].aval.shape) * np.prod(
+                [shapes[0][axis] for axis in contracted]
+            )
         if equation.primitive.name == "conv_general_dilated":
             count += equation.primitive.bind(*map(jax.numpy.ones, shapes), **equation.params).sum()
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
             if hasattr(inner, "eqns"):
                 count += _products(inner if not hasattr(inner, "jaxpr") else inner.jaxpr)
     return int(count)
@@ -121,7 +135,9 @@ def test_multiply_accumulates_match_jaxpr(build, arguments):
 
 def test_table_6_counts_whole_last_block_but_no_head():
     model = keras_vit.VisionTransformer(**SMALL)
-    tokens, d, m = 25, 12, 20
+    tokens = 25
+    d = 12
+    m = 20
     saved = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
     assert keras_vit.flops(model, table_6=True) - keras_vit.flops(model) == 2 * (saved - d * 7)
 
@@ -133,13 +149,14 @@ def test_flops_of_nested_functional_model():
     outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
     inner = keras.Model(inputs, outputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
-    # The kernel has 3 rows and 3 columns. In total, the 4 output rows read 12 input rows, one of which is padding. The
-    # 3 output columns read 9 input columns, one of which is padding.
+    # The kernel has 3 rows and 3 columns. In total, the 4 output rows read 12 input rows, one of
+    # which is padding. The 3 output columns read 9 input columns, one of which is padding.
     assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
 
 
 def test_shared_layer_counts_once_per_call():
-    inputs, shared = keras.Input((8,)), keras.layers.Dense(8)
+    inputs = keras.Input((8,))
+    shared = keras.layers.Dense(8)
     inner = keras.Sequential([keras.Input((8,)), shared])
     assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
     assert keras_vit.flops(keras.Model(inputs, inner(inner(inputs)))) == 2 * 2 * 8 * 8
@@ -185,7 +202,10 @@ class _Subclass(keras.Model):
             lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x),
             "to be counted. Received: .*, MultiHeadAttention",
         ),
-        (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "to be counted. Received: .*, Matmul"),
+        (
+            lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))),
+            "to be counted. Received: .*, Matmul",
+        ),
         (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "to be counted. Received: .*, Einsum"),
         (_Table(), "to be counted. Received: .*, _Table"),
     ],
@@ -198,11 +218,13 @@ def test_rejects_uncountable_operations(build, message):
 
 def test_rejects_models_without_graph_or_static_shape():
     with pytest.raises(
-        ValueError, match="must be a functional model or a built sequential model.*Received: .*_Subclass"
+        ValueError,
+        match="must be a functional model or a built sequential model.*Received: .*_Subclass",
     ):
         keras_vit.flops(_Subclass())
     with pytest.raises(
-        ValueError, match="must be a functional model or a built sequential model.*Received: .*Sequential"
+        ValueError,
+        match="must be a functional model or a built sequential model.*Received: .*Sequential",
     ):
         keras_vit.flops(keras.Sequential([keras.layers.Dense(3)]))
     inputs = keras.Input((None, None, 3))

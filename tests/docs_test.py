@@ -33,7 +33,14 @@ from keras_vit.commands import shared_flags
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 3,
+}
 
 
 def _small_model(**changes):
@@ -92,7 +99,8 @@ def _keras_file():
     return {"images": _zeros(2, 16, 24, 3)}
 
 
-# Each function prepares a block: it may create files, and returns a dict of the variables that the block uses, or None.
+# Each function prepares a block: it may create files, and returns a dict of the variables that the
+# block uses, or None.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": _timm_file,
@@ -101,7 +109,11 @@ SETUPS = {
     "model": lambda: {"model": _small_model(), "images": _zeros(2, 16, 24, 3)},
     "dinov2": lambda: _golden_folder("dinov2", "facebook/dinov2-base"),
     "dinov2_and_images": _dinov2_and_images,
-    "vit": lambda: {"vit": _small_model(input_shape=(16, 16, 3)), "keras": keras, "keras_vit": keras_vit},
+    "vit": lambda: {
+        "vit": _small_model(input_shape=(16, 16, 3)),
+        "keras": keras,
+        "keras_vit": keras_vit,
+    },
     "timm_model": lambda: {
         "model": keras_vit.from_pretrained(GOLDEN / "families/timm_deit3.safetensors", num_heads=3),
         "keras_vit": keras_vit,
@@ -112,7 +124,10 @@ SETUPS = {
     "model_and_names": lambda: {"model": _small_model(), "names": ["cat", "dog", "bird"]},
     "export": _export,
     "npz_file": lambda: _golden("vit_token.ckpt.npz", "model.npz"),
-    "wide_images": lambda: {"images": _zeros(1, 384, 512, 3, dtype="uint8"), "keras_vit": keras_vit},
+    "wide_images": lambda: {
+        "images": _zeros(1, 384, 512, 3, dtype="uint8"),
+        "keras_vit": keras_vit,
+    },
     "import": lambda: {"keras_vit": keras_vit},
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -121,28 +136,54 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 def _python_blocks(page):
     """Returns the text of the `test:` comment and the code of each Python block."""
-    blocks = re.findall(r"(?:<!-- test: (.*?) -->\n)?```python\n(.*?)```", page.read_text(), re.DOTALL)
-    return [pytest.param(marker, code, id=f"{page.stem}{i}") for i, (marker, code) in enumerate(blocks)]
+    blocks = re.findall(
+        r"(?:<!-- test: (.*?) -->\n)?```python\n(.*?)```", page.read_text(), re.DOTALL
+    )
+    return [
+        pytest.param(marker, code, id=f"{page.stem}{i}") for i, (marker, code) in enumerate(blocks)
+    ]
 
 
 def test_model_table_is_complete_and_counts_parameters():
     with (ROOT / "docs/results/models.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     assert set(rows) == {
-        name for name in families.CONSTRUCTORS if name.startswith(("ViT_", "R_", "R26", "R50", "BiT_"))
+        name
+        for name in families.CONSTRUCTORS
+        if name.startswith(("ViT_", "R_", "R26", "R50", "BiT_"))
     }
     for name, row in rows.items():
         if name.startswith("BiT_"):
-            assert f"{int(row['parameters']) / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__
+            assert (
+                f"{int(row['parameters']) / 1e6:.1f}M parameters"
+                in getattr(keras_vit, name).__doc__
+            )
             continue
-        patch, d, layers, m = (int(row[column]) for column in ("patch", "hidden_size", "layers", "mlp"))
-        side, channels, parameters = 224, 3, 0
+        patch, d, layers, m = (
+            int(row[column]) for column in ("patch", "hidden_size", "layers", "mlp")
+        )
+        side = 224
+        channels = 3
+        parameters = 0
         if stem := row["resnet_stem"]:
             blocks = () if stem == "root only" else tuple(map(int, stem.split()))
-            _, side, _, channels = keras_vit.layers.ResNetStem(blocks).compute_output_shape((None, 224, 224, 3))
-            parameters = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}[blocks]
+            _, side, _, channels = keras_vit.layers.ResNetStem(blocks).compute_output_shape(
+                (None, 224, 224, 3)
+            )
+            parameters = {
+                (): 9_536,
+                (2, 2, 2, 2): 13_946_176,
+                (3, 4, 9): 11_894_848,
+                (3, 4, 6, 3): 23_508_032,
+            }[blocks]
         tokens = (side // patch) ** 2 + 1
-        parameters += patch**2 * channels * d + d + d + tokens * d + layers * (4 * d * d + 2 * d * m + 9 * d + m)
+        parameters += (
+            patch**2 * channels * d
+            + d
+            + d
+            + tokens * d
+            + layers * (4 * d * d + 2 * d * m + 9 * d + m)
+        )
         parameters += 2 * d + 1000 * d + 1000
         assert int(row["parameters"]) == parameters, name
 
@@ -185,7 +226,9 @@ def _commands(text):
     for block, sentence in parts:
         for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
             for command, arguments in re.findall(r"(?:keras-vit|python) ([\w./-]+)([^&|]*)", line):
-                if command in keras_vit_cli.COMMANDS or command.startswith(("experiments/", "tests/")):
+                if command in keras_vit_cli.COMMANDS or command.startswith(
+                    ("experiments/", "tests/")
+                ):
                     yield command, arguments
 
 
@@ -199,7 +242,9 @@ def _flags(command):
     source = (path / "__main__.py" if path.is_dir() else path).read_text()
     for name in re.findall(r"shared_flags\.(define_\w+)\(", source):
         source += inspect.getsource(getattr(shared_flags, name))
-    return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source)) | ({"config"} if "define_config(" in source else set())
+    return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source)) | (
+        {"config"} if "define_config(" in source else set()
+    )
 
 
 def test_flags_are_read_per_command():
@@ -212,14 +257,21 @@ def test_flags_are_read_per_command():
 def published_files(tmp_path_factory, monkeypatch):
     """Shrinks ViT-B/16, and writes new weights to files with the names of its published files."""
     folder = tmp_path_factory.mktemp("published")
-    small = {**families.vit.FAMILY.sizes["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
+    small = {
+        **families.vit.FAMILY.sizes["ViT-B/16"],
+        "num_layers": 1,
+        "hidden_size": 12,
+        "mlp_dim": 8,
+    }
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
     rows = [row for row in published.rows() if row.model == "ViT-B/16"]
     monkeypatch.setattr(published, "rows", lambda: rows)
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
     for row in rows:
         sizes = {"classes": row.classes, "representation_size": row.representation_size}
-        model = keras_vit.ViT_B16(input_shape=(row.resolution, row.resolution, 3), head_bias=0.1, **sizes)
+        model = keras_vit.ViT_B16(
+            input_shape=(row.resolution, row.resolution, 3), head_bias=0.1, **sizes
+        )
         file = folder / row.collection / f"{row.name}.npz"
         file.parent.mkdir(exist_ok=True)
         keras_vit.checkpoints.save(model, file)
@@ -228,7 +280,9 @@ def published_files(tmp_path_factory, monkeypatch):
         (folder / "bit_models" / f"{name}_wordnet_lemmas.txt").write_text("cat\n" * classes)
 
 
-@pytest.mark.parametrize("marker, code", [block for page in PAGES for block in _python_blocks(page)])
+@pytest.mark.parametrize(
+    "marker, code", [block for page in PAGES for block in _python_blocks(page)]
+)
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
 @pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small models are untrained
 def test_python_blocks_run(marker, code, tmp_path, monkeypatch, request):
@@ -256,6 +310,10 @@ def test_config_field_page_is_current():
     assert fields.PAGE.read_text() == fields.page(), "run python docs/site/fields.py"
     rows = re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", fields.page(), re.MULTILINE)
     config = ConfigDict(recipes.defaults(data=data.defaults(), model={})).to_dict()
-    names = {f"{group}.{name}" for group in ("optimizer", "schedule", "data") for name in config[group]}
-    assert {name for name, _ in rows} == names | {name for name, value in config.items() if not isinstance(value, dict)}
+    names = {
+        f"{group}.{name}" for group in ("optimizer", "schedule", "data") for name in config[group]
+    }
+    assert {name for name, _ in rows} == names | {
+        name for name, value in config.items() if not isinstance(value, dict)
+    }
     assert all(meaning.strip() for _, meaning in rows)

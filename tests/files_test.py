@@ -8,7 +8,9 @@ import pytest
 
 from keras_vit import files
 
-needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="needs tf.io.gfile")
+needs_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="needs tf.io.gfile"
+)
 
 
 @pytest.fixture(params=["local", pytest.param("remote", marks=needs_tensorflow)])
@@ -62,7 +64,10 @@ def test_suggests_similar_path(path, near, tmp_path, monkeypatch):
 
 
 def test_temporary_path_is_unique_and_keeps_suffix(tmp_path):
-    with files.atomic_path(tmp_path / "m.keras") as first, files.atomic_path(tmp_path / "m.keras") as second:
+    with (
+        files.atomic_path(tmp_path / "m.keras") as first,
+        files.atomic_path(tmp_path / "m.keras") as second,
+    ):
         assert first != second
         assert os.path.dirname(first) == str(tmp_path)
         assert first.endswith(".keras") and second.endswith(".keras")
@@ -118,7 +123,10 @@ def test_missing_text_raises_and_missing_json_is_none(folder):
 
 
 def test_run_python_returns_last_line():
-    assert files.run_python(["-c", "import os; print(1); print(os.environ['WORD'])"], WORD="two") == "two"
+    assert (
+        files.run_python(["-c", "import os; print(1); print(os.environ['WORD'])"], WORD="two")
+        == "two"
+    )
     assert files.run_python(["-c", ""]) == ""
     with pytest.raises(ChildProcessError, match="^ValueError: three$"):
         files.run_python(["-c", "raise ValueError('three')"])
@@ -130,7 +138,9 @@ def test_staging_folder_is_deleted_unless_kept(tmp_path):
     with files.staging_dir(tmp_path) as folder:
         files.write_json(os.path.join(folder, "x.json"), 1)
         os.rename(folder, tmp_path / "whole")
-    assert files.list_dir(tmp_path) == ["whole"] and files.list_dir(tmp_path / "whole") == ["x.json"]
+    assert files.list_dir(tmp_path) == ["whole"] and files.list_dir(tmp_path / "whole") == [
+        "x.json"
+    ]
     assert os.stat(tmp_path / "whole").st_mode & 0o777 == 0o755
     with files.staging_dir(tmp_path):
         pass
@@ -149,5 +159,7 @@ def test_deeply_nested_json_raises_a_value_error(tmp_path):
 
 
 def test_nonfinite_numbers_become_json_null(tmp_path):
-    files.write_json(tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, "d": "NaN"})
+    files.write_json(
+        tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, "d": "NaN"}
+    )
     assert files.read_json(tmp_path / "x.json") == {"a": [None, 1.5], "b": {"c": None}, "d": "NaN"}

@@ -1,4 +1,5 @@
-"""Tests of the modules that `import keras_vit` loads, and of the error if the backend is not installed."""
+"""Tests of the modules that `import keras_vit` loads, and of the error if the backend is not
+installed."""
 
 import importlib.util
 import json
@@ -12,7 +13,18 @@ import pytest
 BACKENDS = ("tensorflow", "jax")
 ROOT = Path(__file__).parent.parent
 LAZY = (
-    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "tpu"),
+    *(
+        "cost",
+        "data",
+        "evaluation",
+        "export",
+        "inspection",
+        "losses",
+        "optimizers",
+        "recipes",
+        "tasks",
+        "tpu",
+    ),
     "training",
 )
 
@@ -78,7 +90,15 @@ def test_lazy_names_are_importable():
     for name in LAZY:
         assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
         assert name in dir(keras_vit)
-    for name in ("FeatureModel", "backbone", "enable_lora", "features", "flops", "freeze", "unfreeze"):
+    for name in (
+        "FeatureModel",
+        "backbone",
+        "enable_lora",
+        "features",
+        "flops",
+        "freeze",
+        "unfreeze",
+    ):
         assert getattr(keras_vit, name).__name__ == name
         assert name in dir(keras_vit)
     with pytest.raises(AttributeError, match="has no attribute 'modles'"):

@@ -31,7 +31,10 @@ MARKS = "not slow and not one_backend"
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # Use four virtual devices. The timeout for collectives is long, because the machine may be busy.
 # Do not set JAX_COMPILATION_CACHE_DIR, because cached programs for several CPU devices hang.
-FOUR_DEVICES = "--xla_force_host_platform_device_count=4 --xla_cpu_collective_call_terminate_timeout_seconds=600"
+FOUR_DEVICES = (
+    "--xla_force_host_platform_device_count=4 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")

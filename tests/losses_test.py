@@ -7,7 +7,9 @@ from keras_vit import losses
 
 def _case():
     random = np.random.default_rng(0)
-    return random.random((5, 7)).astype("float32"), (30 * random.standard_normal((5, 7))).astype("float32")
+    return random.random((5, 7)).astype("float32"), (30 * random.standard_normal((5, 7))).astype(
+        "float32"
+    )
 
 
 def _loss(name, labels, logits):
@@ -40,10 +42,16 @@ def test_sigmoid_loss_is_multi_label():
 
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_losses_are_finite_and_computed_in_float32(name):
-    labels, logits = np.eye(3, dtype="float32"), 1e4 * np.ones((3, 3), "float32")
-    assert np.isfinite(_loss(name, labels, logits)).all() and np.isfinite(_loss(name, labels, -logits)).all()
+    labels = np.eye(3, dtype="float32")
+    logits = 1e4 * np.ones((3, 3), "float32")
+    assert (
+        np.isfinite(_loss(name, labels, logits)).all()
+        and np.isfinite(_loss(name, labels, -logits)).all()
+    )
     low = keras.ops.cast(_case()[1], "bfloat16")
-    assert _loss(name, labels[:1], low[:1, :3]) == _loss(name, labels[:1], keras.ops.cast(low, "float32")[:1, :3])
+    assert _loss(name, labels[:1], low[:1, :3]) == _loss(
+        name, labels[:1], keras.ops.cast(low, "float32")[:1, :3]
+    )
 
 
 def test_softmax_loss_of_zero_labels_is_zero():
@@ -51,5 +59,7 @@ def test_softmax_loss_of_zero_labels_is_zero():
 
 
 def test_rejects_unknown_loss():
-    with pytest.raises(ValueError, match="`loss` must be one of softmax, sigmoid. Received: loss='hinge'"):
+    with pytest.raises(
+        ValueError, match="`loss` must be one of softmax, sigmoid. Received: loss='hinge'"
+    ):
         losses.get("hinge")

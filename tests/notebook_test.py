@@ -1,4 +1,5 @@
-"""Tests that the notebooks run from start to end and that their stored outputs come from one full run."""
+"""Tests that the notebooks run from start to end and that their stored outputs come from one full
+run."""
 
 import importlib.util
 import json
@@ -19,7 +20,10 @@ both = pytest.mark.parametrize("name", ["finetune", "dinov2"])
 
 def _printed(notebook):
     return "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output
+        output.get("text", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "text" in output
     )
 
 
@@ -28,9 +32,16 @@ def _check(notebook):
     printed = _printed(notebook)
     assert float(re.search(r"accuracy on the photos: ([\d.]+)", printed)[1]) >= 0.9
     for fruit in ("lime", "plum", "tomato"):
-        assert re.search(rf"^{fruit}\.png: {fruit} 0\.\d+|^{fruit}\.png: {fruit} 1\.00", printed, re.MULTILINE), printed
+        assert re.search(
+            rf"^{fruit}\.png: {fruit} 0\.\d+|^{fruit}\.png: {fruit} 1\.00", printed, re.MULTILINE
+        ), printed
     assert "served/fruits/1" in printed
-    pictures = [o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
+    pictures = [
+        o
+        for cell in notebook.cells
+        for o in cell.get("outputs", [])
+        if "image/png" in o.get("data", {})
+    ]
     assert len(pictures) == 2
 
 
@@ -38,8 +49,11 @@ def _execute(path, folder):
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+            cell.outputs = []
+            cell.execution_count = None
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
+    ).execute()
     # stderr may contain TensorFlow's startup log, but no warnings or errors.
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     errors = "".join(output.text for output in outputs if output.get("name") == "stderr")
@@ -61,12 +75,16 @@ def test_dinov2_notebook_runs_with_small_checkpoint(tmp_path):
 
 
 @both
-@pytest.mark.parametrize("installed, extras", [(["tensorflow"], ""), ([], ",cpu"), (["tensorflow", "keras_vit"], None)])
+@pytest.mark.parametrize(
+    "installed, extras", [(["tensorflow"], ""), ([], ",cpu"), (["tensorflow", "keras_vit"], None)]
+)
 def test_first_cell_installs_missing_packages(name, installed, extras, monkeypatch):
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     code = next(cell.source for cell in notebook.cells if cell.cell_type == "code")
     commands = []
-    monkeypatch.setattr(importlib.util, "find_spec", lambda module: module if module in installed else None)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda module: module if module in installed else None
+    )
     monkeypatch.setattr(subprocess, "run", lambda command, **options: commands.append(command))
     exec(code, {})
     requirements = [command[-1].split(" @ ")[0] for command in commands]
@@ -83,4 +101,6 @@ def test_stored_outputs_come_from_one_full_run(name):
     if name == "finetune":
         _check(notebook)
     assert not re.search(r"/home/|/root|/tmp/(?!vit)|/Users/", json.dumps(notebook))
-    assert f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source  # the Colab badge opens this notebook
+    assert (
+        f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source
+    )  # the Colab badge opens this notebook

@@ -17,15 +17,23 @@ ROOT = Path(__file__).parent.parent
 
 
 def _run(*command, **options):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, **options).stdout
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=True, **options
+    ).stdout
 
 
 def test_version_matches_changelog_and_metadata():
     number = re.fullmatch(r"(\d+\.\d+\.\d+)(\.dev0)?", keras_vit.__version__)
-    newest = re.search(r"^## (?:Unreleased \()?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(
+        r"^## (?:Unreleased \()?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     assert number[1] == newest[1]
     assert importlib.metadata.version("keras_vit") == keras_vit.__version__
-    assert not [line for line in (ROOT / "setup.cfg").read_text().splitlines() if re.match(r"version = \d", line)]
+    assert not [
+        line
+        for line in (ROOT / "setup.cfg").read_text().splitlines()
+        if re.match(r"version = \d", line)
+    ]
 
 
 def test_info_prints_versions_backend_and_devices():
@@ -41,7 +49,9 @@ def test_info_prints_versions_backend_and_devices():
 def test_wheel_is_complete_and_installs(tmp_path):
     pytest.importorskip("setuptools")
     source = tmp_path / "source"  # a copy, because the build writes files next to the sources
-    shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("setup.py", "setup.cfg", "README.md", "LICENSE", "keras_vit_cli.py"):
         shutil.copy(ROOT / name, source)
     _run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", tmp_path, cwd=source)
@@ -64,6 +74,11 @@ def test_wheel_is_complete_and_installs(tmp_path):
     overrides = ("--config.total_steps=-1", "--config.total_epochs=0")
     done = subprocess.run(
         [sys.executable, command, "train", "--config=finetune:ViT-Ti/16,digits", *overrides],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 2 and "error: " in done.stderr and "Traceback" not in done.stderr, done.stderr
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "error: " in done.stderr and "Traceback" not in done.stderr, (
+        done.stderr
+    )

@@ -1,4 +1,5 @@
-"""Tests of `to_pictures`, which converts image batches for plots, and of `Page`, which writes HTML pages."""
+"""Tests of `to_pictures`, which converts image batches for plots, and of `Page`, which writes HTML
+pages."""
 
 import numpy as np
 
@@ -7,7 +8,9 @@ from keras_vit.preprocessing import Preprocessing
 
 
 def test_to_pictures_converts_naflex_batches():
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")  # 2 x 4 patches of 2 x 2 pixels
+    pixels = (
+        np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")
+    )  # 2 x 4 patches of 2 x 2 pixels
     preprocessing = Preprocessing(resize="naflex")
     batch = naflex.preprocess([pixels, pixels[:, :4]], preprocessing.mean, preprocessing.std, 2, 8)
     pictures = plots.to_pictures(batch, preprocessing)
@@ -17,7 +20,8 @@ def test_to_pictures_converts_naflex_batches():
 
 def test_to_pictures_inverts_normalization():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3)).astype("float32")
-    mean, std = np.float32([123.675, 116.28, 103.53]), np.float32([58.395, 57.12, 57.375])
+    mean = np.float32([123.675, 116.28, 103.53])
+    std = np.float32([58.395, 57.12, 57.375])
     preprocessing = Preprocessing(mean=tuple(mean.tolist()), std=tuple(std.tolist()))
     pictures = plots.to_pictures((pixels - mean) / std, preprocessing)
     np.testing.assert_allclose(pictures, pixels / 255, atol=1e-6)

@@ -43,7 +43,9 @@ def test_published_names_are_read_from_mirror(classes, file, tmp_path, monkeypat
     scores[0, 17] = 1
     assert keras_vit.decode_predictions(scores, top=1) == [[(17, "class 17", 1.0)]]
     path.write_text("one\n")
-    with pytest.raises(ValueError, match=f"must have one name per class.*classes={classes}, names=1"):
+    with pytest.raises(
+        ValueError, match=f"must have one name per class.*classes={classes}, names=1"
+    ):
         keras_vit.decode_predictions(scores)
 
 
@@ -53,7 +55,10 @@ def test_published_names_are_read_from_mirror(classes, file, tmp_path, monkeypat
         ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
         ({"predictions": np.zeros((1, 3))}, "only published for 1000 and 21843 classes"),
         ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
-        ({"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"}, "Received: activation='tanh'"),
+        (
+            {"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"},
+            "Received: activation='tanh'",
+        ),
     ],
 )
 def test_rejects_bad_arguments(arguments, message):

@@ -15,11 +15,23 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints import published
 
-SPECIAL = {"mean": [100.0, 110.0, 120.0], "std": [50.0, 60.0, 70.0], "resize": "shorter_side", "crop_fraction": 0.875}
+SPECIAL = {
+    "mean": [100.0, 110.0, 120.0],
+    "std": [50.0, 60.0, 70.0],
+    "resize": "shorter_side",
+    "crop_fraction": 0.875,
+}
 
 
 def small(**arguments):
-    defaults = {"patch_size": 8, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "classes": 3}
+    defaults = {
+        "patch_size": 8,
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "mlp_dim": 8,
+        "classes": 3,
+    }
     return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 16, 3), **arguments})
 
 
@@ -42,7 +54,9 @@ def test_preprocess_input_uses_model_mean_and_std():
     result = keras.ops.convert_to_numpy(keras_vit.preprocess_input(images, special()))
     np.testing.assert_allclose(result[0, 0, 0], [2.0, 1.5, 80 / 70], rtol=1e-6)
     same = keras.ops.convert_to_numpy(keras_vit.preprocess_input(images, small()))
-    np.testing.assert_array_equal(same, keras.ops.convert_to_numpy(keras_vit.preprocess_input(images)))
+    np.testing.assert_array_equal(
+        same, keras.ops.convert_to_numpy(keras_vit.preprocess_input(images))
+    )
 
 
 def test_rejects_wrong_rank_or_channels():
@@ -67,9 +81,13 @@ def test_rejects_out_of_range_values(value):
     images = np.full((1, 16, 16, 3), 200.0)
     keras_vit.preprocess_input(images)
     images[0, 0, 0, 0] = value
-    with pytest.raises(ValueError, match=rf"pixel values in \[0, 255\]: .*Received: values in \[.*{value:g}\]$"):
+    with pytest.raises(
+        ValueError, match=rf"pixel values in \[0, 255\]: .*Received: values in \[.*{value:g}\]$"
+    ):
         keras_vit.preprocess_input(images)
-    deep = small(preprocessing=keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(32767.5,) * 3, bit_depth=16))
+    deep = small(
+        preprocessing=keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(32767.5,) * 3, bit_depth=16)
+    )
     if value == 4000:
         keras_vit.preprocess_input(images, deep)
     else:
@@ -82,7 +100,10 @@ def test_model_warns_once_about_out_of_range_images(make):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
     mean, std = ((127.5,) * 3, (127.5,) * 3) if make is small else (SPECIAL["mean"], SPECIAL["std"])
     right = (pixels - mean) / std
-    for images, message in ((pixels, "look like pixel values"), ((right - mean) / std, "preprocessed twice")):
+    for images, message in (
+        (pixels, "look like pixel values"),
+        ((right - mean) / std, "preprocessed twice"),
+    ):
         model = make()
         model(right)
         with pytest.warns(UserWarning, match=message):
@@ -106,7 +127,9 @@ def test_rescaling_model_must_declare_preprocessing():
         _wrapped(lambda x: x / 127.5 - 1),
         keras.Sequential([keras.Input((16, 16, 3)), normalization, small()]),
     ):
-        with pytest.raises(ValueError, match=r"changes images in '.*add a keras_vit.layers.InputPreprocessing"):
+        with pytest.raises(
+            ValueError, match=r"changes images in '.*add a keras_vit.layers.InputPreprocessing"
+        ):
             keras_vit.preprocessing_of(model)
     first = keras_vit.layers.InputPreprocessing(pixels)
     assert keras_vit.preprocessing_of(_wrapped(first, rescaling)) == pixels
@@ -136,7 +159,7 @@ def test_preprocessing_survives_loading_in_another_process(tmp_path):
     code = (
         "import sys, keras, keras_vit; "
         "print(keras_vit.preprocessing_of(keras.saving.load_model(sys.argv[1])).to_config())"
-    )  # fmt: skip
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "model.keras")],
         cwd=Path(__file__).parent.parent,
@@ -164,26 +187,39 @@ def test_preprocessing_survives_saving(tmp_path):
 
 
 def test_loads_file_of_earlier_version(tmp_path):
-    """Earlier versions saved the layer as `ExpectedImages`, and its preprocessing had only four fields."""
+    """Earlier versions saved the layer as `ExpectedImages`, and its preprocessing had only four
+    fields."""
     model = special()
     keras.Model(model.inputs, model.outputs).save(tmp_path / "new.keras")
-    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
+    with (
+        zipfile.ZipFile(tmp_path / "new.keras") as new,
+        zipfile.ZipFile(tmp_path / "old.keras", "w") as old,
+    ):
         for name in new.namelist():
             content = new.read(name)
             if name == "config.json":
                 config = json.loads(content)
-                layer = next(part for part in config["config"]["layers"] if part["name"] == "expected_images")
-                layer |= {"module": "keras_vit.layers.expected_images", "class_name": "ExpectedImages"}
+                layer = next(
+                    part for part in config["config"]["layers"] if part["name"] == "expected_images"
+                )
+                layer |= {
+                    "module": "keras_vit.layers.expected_images",
+                    "class_name": "ExpectedImages",
+                }
                 layer["registered_name"] = "keras_vit>ExpectedImages"
                 layer["config"]["preprocessing"] = SPECIAL
                 content = json.dumps(config)
             old.writestr(name, content)
     loaded = keras.saving.load_model(tmp_path / "old.keras")
-    assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**SPECIAL, rounding="float", exif=False)
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(
+        **SPECIAL, rounding="float", exif=False
+    )
 
 
 def test_equal_values_expand_to_all_channels():
-    model = small(input_shape=(16, 16, 12), preprocessing=keras_vit.Preprocessing(crop_fraction=0.5))
+    model = small(
+        input_shape=(16, 16, 12), preprocessing=keras_vit.Preprocessing(crop_fraction=0.5)
+    )
     assert keras_vit.preprocessing_of(model).mean == (127.5,) * 12
     assert keras_vit.preprocessing_of(model).channels == 12
     with pytest.raises(ValueError, match="each of 12 channels"):
@@ -192,12 +228,16 @@ def test_equal_values_expand_to_all_channels():
 
 def test_published_weights_set_preprocessing(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    row = next(row for row in published.rows() if row.collection == "augreg" and row.model == "ViT-Ti/16")
+    row = next(
+        row for row in published.rows() if row.collection == "augreg" and row.model == "ViT-Ti/16"
+    )
     (tmp_path / "augreg").mkdir()
     source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=21843)
     source.get_layer("head").kernel.assign(np.ones((192, 21843)))
     checkpoints.save(source, tmp_path / "augreg" / f"{row.name}.npz")
-    monkeypatch.setattr(published, "rows", lambda: [dataclasses.replace(row, preprocessing=SPECIAL)])
+    monkeypatch.setattr(
+        published, "rows", lambda: [dataclasses.replace(row, preprocessing=SPECIAL)]
+    )
     model = keras_vit.ViT_Ti16(weights="augreg", input_shape=(32, 32, 3))
     assert model.output_shape == (None, 21843)
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
@@ -215,7 +255,10 @@ def test_rejects_model_without_preprocessing():
         ({"std": [1.0, 1.0, 0.0]}, "std > 0"),
         ({"resize": "crop"}, "'stretch' or 'shorter_side'"),
         ({"crop_fraction": 1.5}, r"in \(0, 1\]"),
-        ({"size": 224}, "a dict with mean, std, resize, crop_fraction and optionally rounding, exif, bit_depth"),
+        (
+            {"size": 224},
+            "a dict with mean, std, resize, crop_fraction and optionally rounding, exif, bit_depth",
+        ),
         ({"rounding": "int8"}, "'float' or 'uint8'"),
         ({"bit_depth": 12}, "8 or 16. Received: bit_depth=12"),
     ],

@@ -17,7 +17,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 # Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
-MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))), *FURTHER)
+MODULES = (
+    *(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))),
+    *FURTHER,
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,9 @@ def test_module_names_have_page_and_index_entry(site, module):
     assert names
     for name in names:
         page = _page(site, module, name)
-        title = re.search(rf"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.(?:{module}\.)?{name}\b", page, re.DOTALL)
+        title = re.search(
+            rf"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.(?:{module}\.)?{name}\b", page, re.DOTALL
+        )
         assert title, f"{module}.{name}"
         text = page[title.end() :].split('class="md-footer"')[0]
         assert re.search(r"<p>\S|doc-contents", text), f"{module}.{name} has no docstring"
@@ -78,9 +83,9 @@ def test_module_names_have_page_and_index_entry(site, module):
 def test_package_names_have_pages(site):
     for name in keras_vit.__all__:
         homes = ("models", "families", "layers", "preprocessing", "cost", "keras_vit")
-        assert name in MODULES or any((site / "reference" / home / name / "index.html").exists() for home in homes), (
-            name
-        )
+        assert name in MODULES or any(
+            (site / "reference" / home / name / "index.html").exists() for home in homes
+        ), name
 
 
 def test_site_loads_no_external_resources(site):
@@ -102,16 +107,21 @@ def test_readme_links_point_to_site_pages(site):
 
 
 def _callables(module):
-    """Yields `(name, function)` for the public functions of a module and the public methods of its classes."""
+    """Yields `(name, function)` for the public functions of a module and the public methods of its
+    classes."""
     for name in _public_names(module) if module else keras_vit.__all__:
         value = getattr(importlib.import_module(f"keras_vit.{module}".rstrip(".")), name)
         if inspect.isfunction(value):
             yield name, value
         elif inspect.isclass(value):
             for method, function in vars(value).items():
-                function = getattr(function, "fget", None) or getattr(function, "func", None) or function
+                function = (
+                    getattr(function, "fget", None) or getattr(function, "func", None) or function
+                )
                 function = getattr(function, "__func__", function)
-                written = inspect.isfunction(function) and function.__code__.co_filename.startswith(str(PACKAGE))
+                written = inspect.isfunction(function) and function.__code__.co_filename.startswith(
+                    str(PACKAGE)
+                )
                 if written and (method in ("__init__", "__call__") or not method.startswith("_")):
                     yield f"{name}.{method}", function
 
@@ -122,7 +132,9 @@ def test_public_functions_are_annotated(module):
     for name, function in _callables(module):
         signature = inspect.signature(inspect.unwrap(function))
         parameters = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
-        if signature.return_annotation is signature.empty or any(p.annotation is p.empty for p in parameters):
+        if signature.return_annotation is signature.empty or any(
+            p.annotation is p.empty for p in parameters
+        ):
             missing.append(name)
     assert not missing
 
@@ -134,7 +146,8 @@ def test_mypy_passes(tmp_path):
 
 
 def _functions(tree, of=None):
-    """Yields `(function, docstring)` for every function. `__init__` has the docstring of its class."""
+    """Yields `(function, docstring)` for every function. `__init__` has the docstring of its
+    class."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             yield from _functions(node, of=node)
@@ -151,7 +164,9 @@ def test_docstrings_describe_only_existing_parameters(file):
             continue
         described = re.findall(r"^    (\**\w+(?:,\s+\**\w+)*):", section[1], re.MULTILINE)
         described = [name.lstrip("*") for names in described for name in re.split(r",\s+", names)]
-        parameters = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+        parameters = {
+            argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)
+        }
         assert set(described) <= parameters, f"{function.name} has no {set(described) - parameters}"
         assert len(set(described)) == len(described), function.name
 

@@ -20,14 +20,24 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 # Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
-MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))), *FURTHER)
+MODULES = (
+    *(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))),
+    *FURTHER,
+)
 CELLS = re.findall(
     r"^# %% ([\w.]+)(?: \(not run: (.*)\))?\n((?:(?!# %%).*\n)+)",
     (ROOT / "docs/site/examples.py").read_text(),
     re.MULTILINE,
 )
 cells = pytest.mark.parametrize("name, reason, code", CELLS, ids=[name for name, *_ in CELLS])
-SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 3,
+}
 
 
 def _resolve(name):
@@ -43,9 +53,15 @@ def _resolve(name):
 def _public(module):
     module = importlib.import_module(f"keras_vit.{module}")
     names = getattr(module, "__all__", None) or [
-        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
     ]
-    return {f"{module.__name__}.{name}": getattr(module, name) for name in names if not name.startswith("_")}
+    return {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for name in names
+        if not name.startswith("_")
+    }
 
 
 def test_every_public_function_has_example():
@@ -66,7 +82,13 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "digits"
     model = {name: value for name, value in SIZES.items() if name != "classes"}
     config = ConfigDict(
-        recipes.defaults(total_steps=2, batch_size=8, log_every_steps=1, model=model, data=data.defaults(name="digits"))
+        recipes.defaults(
+            total_steps=2,
+            batch_size=8,
+            log_every_steps=1,
+            model=model,
+            data=data.defaults(name="digits"),
+        )
     )
     result = training.run(config, training.Workdir(folder, config.to_dict()), write=str)
     export.saved_model(result.model, folder / "export", signatures=("tensor",))
@@ -92,10 +114,19 @@ def reader(run, tmp_path, monkeypatch):
         shutil.copy(GOLDEN / f"{source}.safetensors", f"{target}model.safetensors")
         shutil.copy(GOLDEN / f"{source}.config.json", f"{target}config.json")
     shutil.copy(GOLDEN / "families/siglip_zeroshot.npz", "classes.npz")
-    keras_vit.checkpoints.save(_model(input_shape=(32, 48, 3), num_heads=4, hidden_size=32, mlp_dim=64), "model.npz")
+    keras_vit.checkpoints.save(
+        _model(input_shape=(32, 48, 3), num_heads=4, hidden_size=32, mlp_dim=64), "model.npz"
+    )
     images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    pixels, labels = np.zeros((2, 16, 24, 3), "uint8"), np.array([0, 1])
-    return {"model": _model(), "images": images, "pixels": pixels, "labels": labels, "config": config}
+    pixels = np.zeros((2, 16, 24, 3), "uint8")
+    labels = np.array([0, 1])
+    return {
+        "model": _model(),
+        "images": images,
+        "pixels": pixels,
+        "labels": labels,
+        "config": config,
+    }
 
 
 def _model(**changes):
@@ -112,7 +143,9 @@ def _records(path):
         "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[1])),
     }
     with tf.io.TFRecordWriter(path) as writer:
-        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        writer.write(
+            tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+        )
 
 
 @cells

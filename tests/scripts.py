@@ -1,7 +1,7 @@
 """Runs Python scripts in separate processes without importing TensorFlow each time.
 
-The processes are forks of a server that has already imported TensorFlow and Keras. A test that checks what the
-imports print must start Python itself.
+The processes are forks of a server that has already imported TensorFlow and Keras. A test that
+checks what the imports print must start Python itself.
 """
 
 import json
@@ -21,7 +21,8 @@ class ScriptServer:
     """
 
     def __init__(self, folder):
-        self._folder, self._number = Path(folder), 0
+        self._folder = Path(folder)
+        self._number = 0
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen([sys.executable, __file__], text=True, **pipes)
 
@@ -30,10 +31,15 @@ class ScriptServer:
         self._number += 1
         printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
         env = dict(os.environ if env is None else env)
-        return Script(self, self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
+        return Script(
+            self,
+            self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed),
+            printed,
+        )
 
     def run(self, *command, **options):
-        """Runs a script to completion. Takes the arguments of `start` and returns a result like `subprocess.run`."""
+        """Runs a script to completion. Takes the arguments of `start` and returns a result like
+        `subprocess.run`."""
         return self.start(*command, **options).wait()
 
     def send(self, *request):
@@ -48,7 +54,9 @@ class Script:
     """A started script. `wait` returns the `returncode`, `stdout` and `stderr` of the script."""
 
     def __init__(self, server, pid, printed):
-        self._server, self.pid, self._printed = server, pid, printed
+        self._server = server
+        self.pid = pid
+        self._printed = printed
 
     def wait(self):
         returncode = self._server.send("wait", self.pid)
@@ -81,10 +89,12 @@ def _become(command, cwd, env, printed):
     os.environ.clear()
     os.environ.update(env)
     if command[0] == "-m":
-        sys.argv, sys.path[0] = command[1:], cwd
+        sys.argv = command[1:]
+        sys.path[0] = cwd
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         return
-    sys.argv, sys.path[0] = command, os.path.dirname(os.path.abspath(command[0]))
+    sys.argv = command
+    sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
     runpy.run_path(os.path.abspath(command[0]), run_name="__main__")
 
 

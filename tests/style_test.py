@@ -13,6 +13,8 @@ ROOT = Path(__file__).parent.parent
 def test_ruff_passes(command):
     done = subprocess.run(
         [sys.executable, "-m", "ruff", *command, "--no-cache", "."],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,17 +11,24 @@ EXAMPLES = Path(__file__).with_name("examples.py")
 
 class Docstrings(griffe.Extension):
     def on_object(self, *, obj, **_):
-        if obj.is_attribute and str(obj.value).startswith("_size("):  # a constructor of keras_vit.families
+        if obj.is_attribute and str(obj.value).startswith(
+            "_size("
+        ):  # a constructor of keras_vit.families
             obj.docstring = griffe.Docstring(_of_constructor(obj))
         if obj.docstring:
             text = escape(obj.docstring.value)
             obj.docstring.value = text if obj.is_module else rewrite(text, obj.is_class)
 
     def on_package(self, *, pkg, **_):
-        """Exports the constructors of sizes; inserts each example after the first paragraph of a docstring."""
+        """Exports the constructors of sizes; inserts each example after the first paragraph of a
+        docstring."""
         families = pkg["families"]
         for module in families.modules.values():
-            names = [name for name, value in module.attributes.items() if str(value.value).startswith("_size(")]
+            names = [
+                name
+                for name, value in module.attributes.items()
+                if str(value.value).startswith("_size(")
+            ]
             for name, parent in itertools.product(names, (families, pkg)):
                 parent.imports[name] = f"{module.path}.{name}"
                 parent.set_member(name, griffe.Alias(name, parent.imports[name], parent=parent))
@@ -42,11 +49,14 @@ def resolve(package, path):
     """Returns the object with a public name. Imports win over submodules of the same name."""
     parent, _, name = path.rpartition(".")
     module = package[parent.removeprefix("keras_vit.")] if parent != "keras_vit" else package
-    return resolve(package, module.imports[name]) if name in module.imports else module.members[name]
+    return (
+        resolve(package, module.imports[name]) if name in module.imports else module.members[name]
+    )
 
 
 def _of_constructor(obj):
-    """Builds the docstring of a constructor of `keras_vit.families`, which has no docstring in the source code."""
+    """Builds the docstring of a constructor of `keras_vit.families`, which has no docstring in the
+    source code."""
     size, note = re.findall(r"'([^']*)'", str(obj.value))[:2]
     base = re.search(r"Sizes\((\w*)\)", str(obj.parent["_size"].value))[1] or "VisionTransformer"
     return f"""{size}, {note}.
@@ -56,24 +66,30 @@ def _of_constructor(obj):
 model = keras_vit.{obj.name}(classes=37)
 ```
 
-Takes the arguments of [`{base}`](../models/{base}.md). `weights=` loads published weights by the names
+Takes the arguments of [`{base}`](../models/{base}.md). `weights=` loads weights by the names
 in [Weights](../../weights.md) and [Families](../../families.md)."""
 
 
 def escape(text):
     """Escapes `<` outside of backticks, because `<file name>` would become an HTML tag."""
     parts = text.split("`")
-    return "`".join(part if i % 2 else re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for i, part in enumerate(parts))
+    return "`".join(
+        part if i % 2 else re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for i, part in enumerate(parts)
+    )
 
 
 def rewrite(text, is_class):
-    """Joins wrapped lists of parameter names, and prevents the parser from reading a result as `type: text`."""
+    """Joins wrapped lists of parameter names, and prevents the parser from reading a result as
+    `type: text`."""
     wrapped = r"^(    (?:\**\w+, )*\**\w+,)\n +(?=\w)"
     while re.search(wrapped, text, re.MULTILINE):
         text = re.sub(wrapped, r"\1 ", text, flags=re.MULTILINE)
     if is_class:  # a class has no return annotation, so format the section as Markdown
         return re.sub(
-            r"^Returns:\n((?:    .*\n?)+)", lambda match: _section("Returns", match[1]), text, flags=re.MULTILINE
+            r"^Returns:\n((?:    .*\n?)+)",
+            lambda match: _section("Returns", match[1]),
+            text,
+            flags=re.MULTILINE,
         )
     return re.sub(r"^Returns:\n    ", "Returns:\n    : ", text, flags=re.MULTILINE)
 

@@ -1,8 +1,9 @@
 # ruff: noqa: F821, B018
-"""Examples for the API reference. docs/site/docstrings.py inserts each example into the docstring of the named object.
+"""Examples for the API reference. docs/site/docstrings.py inserts each example into the docstring
+of the named object.
 
-tests/reference_examples_test.py runs the examples with small models, images and files. For examples marked "not run",
-it only checks names and arguments.
+tests/reference_examples_test.py runs the examples with small models, images and files. For examples
+marked "not run", it only checks names and arguments.
 """
 
 # %% keras_vit.from_pretrained
@@ -25,7 +26,8 @@ imagenet = keras_vit.Preprocessing(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 
 model = keras_vit.ViT_Ti16(preprocessing=imagenet)
 
 # %% keras_vit.preprocessing_of
-mean, std = keras_vit.preprocessing_of(model).mean, keras_vit.preprocessing_of(model).std
+mean = keras_vit.preprocessing_of(model).mean
+std = keras_vit.preprocessing_of(model).std
 
 # %% keras_vit.features
 vectors = keras_vit.features(model, images)  # (N, D), the class token after the last norm
@@ -75,14 +77,26 @@ huge.count_params()
 
 # %% keras_vit.models.VisionTransformer
 model = keras_vit.VisionTransformer(
-    patch_size=8, num_layers=4, hidden_size=64, mlp_dim=128, num_heads=4, input_shape=(32, 48, 3), classes=10
+    patch_size=8,
+    num_layers=4,
+    hidden_size=64,
+    mlp_dim=128,
+    num_heads=4,
+    input_shape=(32, 48, 3),
+    classes=10,
 )
 # Returns a dict with "tokens", "attention", "pre_logits", ...
 out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)
 
 # %% keras_vit.models.NaFlexVisionTransformer
 naflex = keras_vit.NaFlexVisionTransformer(
-    patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, max_patches=64, input_shape=(64, 64, 3)
+    patch_size=8,
+    num_layers=2,
+    hidden_size=32,
+    mlp_dim=64,
+    num_heads=4,
+    max_patches=64,
+    input_shape=(64, 64, 3),
 )
 
 # %% keras_vit.models.MaskedPatchVisionTransformer
@@ -103,7 +117,13 @@ with keras_vit.at_patch_size(model, 4):
 
 # %% keras_vit.models.AxialVisionTransformer
 model = keras_vit.AxialVisionTransformer(
-    patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=10
+    patch_size=8,
+    num_layers=2,
+    hidden_size=32,
+    mlp_dim=64,
+    num_heads=4,
+    input_shape=(32, 48, 3),
+    classes=10,
 )
 
 # %% keras_vit.models.BiTResNet
@@ -168,19 +188,32 @@ grid = keras_vit.ResNetStem(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 
 # %% keras_vit.naflex.batch_shape
-model_input = keras.Input(keras_vit.naflex.batch_shape(max_patches=256, patch_size=16))  # (None, 256, 258, 3)
+model_input = keras.Input(
+    keras_vit.naflex.batch_shape(max_patches=256, patch_size=16)
+)  # (None, 256, 258, 3)
 
 # %% keras_vit.naflex.pack
-patches, shapes = np.zeros((1, 6, 8 * 8 * 3)), np.array([[2, 2]])  # the outputs of transformers' Siglip2ImageProcessor
+# the outputs of transformers' Siglip2ImageProcessor
+patches = np.zeros((1, 6, 8 * 8 * 3))
+shapes = np.array([[2, 2]])
 batch = keras_vit.naflex.pack(patches, shapes)  # (1, 6, 66, 3); the last two patches are padding
 
 # %% keras_vit.naflex.preprocess
-wide, tall = np.zeros((20, 90, 3), "uint8"), np.zeros((80, 30, 3), "uint8")
-batch = keras_vit.naflex.preprocess([wide, tall], [127.5] * 3, [127.5] * 3, patch_size=16, max_patches=64)
+wide = np.zeros((20, 90, 3), "uint8")
+tall = np.zeros((80, 30, 3), "uint8")
+batch = keras_vit.naflex.preprocess(
+    [wide, tall], [127.5] * 3, [127.5] * 3, patch_size=16, max_patches=64
+)
 
 # %% keras_vit.checkpoints.load
 model = keras_vit.VisionTransformer(
-    patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=37
+    patch_size=8,
+    num_layers=2,
+    hidden_size=32,
+    mlp_dim=64,
+    num_heads=4,
+    input_shape=(32, 48, 3),
+    classes=37,
 )
 # Prints how each array was used
 print(keras_vit.checkpoints.load(model, "model.npz", head="new"))
@@ -238,7 +271,9 @@ keras_vit.families.parameters_of(keras_vit.VisionTransformer)["dropout"].default
 # %% keras_vit.families.register (not run: changes the registry)
 size = keras_vit.families.Sizes(keras_vit.VisionTransformer)
 Tiny_8 = size("Tiny/8", "mine", patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4)
-keras_vit.families.register(keras_vit.families.Family(keras_vit.VisionTransformer, sizes=size.table))
+keras_vit.families.register(
+    keras_vit.families.Family(keras_vit.VisionTransformer, sizes=size.table)
+)
 
 # %% keras_vit.data.arrays
 # `pixels` is uint8 (N, H, W, C), and `labels` is int (N,)
@@ -285,13 +320,17 @@ first = keras_vit.data.subset(source, range(100))
 fields = keras_vit.data.defaults(name="folder", path="photos", image_size=224)
 
 # %% keras_vit.data.option_fields
-options = keras_vit.data.Options(**keras_vit.data.option_fields({"name": "folder", "image_size": 224}))
+options = keras_vit.data.Options(
+    **keras_vit.data.option_fields({"name": "folder", "image_size": 224})
+)
 
 # %% keras_vit.data.Options
 options = keras_vit.data.Options(image_size=32, augreg="medium1", label_smoothing=0.1)
 
 # %% keras_vit.data.from_config
-inputs = keras_vit.data.from_config({"name": "folder", "path": "photos", "image_size": 32}, batch_size=8, seed=0)
+inputs = keras_vit.data.from_config(
+    {"name": "folder", "path": "photos", "image_size": 32}, batch_size=8, seed=0
+)
 images, labels, weights = next(iter(inputs.train_batches(start_step=0)))
 
 # %% keras_vit.data.train_batches
@@ -327,7 +366,9 @@ keras_vit.recipes.model_fields("classification", "ViT-B/16")
 keras_vit.recipes.pretraining("ViT-L/16", "imagenet21k", epochs=30)
 
 # %% keras_vit.recipes.augreg
-keras_vit.recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium1", dropout=0.0, weight_decay=0.1, epochs=300)
+keras_vit.recipes.augreg(
+    "ViT-S/16", "imagenet21k", augreg="medium1", dropout=0.0, weight_decay=0.1, epochs=300
+)
 
 # %% keras_vit.recipes.finetuning
 keras_vit.recipes.finetuning("ViT-B/16", "cifar10", resolution=512)
@@ -433,11 +474,16 @@ keras_vit.evaluation.weights_digest(model)  # changes with any weight
 
 # %% keras_vit.evaluation.plots.predictions
 probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
-keras_vit.evaluation.plots.predictions("predictions.png", images, labels, probabilities, ["cat", "dog", "bird"])
+keras_vit.evaluation.plots.predictions(
+    "predictions.png", images, labels, probabilities, ["cat", "dog", "bird"]
+)
 
 # %% keras_vit.evaluation.plots.reliability
 keras_vit.evaluation.plots.reliability(
-    "reliability.png", counts=np.array([5, 20]), confidence=np.array([0.3, 0.8]), accuracy=np.array([0.2, 0.9])
+    "reliability.png",
+    counts=np.array([5, 20]),
+    confidence=np.array([0.3, 0.8]),
+    accuracy=np.array([0.2, 0.9]),
 )
 
 # %% keras_vit.evaluation.plots.confusion
@@ -459,7 +505,9 @@ rollout = keras_vit.inspection.attention_rollout(scores)  # (B, N, N)
 relevance = keras_vit.inspection.attention_relevance(model, images, targets=[0, 2])
 
 # %% keras_vit.inspection.token_attention
-rollout, attention = keras_vit.inspection.token_attention(model, images, patch=(1, 2), layer=1, head=1)
+rollout, attention = keras_vit.inspection.token_attention(
+    model, images, patch=(1, 2), layer=1, head=1
+)
 
 # %% keras_vit.inspection.upsample_maps
 # Returns (B, rows, columns)
@@ -476,7 +524,9 @@ distances = keras_vit.inspection.attention_distance(model, images)
 
 # %% keras_vit.inspection.mean_distance
 scores = keras_vit.inspection.attention_scores(model, images)
-keras_vit.inspection.mean_distance(scores, model.grid, patch_size=(8, 8), num_prefix_tokens=model.num_prefix_tokens)
+keras_vit.inspection.mean_distance(
+    scores, model.grid, patch_size=(8, 8), num_prefix_tokens=model.num_prefix_tokens
+)
 
 # %% keras_vit.inspection.filter_components
 filters = keras_vit.inspection.filter_components(model, count=8)  # (8, P, P, C) in [0, 1]

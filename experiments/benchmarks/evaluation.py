@@ -27,8 +27,15 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("task", ["distance", "fewshot", "features"], "What to measure.")
-flags.DEFINE_integer("rounds", 3, "Timed rounds after one warm-up round; each runs every function once.", lower_bound=1)
-flags.DEFINE_integer("images", 128, "Images per round of `distance` and of its forward-pass baseline.", lower_bound=8)
+flags.DEFINE_integer(
+    "rounds",
+    3,
+    "Timed rounds after one warm-up round; each runs every function once.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "images", 128, "Images per round of `distance` and of its forward-pass baseline.", lower_bound=8
+)
 flags.DEFINE_bool("child", False, "Internal: measure in this process.")
 
 
@@ -43,7 +50,9 @@ def distance():
         for start in range(0, len(images), 8):
             np.asarray(model(images[start : start + 8], training=False))
 
-    return _in_turns({"forward": forward, "distance": lambda: inspection.attention_distance(model, images)})
+    return _in_turns(
+        {"forward": forward, "distance": lambda: inspection.attention_distance(model, images)}
+    )
 
 
 def fewshot():
@@ -58,9 +67,13 @@ def fewshot():
 
     x, y = draw()
     x_test, y_test = draw()
-    start, processor = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    processor = time.process_time()
     accuracy = np.mean(ridge_scores(x, y, x_test, 1000).argmax(1) == y_test)
-    seconds = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - processor}
+    seconds = {
+        "seconds": time.perf_counter() - start,
+        "processor_seconds": time.process_time() - processor,
+    }
     return {**seconds, "accuracy": round(float(accuracy), 4)}
 
 
@@ -81,9 +94,11 @@ def features():
 
 
 def _in_turns(work):
-    """Alternates two functions; returns their median wall times in seconds and the ratios of the second to the first.
+    """Alternates two functions; returns their median wall times in seconds and the ratios of the
+    second to the first.
 
-    `ratio` compares the wall times, and `processor_ratio` the CPU times, which depend less on other programs.
+    `ratio` compares the wall times, and `processor_ratio` the CPU times, which depend less on other
+    programs.
     """
     times = {name: [] for name in work}
     for _ in range(FLAGS.rounds + 1):
@@ -91,7 +106,10 @@ def _in_turns(work):
             start = time.perf_counter(), time.process_time()
             function()
             times[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
-    medians = {name: [statistics.median(column) for column in zip(*values[1:])] for name, values in times.items()}
+    medians = {
+        name: [statistics.median(column) for column in zip(*values[1:])]
+        for name, values in times.items()
+    }
     first, second = medians.values()
     return {
         **{name: seconds for name, (seconds, _) in medians.items()},
@@ -111,7 +129,13 @@ def main(_):
         command += [f"--{name}={FLAGS[name].value}" for name in ("rounds", "images")]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         result = json.loads(done.stdout.splitlines()[-1])
-        print(task, {name: round(value, 3) if isinstance(value, float) else value for name, value in result.items()})
+        print(
+            task,
+            {
+                name: round(value, 3) if isinstance(value, float) else value
+                for name, value in result.items()
+            },
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     KERAS_BACKEND=jax python experiments/benchmarks/flops.py
 
-By default, the table has all named sizes except the NaFlex sizes. XLA also counts norms, softmax, activations and
-the zero padding of BiT ResNets.
+By default, the table has all named sizes except the NaFlex sizes. XLA also counts norms, softmax,
+activations and the zero padding of BiT ResNets.
 """
 
 import jax
@@ -15,7 +15,9 @@ from keras_vit.models import BiTResNet, VisionTransformer
 
 MODELS = [name for name in families.sizes() if "NaFlex" not in name]
 _MODELS = flags.DEFINE_list("models", MODELS, "Models, such as ViT-B/16.")
-_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images, in pixels.", lower_bound=14)
+_SIZE = flags.DEFINE_integer(
+    "image_size", 224, "Height and width of the images, in pixels.", lower_bound=14
+)
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images per batch.", lower_bound=1)
 
 
@@ -32,7 +34,8 @@ def main(_):
         program = jax.jit(model.stateless_call).lower(
             shapes(model.trainable_variables), shapes(model.non_trainable_variables), images
         )
-        ours, xla = cost.flops(model) / 1e9, program.cost_analysis()["flops"] / _BATCH.value / 1e9
+        ours = cost.flops(model) / 1e9
+        xla = program.cost_analysis()["flops"] / _BATCH.value / 1e9
         print(f"| {name} | {ours:.4g} | {xla:.4g} | {xla / ours:.3f} |", flush=True)
 
 

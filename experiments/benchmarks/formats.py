@@ -1,22 +1,23 @@
 """Compares the export formats of a Vision Transformer, and other libraries, on the CPU.
 
-    pip install -e ".[onnx]"
-    KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python experiments/benchmarks/formats.py --output=formats.csv
-    python experiments/benchmarks/formats.py --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
+    pip install -e ".[onnx]" KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python
+    experiments/benchmarks/formats.py --output=formats.csv python experiments/benchmarks/formats.py
+    --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
 
-All formats of a model except keras_hub have the same random weights. `experiments/real/low_precision.py` measures how
-much accuracy a trained model loses in low precision. Each format runs in its own process. Up to `--at_once` formats
+All formats of a model except keras_hub have the same random weights.
+`experiments/real/low_precision.py` measures how much accuracy a trained model loses in low
+precision. Each format runs in its own process. Up to `--at_once` formats
 alternate, and rates are medians over the rounds. The columns:
 
     share         rate divided by the rate of the blocks' matrix products alone, measured in the same precision and
-                  rounds. TensorFlow computes the products in float32 and bfloat16. For int8, LiteRT uses
-                  int8 for products with weights, and float32 for the products of attention.
+                  rounds. TensorFlow computes the products in float32 and bfloat16. For int8, LiteRT
+                  uses int8 for products with weights, and float32 for the products of attention.
     MB of memory  peak memory of the process, including its libraries
     difference    largest difference of a logit from Keras in float32, relative to the range of the logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
-The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub and timm are skipped
-if they are not installed.
+The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub
+and timm are skipped if they are not installed.
 """
 
 import csv
@@ -35,35 +36,66 @@ from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 FORMATS = (
-    "keras", "keras_xla", "saved_model", "saved_model_bfloat16", "onnx", "onnx_int8", "onnx_dynamic_int8", "litert",
-    "litert_int8", "keras_hub", "timm", "timm_bfloat16", "timm_compile", "timm_bfloat16_compile", "timm_onnx",
-)  # fmt: skip
+    "keras",
+    "keras_xla",
+    "saved_model",
+    "saved_model_bfloat16",
+    "onnx",
+    "onnx_int8",
+    "onnx_dynamic_int8",
+    "litert",
+    "litert_int8",
+    "keras_hub",
+    "timm",
+    "timm_bfloat16",
+    "timm_compile",
+    "timm_bfloat16_compile",
+    "timm_onnx",
+)
 LIMITS = ("float32", "bfloat16", "int8")
 MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
 COLUMNS = (
-    "model", "format", "batch size", "images/s", "share", "MB of memory", "MB of file", "difference", "same class",
-    "versions", "processor",
-)  # fmt: skip
+    "model",
+    "format",
+    "batch size",
+    "images/s",
+    "share",
+    "MB of memory",
+    "MB of file",
+    "difference",
+    "same class",
+    "versions",
+    "processor",
+)
 
 
 def define_flags():
-    flags.DEFINE_list("models", ["S/16", "B/16", "L/16"], f"One or more of {', '.join(MODELS)}; test is a tiny model.")
+    flags.DEFINE_list(
+        "models",
+        ["S/16", "B/16", "L/16"],
+        f"One or more of {', '.join(MODELS)}; test is a tiny model.",
+    )
     flags.DEFINE_list("formats", list(FORMATS), f"One or more of {', '.join(FORMATS)}.")
     flags.DEFINE_list("batch_sizes", ["1", "8"], "Batch sizes to measure.")
     flags.DEFINE_integer("rounds", 6, "Measured rounds, after one warm-up round.", lower_bound=1)
     flags.DEFINE_integer(
-        "at_once", 6, "Number of formats in memory at once, in addition to the matrix products.", lower_bound=1
+        "at_once",
+        6,
+        "Number of formats in memory at once, in addition to the matrix products.",
+        lower_bound=1,
     )
     flags.DEFINE_string("output", "", "CSV file for the results.")
     flags.DEFINE_string("worker", "", "Internal: run as the process of one format.")
     flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
 
 
-# Libraries are imported inside functions, so that the peak memory of a process includes no unused libraries.
+# Libraries are imported inside functions, so that the peak memory of a process includes no unused
+# libraries.
 
 
 def prepare(folder):
-    """Writes a model, its exports and the other files that the worker processes read to a folder."""
+    """Writes a model, its exports and the other files that the worker processes read to a
+    folder."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -86,11 +118,17 @@ def prepare(folder):
     model = getattr(keras_vit, name)(weights=None) if name else keras_vit.VisionTransformer(**tiny)
     # The new head is zero, which would make all logits equal.
     model.head.kernel.assign(np.random.default_rng(0).normal(0, 0.05, model.head.kernel.shape))
-    images, logits, _ = conversions.reference(model, conversions.example_images(model.input_shape[1:], 16))
+    images, logits, _ = conversions.reference(
+        model, conversions.example_images(model.input_shape[1:], 16)
+    )
     np.save(folder / "images.npy", images)
     np.save(folder / "logits.npy", logits)
     model.save(folder / "model.keras")
-    sizes = {"hidden_size": model.hidden_size, "mlp_dim": model.arguments["mlp_dim"], "layers": len(model.blocks)}
+    sizes = {
+        "hidden_size": model.hidden_size,
+        "mlp_dim": model.arguments["mlp_dim"],
+        "layers": len(model.blocks),
+    }
     sizes |= {"heads": model.arguments["num_heads"], "tokens": 1 + model.grid[0] * model.grid[1]}
     sizes |= {"patch_size": model.patch_size, "classes": model.output_shape[-1]}
     (folder / "sizes.json").write_text(json.dumps(sizes))
@@ -98,9 +136,13 @@ def prepare(folder):
         path = folder / name
         if name.startswith("saved_model"):
             precision = "bfloat16" if name.endswith("bfloat16") else "float32"
-            os.rename(export.saved_model(model, folder, signatures=["tensor"], precision=precision), path)
+            os.rename(
+                export.saved_model(model, folder, signatures=["tensor"], precision=precision), path
+            )
         elif name.startswith("litert"):
-            path.write_bytes(conversions.litert_content(model, "int8" if name.endswith("int8") else "none"))
+            path.write_bytes(
+                conversions.litert_content(model, "int8" if name.endswith("int8") else "none")
+            )
         elif name.startswith("onnx") and not (folder / "onnx").exists():
             (folder / "onnx").write_bytes(conversions.onnx_content(model))
         if name == "onnx_int8":
@@ -116,20 +158,29 @@ def prepare(folder):
     # Write a LiteRT model in int8 that computes only the matrix products of the blocks.
     spec = tf.TensorSpec((None, sizes["tokens"], sizes["hidden_size"]), tf.float32, "tokens")
     function = tf.function(products(sizes, "float32"), input_signature=[spec], autograph=False)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module())
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [function.get_concrete_function()], tf.Module()
+    )
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     (folder / "limit_int8").write_bytes(converter.convert())
 
 
 def products(sizes, dtype):
-    """Returns a function that applies the matrix products of all blocks, with random kernels, to tokens `(B, N, D)`."""
+    """Returns a function that applies the matrix products of all blocks, with random kernels, to
+    tokens `(B, N, D)`."""
     import numpy as np
     import tensorflow as tf
 
-    random, heads, size, hidden = np.random.default_rng(0), sizes["heads"], sizes["hidden_size"], sizes["mlp_dim"]
+    random = np.random.default_rng(0)
+    heads = sizes["heads"]
+    size = sizes["hidden_size"]
+    hidden = sizes["mlp_dim"]
     shapes = ((size, size), (size, 2 * size), (size, size), (size, hidden), (hidden, size))
     blocks = [
-        [tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype) for rows, columns in shapes]
+        [
+            tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype)
+            for rows, columns in shapes
+        ]
         for _ in range(sizes["layers"])
     ]
 
@@ -143,8 +194,11 @@ def products(sizes, dtype):
     def compute(tokens):
         x = tf.cast(tokens, dtype)
         for i, (query, key_value, output, up, down) in enumerate(blocks):
-            queries = x[:, :1] if i == len(blocks) - 1 else x  # the last block computes the class token only
-            (q,), (k, v) = split(flat(queries) @ query, queries.shape[1], 1), split(flat(x) @ key_value, x.shape[1], 2)
+            queries = (
+                x[:, :1] if i == len(blocks) - 1 else x
+            )  # the last block computes the class token only
+            (q,) = split(flat(queries) @ query, queries.shape[1], 1)
+            (k, v) = split(flat(x) @ key_value, x.shape[1], 2)
             attended = flat(tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3)))
             x = tf.reshape(attended @ output @ up @ down, (-1, queries.shape[1], size))
         return {"outputs": tf.cast(x, "float32")}
@@ -153,20 +207,33 @@ def products(sizes, dtype):
 
 
 def load_limits(folder):
-    """Returns `run(precision, batch)`, which computes the matrix products of the blocks for `batch` images."""
+    """Returns `run(precision, batch)`, which computes the matrix products of the blocks for `batch`
+    images."""
     import numpy as np
     import tensorflow as tf
 
     from keras_vit.export.conversions import litert_runner
 
     sizes = json.loads((folder / "sizes.json").read_text())
-    runs = {dtype: tf.function(products(sizes, dtype), autograph=False) for dtype in ("float32", "bfloat16")}
+    runs = {
+        dtype: tf.function(products(sizes, dtype), autograph=False)
+        for dtype in ("float32", "bfloat16")
+    }
     int8 = litert_runner((folder / "limit_int8").read_bytes())
-    tokens = np.random.default_rng(0).normal(size=(64, sizes["tokens"], sizes["hidden_size"])).astype("float32") / 100
+    tokens = (
+        np.random.default_rng(0)
+        .normal(size=(64, sizes["tokens"], sizes["hidden_size"]))
+        .astype("float32")
+        / 100
+    )
 
     def run(precision, batch):
         inputs = np.resize(tokens, (batch, *tokens.shape[1:]))
-        return int8(inputs) if precision == "int8" else runs[precision](tf.constant(inputs))["outputs"].numpy()
+        return (
+            int8(inputs)
+            if precision == "int8"
+            else runs[precision](tf.constant(inputs))["outputs"].numpy()
+        )
 
     return run
 
@@ -179,17 +246,23 @@ def load_tensorflow(name, folder):
     versions = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
     if name.startswith("saved_model"):
         signature = tf.saved_model.load(str(folder / name)).signatures["tensor"]
-        # The logarithm of the probabilities equals the logits plus a constant, which the comparison removes.
-        return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy()), versions
+        # The logarithm of the probabilities equals the logits plus a constant, which the comparison
+        # removes.
+        return lambda images: np.log(
+            signature(images=tf.constant(images))["probabilities"].numpy()
+        ), versions
     if name == "keras_hub":
         import keras_hub
 
         sizes = json.loads((folder / "sizes.json").read_text())
         backbone = keras_hub.models.ViTBackbone(
-            image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:], patch_size=sizes["patch_size"],
-            num_layers=sizes["layers"], num_heads=sizes["heads"], hidden_dim=sizes["hidden_size"],
+            image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:],
+            patch_size=sizes["patch_size"],
+            num_layers=sizes["layers"],
+            num_heads=sizes["heads"],
+            hidden_dim=sizes["hidden_size"],
             mlp_dim=sizes["mlp_dim"],
-        )  # fmt: skip
+        )
         model = keras_hub.models.ViTImageClassifier(backbone, num_classes=sizes["classes"])
         versions = f"keras-hub {keras_hub.__version__}, {versions}"
     else:
@@ -218,10 +291,14 @@ def load_onnx(name, folder):
         subprocess.run(timm_command("write_timm_onnx", folder), check=True, stdout=sys.stderr)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count()
-    session = onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        folder / name, options, providers=["CPUExecutionProvider"]
+    )
     source = session.get_inputs()[0].name
     layout = (lambda x: np.ascontiguousarray(x.transpose(0, 3, 1, 2))) if is_timm else lambda x: x
-    return lambda images: session.run(None, {source: layout(images)})[0], f"ONNX Runtime {onnxruntime.__version__}"
+    return lambda images: session.run(None, {source: layout(images)})[
+        0
+    ], f"ONNX Runtime {onnxruntime.__version__}"
 
 
 def timm_command(name, folder):
@@ -248,7 +325,11 @@ class Worker:
         if name.startswith("timm") and name != "timm_onnx":
             command = timm_command(name, folder)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count()), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(os.cpu_count()),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
         self._process = subprocess.Popen(command, env=environment, **pipes)
         self.facts = self._answer()
 
@@ -276,7 +357,8 @@ def precision_of(name):
 def measure(names, arguments, folder, batch_sizes):
     """Returns `{format: facts}` and `{(format, batch size): [[seconds, MB], ...]}`.
 
-    The measurements of the matrix products have a precision, such as "float32", in place of the format.
+    The measurements of the matrix products have a precision, such as "float32", in place of the
+    format.
     """
     workers = {name: Worker(name, arguments, folder) for name in ("limits", *names)}
     facts = {name: workers[name].facts for name in names}
@@ -289,7 +371,9 @@ def measure(names, arguments, folder, batch_sizes):
                 for precision in LIMITS if name == "limits" else [precision_of(name)]:
                     answer = process.query(precision, size)
                     if number:
-                        answers.setdefault((precision if name == "limits" else name, size), []).append(answer)
+                        answers.setdefault(
+                            (precision if name == "limits" else name, size), []
+                        ).append(answer)
     for process in workers.values():
         process.close()
     return facts, answers
@@ -306,21 +390,34 @@ def rows_of(model, names, folder, batch_sizes):
             continue
         for size in batch_sizes:
             seconds, limit = (
-                statistics.median(answer[0] for answer in answers[key, size]) for key in (name, precision_of(name))
+                statistics.median(answer[0] for answer in answers[key, size])
+                for key in (name, precision_of(name))
             )
             memory = max(answer[1] for answer in answers[name, size])
             numbers = {"images/s": size / seconds, "share": limit / seconds, "MB of memory": memory}
             numbers |= {"MB of file": size_of(folder / name), **facts[name]}
             if name == "keras_hub":  # has other weights, so its outputs are not comparable
                 numbers |= {"difference": "", "same class": ""}
-            row = {"model": model, "format": name, "batch size": size, "processor": processor(), **numbers}
-            rows.append({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
+            row = {
+                "model": model,
+                "format": name,
+                "batch size": size,
+                "processor": processor(),
+                **numbers,
+            }
+            rows.append(
+                {
+                    key: f"{value:.4g}" if isinstance(value, float) else value
+                    for key, value in row.items()
+                }
+            )
             print(" | ".join(str(rows[-1][column]) for column in COLUMNS[:-2]), flush=True)
     return rows
 
 
 def size_of(path):
-    """Returns the size of a file, or of a SavedModel's graph and weights, in MB; "" if the path does not exist."""
+    """Returns the size of a file, or of a SavedModel's graph and weights, in MB; "" if the path
+    does not exist."""
     if not path.exists():
         return ""
     parts = [path] if path.is_file() else [path / "saved_model.pb", *path.glob("variables/*")]
@@ -331,7 +428,9 @@ def processor():
     """Returns the name of the processor and the number of threads used."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     return f"{name or platform.processor()}, {os.cpu_count()} threads"
 
 
@@ -342,19 +441,31 @@ def main(_):
         return prepare(folder)
     if FLAGS.worker:
         return formats_worker.serve(lambda: load(FLAGS.worker, folder), folder)
-    names, batch_sizes, rows = list(FLAGS.formats), [int(size) for size in FLAGS.batch_sizes], []
+    names = list(FLAGS.formats)
+    batch_sizes = [int(size) for size in FLAGS.batch_sizes]
+    rows = []
     for flag, known in (("formats", FORMATS), ("models", MODELS)):
         if unknown := set(FLAGS[flag].value) - set(known):
-            raise app.UsageError(f"--{flag} must be among {', '.join(known)}. Received: {', '.join(unknown)}")
+            raise app.UsageError(
+                f"--{flag} must be among {', '.join(known)}. Received: {', '.join(unknown)}"
+            )
     if "keras_hub" in names and not importlib.util.find_spec("keras_hub"):
         names.remove("keras_hub")
     print(f"{processor()}\n" + " | ".join(COLUMNS[:-2]))
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
-            script = [sys.executable, __file__, *sys.argv[1:], f"--models={model}", f"--folder={folder}"]
+            script = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:],
+                f"--models={model}",
+                f"--folder={folder}",
+            ]
             subprocess.run([*script, "--worker=prepare"], check=True, stdout=sys.stderr)
             for start in range(0, len(names), FLAGS.at_once):
-                rows += rows_of(model, names[start : start + FLAGS.at_once], Path(folder), batch_sizes)
+                rows += rows_of(
+                    model, names[start : start + FLAGS.at_once], Path(folder), batch_sizes
+                )
     if FLAGS.output:
         with open(FLAGS.output, "w", encoding="utf-8", newline="") as file:
             table = csv.DictWriter(file, COLUMNS, lineterminator="\n")

@@ -1,16 +1,18 @@
 """Compares the speed of ViT on a GPU between keras_vit on JAX and timm on PyTorch.
 
-    pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
-    python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 --peak_tflops=989
+    pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py python
+    experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256
+    --peak_tflops=989
 
-Both libraries compute in bfloat16 on images of 224 pixels, and train with AdamW and gradients clipped to a norm of 1.
-timm's model uses `torch.compile` and fused attention. The script first finds the fastest batch size of each library.
-Then the libraries run in turns, each in its own process, so that only one computes at a time.
+Both libraries compute in bfloat16 on images of 224 pixels, and train with AdamW and gradients
+clipped to a norm of 1. timm's model uses `torch.compile` and fused attention. The script first
+finds the fastest batch size of each library. Then the libraries run in turns, each in its own
+process, so that only one computes at a time.
 
-Prints the median images per second, the peak device memory and the largest tried batch size that fits. A ratio above 1
-means that keras_vit is faster. With `--peak_tflops`, also prints the fraction of the card's peak rate. For this
-fraction, each multiply-accumulate of the forward pass, except for the head, counts as 6 operations in training and as 2
-in inference.
+Prints the median images per second, the peak device memory and the largest tried batch size that
+fits. A ratio above 1 means that keras_vit is faster. With `--peak_tflops`, also prints the fraction
+of the card's peak rate. For this fraction, each multiply-accumulate of the forward pass, except for
+the head, counts as 6 operations in training and as 2 in inference.
 """
 
 import json
@@ -27,14 +29,25 @@ _LIBRARIES = ("keras_vit", "timm")
 _VARIANT = flags.DEFINE_enum(
     "variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small model to try the script."
 )
-_MEASURE = flags.DEFINE_multi_enum("measure", ["train", "inference"], ["train", "inference"], "What to measure.")
-_BATCHES = flags.DEFINE_list("batch_sizes", ["32", "64", "128", "256", "512"], "Batch sizes to try.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
+_MEASURE = flags.DEFINE_multi_enum(
+    "measure", ["train", "inference"], ["train", "inference"], "What to measure."
+)
+_BATCHES = flags.DEFINE_list(
+    "batch_sizes", ["32", "64", "128", "256", "512"], "Batch sizes to try."
+)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1
+)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps per turn of a library.", lower_bound=1)
-_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 omits the fraction.")
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
+_PEAK = flags.DEFINE_float(
+    "peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 omits the fraction."
+)
+_WORKER = flags.DEFINE_enum(
+    "worker", None, _LIBRARIES, "Internal: run as the process of one library."
+)
 
-SIZE, CLASSES = 224, 1000
+SIZE = 224
+CLASSES = 1000
 SIZES = {
     "B": {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072},
     "L": {"hidden_size": 1024, "num_layers": 24, "num_heads": 16, "mlp_dim": 4096},
@@ -43,7 +56,8 @@ SIZES = {
 
 
 def keras_vit_run(measure, batch_size):
-    """Returns a function `run(steps)` that computes with JAX and returns the peak memory of the device in bytes."""
+    """Returns a function `run(steps)` that computes with JAX and returns the peak memory of the
+    device in bytes."""
     import jax
     import keras
     import numpy as np
@@ -55,11 +69,17 @@ def keras_vit_run(measure, batch_size):
     shape = (SIZE, SIZE, 3)
     config = ConfigDict(
         recipes.defaults(
-            batch_size=batch_size, total_steps=1000, clip_norm=1.0, strategy="default", optimizer={"name": "adamw"},
-            precision="mixed_bfloat16", model={**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": shape},
-            steps_per_call=_STEPS.value, schedule={"base": 1e-3},
+            batch_size=batch_size,
+            total_steps=1000,
+            clip_norm=1.0,
+            strategy="default",
+            optimizer={"name": "adamw"},
+            precision="mixed_bfloat16",
+            model={**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": shape},
+            steps_per_call=_STEPS.value,
+            schedule={"base": 1e-3},
         )
-    )  # fmt: skip
+    )
     images = np.random.default_rng(0).uniform(-1, 1, (batch_size, *shape)).astype("float32")
     labels = np.eye(CLASSES, dtype="float32")[np.arange(batch_size) % CLASSES]
     batch = tf.data.Dataset.from_tensors((images, labels, np.ones(batch_size, "float32")))
@@ -81,9 +101,12 @@ def keras_vit_run(measure, batch_size):
             return peak()
 
         return run
-    model, images = engine.model, jax.device_put(images)
+    model = engine.model
+    images = jax.device_put(images)
     others = [variable.value for variable in model.non_trainable_variables]
-    predict = jax.jit(lambda weights, images: model.stateless_call(weights, others, images, training=False)[0])
+    predict = jax.jit(
+        lambda weights, images: model.stateless_call(weights, others, images, training=False)[0]
+    )
 
     def run(steps):
         for _ in range(steps):
@@ -95,7 +118,8 @@ def keras_vit_run(measure, batch_size):
 
 
 def timm_run(measure, batch_size):
-    """Returns a function `run(steps)` that computes with PyTorch and returns the peak memory of the device in bytes."""
+    """Returns a function `run(steps)` that computes with PyTorch and returns the peak memory of the
+    device in bytes."""
     import timm
     import torch
 
@@ -103,9 +127,14 @@ def timm_run(measure, batch_size):
     torch.backends.cuda.matmul.allow_tf32 = True
     sizes = SIZES[_VARIANT.value]
     model = timm.models.vision_transformer.VisionTransformer(
-        img_size=SIZE, patch_size=16, num_classes=CLASSES, embed_dim=sizes["hidden_size"], depth=sizes["num_layers"],
-        num_heads=sizes["num_heads"], mlp_ratio=sizes["mlp_dim"] / sizes["hidden_size"],
-    ).to(device)  # fmt: skip
+        img_size=SIZE,
+        patch_size=16,
+        num_classes=CLASSES,
+        embed_dim=sizes["hidden_size"],
+        depth=sizes["num_layers"],
+        num_heads=sizes["num_heads"],
+        mlp_ratio=sizes["mlp_dim"] / sizes["hidden_size"],
+    ).to(device)
     images = torch.rand(batch_size, 3, SIZE, SIZE, device=device) * 2 - 1
     labels = torch.arange(batch_size, device=device) % CLASSES
     peak = lambda: torch.cuda.max_memory_allocated() if device == "cuda" else 0  # noqa: E731
@@ -145,7 +174,8 @@ def worker(library):
     The answer is null if the memory is too small.
     """
     # Keep the libraries' output out of the answers.
-    answers, sys.stdout = sys.stdout, sys.stderr
+    answers = sys.stdout
+    sys.stdout = sys.stderr
     built = run = None
     for line in sys.stdin:
         measure, batch_size, steps = json.loads(line)
@@ -158,10 +188,14 @@ def worker(library):
             start = time.perf_counter()
             peak = run(steps)
             answer = [time.perf_counter() - start, peak]
-        except (RuntimeError, ValueError) as error:  # out of memory; training in keras_vit raises ValueError
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # out of memory; training in keras_vit raises ValueError
             if "memory" not in str(error).lower():
                 raise
-            built, answer = None, None
+            built = None
+            answer = None
         print(json.dumps(answer), file=answers, flush=True)
 
 
@@ -170,8 +204,15 @@ class Worker:
 
     def __init__(self, library):
         environment = {**os.environ, "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-        self._process = subprocess.Popen([sys.executable, *sys.argv, f"--worker={library}"], **pipes)
+        pipes = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "text": True,
+            "env": environment,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, *sys.argv, f"--worker={library}"], **pipes
+        )
         self._library = library
 
     def query(self, *command):
@@ -188,8 +229,10 @@ class Worker:
 
 
 def best_batch(library, measure):
-    """Returns `(fastest batch size, largest batch size that fits)`. Measures in a separate process."""
-    rates, process = {}, Worker(library)
+    """Returns `(fastest batch size, largest batch size that fits)`. Measures in a separate
+    process."""
+    rates = {}
+    process = Worker(library)
     for size in map(int, _BATCHES.value):
         answer = process.query(measure, size, _STEPS.value)
         if answer is None:
@@ -199,7 +242,8 @@ def best_batch(library, measure):
     process.close()
     if not rates:
         raise app.UsageError(
-            f"The first batch size does not fit {library}. Received: --batch_sizes={','.join(_BATCHES.value)}"
+            f"The first batch size does not fit {library}. Received: "
+            f"--batch_sizes={','.join(_BATCHES.value)}"
         )
     return max(rates, key=rates.get), max(rates)
 
@@ -207,33 +251,43 @@ def best_batch(library, measure):
 def compare(measure):
     """Compares the libraries in training or inference, and prints the results."""
     sizes = {library: best_batch(library, measure) for library in _LIBRARIES}
-    seconds, peaks = {library: [] for library in _LIBRARIES}, {}
+    seconds = {library: [] for library in _LIBRARIES}
+    peaks = {}
     processes = {library: Worker(library) for library in _LIBRARIES}
     for number in range(_ROUNDS.value + 1):
         for library, process in processes.items():
             answer = process.query(measure, sizes[library][0], _STEPS.value)
             if answer is None:
-                raise app.UsageError("Both libraries together do not fit: choose smaller --batch_sizes")
+                raise app.UsageError(
+                    "Both libraries together do not fit: choose smaller --batch_sizes"
+                )
             if number:
                 seconds[library].append(answer[0])
             peaks[library] = answer[1]
     for process in processes.values():
         process.close()
-    rates = {name: sizes[name][0] * _STEPS.value / statistics.median(spent) for name, spent in seconds.items()}
+    rates = {
+        name: sizes[name][0] * _STEPS.value / statistics.median(spent)
+        for name, spent in seconds.items()
+    }
     for library, rate in rates.items():
         share = ""
         if _PEAK.value:
-            share = f", {100 * rate * operations(measure) / (_PEAK.value * 1e12):.0f} % of {_PEAK.value:g} TFLOP/s"
+            share = (
+                f", {100 * rate * operations(measure) / (_PEAK.value * 1e12):.0f} % of "
+                f"{_PEAK.value:g} TFLOP/s"
+            )
         batch, largest = sizes[library]
         print(
-            f"{measure}, {library}: {rate:,.1f} images/s at batch {batch} (largest that fits: {largest}), "
-            f"peak {peaks[library] / 1e9:.2f} GB{share}"
+            f"{measure}, {library}: {rate:,.1f} images/s at batch {batch} (largest that fits: "
+            f"{largest}), peak {peaks[library] / 1e9:.2f} GB{share}"
         )
     print(f"{measure}: ratio {rates['keras_vit'] / rates['timm']:.3f}", flush=True)
 
 
 def operations(measure):
-    """Returns the floating-point operations for one image, counted without the head as in the paper's Table 6."""
+    """Returns the floating-point operations for one image, counted without the head as in the
+    paper's Table 6."""
     from keras_vit import VisionTransformer, cost
 
     sizes = {**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": (SIZE, SIZE, 3)}

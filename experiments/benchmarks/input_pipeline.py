@@ -1,16 +1,18 @@
-"""Compares the speeds of the input pipeline, its individual stages, an upper limit and plain pipelines.
+"""Compares the speeds of the input pipeline, its individual stages, an upper limit and plain
+pipelines.
 
     python experiments/benchmarks/input_pipeline.py
 
-The upper limit decodes, crops and resizes JPEGs in memory in a parallel map, with the same files and crops as the whole
-pipeline. The limit and the stages return their results in groups of one batch, so that Python's overhead is the same.
-The plain pipelines decode whole images, then crop and flip with tf.image or Keras layers. If Grain is installed, a
-pipeline in Grain is measured too. Other load on the machine changes the CPU time per image less than the images per
-second.
+The upper limit decodes, crops and resizes JPEGs in memory in a parallel map, with the same files
+and crops as the whole pipeline. The limit and the stages return their results in groups of one
+batch, so that Python's overhead is the same. The plain pipelines decode whole images, then crop and
+flip with tf.image or Keras layers. If Grain is installed, a pipeline in Grain is measured too.
+Other load on the machine changes the CPU time per image less than the images per second.
 
-`--memory` also measures the peak memory with more epochs and with a longer list. `--million` also measures the time to
-start at step 100,000 with a folder of a million files. `--order` only compares two ways to read records: in order, as
-for remote files, and by index. `--ahead` only counts the prefetched batches.
+`--memory` also measures the peak memory with more epochs and with a longer list. `--million` also
+measures the time to start at step 100,000 with a folder of a million files. `--order` only compares
+two ways to read records: in order, as for remote files, and by index. `--ahead` only counts the
+prefetched batches.
 """
 
 import dataclasses
@@ -32,41 +34,60 @@ flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline.", lower_bound=
 flags.DEFINE_integer("images", 640, "Images per measurement.", lower_bound=64)
 flags.DEFINE_bool("order", False, "Only compare reading records in order and by index.")
 flags.DEFINE_bool("ahead", False, "Only count the prefetched batches.")
-flags.DEFINE_bool("million", False, "Also measure a start in the middle of a folder of a million files.")
 flags.DEFINE_bool(
-    "memory", False, "Also measure the memory for ten times the epochs and for a list of a million names."
+    "million", False, "Also measure a start in the middle of a folder of a million files."
+)
+flags.DEFINE_bool(
+    "memory",
+    False,
+    "Also measure the memory for ten times the epochs and for a list of a million names.",
 )
 FLAGS = flags.FLAGS
-FILES, REPEATS, BATCH, SIZE = 128, 200, 32, (224, 224)
+FILES = 128
+REPEATS = 200
+BATCH = 32
+SIZE = (224, 224)
 AUTO = tf.data.AUTOTUNE
 
 
 def _photos(folder):
-    """Writes list.csv and 500x375 JPEGs of coarse colors and noise. Photographs have similar file sizes."""
+    """Writes list.csv and 500x375 JPEGs of coarse colors and noise. Photographs have similar file
+    sizes."""
     rng = np.random.default_rng(0)
     for i in range(FILES):
         coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
         image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
         path = folder / f"class{i % 4}" / f"{i:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), quality=90).numpy())
+        path.write_bytes(
+            tf.io.encode_jpeg(
+                tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), quality=90
+            ).numpy()
+        )
     _write_list(folder, REPEATS)
 
 
 def _write_list(folder, repeats):
     """Writes list.csv with every file `repeats` times, so that the list has a realistic length."""
-    names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
+    names = [
+        f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))
+    ]
     (folder / "list.csv").write_text("\n".join(names * repeats))
 
 
 def _pipelines(folder):
-    """Returns `{name: (function, images per element)}`. Each function returns an endless dataset or iterator."""
+    """Returns `{name: (function, images per element)}`. Each function returns an endless dataset or
+    iterator."""
     source = data.file_list(folder / "list.csv")
     stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
     # Use the files and crops of the first examples in the whole pipeline.
-    indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
-    windows = tf.stack([transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
+    indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[
+        1
+    ]
+    windows = tf.stack(
+        [transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices]
+    )
     files = indices % FILES
     numbers = tf.data.Dataset.range(len(windows)).repeat()
 
@@ -74,22 +95,33 @@ def _pipelines(folder):
         return lambda: numbers.map(function, num_parallel_calls=AUTO).window(BATCH)
 
     def limit(i):
-        return tf.image.resize(tf.io.decode_and_crop_jpeg(stored[files[i]], windows[i], channels=3), SIZE)
+        return tf.image.resize(
+            tf.io.decode_and_crop_jpeg(stored[files[i]], windows[i], channels=3), SIZE
+        )
 
     def decode(i):
-        return images.decode(stored[i % FILES], window=lambda size: transforms.inception_window(size, seed(i)))
+        return images.decode(
+            stored[i % FILES], window=lambda size: transforms.inception_window(size, seed(i))
+        )
 
     def batches(**options):
-        return lambda: data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0], **options)
+        return lambda: data.train_batches(
+            source, batch_size=BATCH, seed=0, image_size=SIZE[0], **options
+        )
 
     def plain_tf():
         def example(path):
             image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
             begin, size, _ = tf.image.sample_distorted_bounding_box(
-                tf.shape(image), tf.zeros([1, 0, 4]), area_range=(0.05, 1.0), min_object_covered=0.0,
+                tf.shape(image),
+                tf.zeros([1, 0, 4]),
+                area_range=(0.05, 1.0),
+                min_object_covered=0.0,
                 use_image_if_no_bounding_boxes=True,
-            )  # fmt: skip
-            image = tf.image.resize(tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3)), SIZE)
+            )
+            image = tf.image.resize(
+                tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3)), SIZE
+            )
             return tf.image.random_flip_left_right(image) / 127.5 - 1.0
 
         files = tf.data.Dataset.list_files(str(folder / "*" / "*.jpg")).repeat()
@@ -98,12 +130,18 @@ def _pipelines(folder):
     def plain_keras():
         layers = keras.layers
         augment = keras.Sequential(
-            [layers.RandomCrop(*SIZE), layers.RandomFlip("horizontal"), layers.Rescaling(1 / 127.5, -1.0)]
+            [
+                layers.RandomCrop(*SIZE),
+                layers.RandomFlip("horizontal"),
+                layers.Rescaling(1 / 127.5, -1.0),
+            ]
         )
         dataset = keras.utils.image_dataset_from_directory(
             folder, image_size=(256, 256), batch_size=BATCH, label_mode="categorical", verbose=False
         ).repeat()
-        return dataset.map(lambda x, y: (augment(x, training=True), y), num_parallel_calls=AUTO).prefetch(AUTO)
+        return dataset.map(
+            lambda x, y: (augment(x, training=True), y), num_parallel_calls=AUTO
+        ).prefetch(AUTO)
 
     return {
         "limit": (mapped(limit), BATCH),
@@ -111,7 +149,10 @@ def _pipelines(folder):
         "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), BATCH),
         "stage: decode and crop": (mapped(decode), BATCH),
         "whole": (batches(), BATCH),
-        "whole, medium1 without its mixup": (batches(randaugment_layers=2, randaugment_magnitude=15), BATCH),
+        "whole, medium1 without its mixup": (
+            batches(randaugment_layers=2, randaugment_magnitude=15),
+            BATCH,
+        ),
         "whole, medium1": (batches(augreg="medium1"), BATCH),
         "plain, tf.image": (plain_tf, BATCH),
         "plain, Keras layers": (plain_keras, BATCH),
@@ -120,26 +161,44 @@ def _pipelines(folder):
 
 
 def _records(folder):
-    """Writes 32 files with 1,000 images of 8x8 pixels each; returns pipelines that read them by index and in order."""
+    """Writes 32 files with 1,000 images of 8x8 pixels each; returns pipelines that read them by
+    index and in order."""
     rng = np.random.default_rng(0)
     for file in range(32):
         with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
             for label in range(1000):
                 feature = {
-                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[rng.bytes(192)])),
+                    "image": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[rng.bytes(192)])
+                    ),
                     "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
                 }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+                writer.write(
+                    tf.train.Example(
+                        features=tf.train.Features(feature=feature)
+                    ).SerializeToString()
+                )
     names = [str(label) for label in range(1000)]
-    keys = {"image_key": "image", "label_key": "label", "image_dtype": "uint8", "image_shape": (8, 8, 3)}
+    keys = {
+        "image_key": "image",
+        "label_key": "label",
+        "image_dtype": "uint8",
+        "image_shape": (8, 8, 3),
+    }
 
     def batches(source):
         some = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
         return lambda: data.train_batches(source, batch_size=256, seed=0, **some)
 
     # A path with a scheme, such as file://, is read like a remote file.
-    patterns = {"records by index": f"{folder}/records-*", "records in order": f"file://{folder}/records-*"}
-    return {name: (batches(data.tfrecords(pattern, names, **keys)), 256) for name, pattern in patterns.items()}
+    patterns = {
+        "records by index": f"{folder}/records-*",
+        "records in order": f"file://{folder}/records-*",
+    }
+    return {
+        name: (batches(data.tfrecords(pattern, names, **keys)), 256)
+        for name, pattern in patterns.items()
+    }
 
 
 def _grain(folder):
@@ -163,7 +222,9 @@ def _grain(folder):
             .shuffle()
             .repeat()
             .random_map(Example())
-            .to_iter_dataset(grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=2 * BATCH))
+            .to_iter_dataset(
+                grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=2 * BATCH)
+            )
             .batch(BATCH)
         )
 
@@ -172,11 +233,13 @@ def _grain(folder):
 
 def _measure(make, images_an_element):
     """Returns images per second and microseconds of CPU time per image."""
-    dataset, count = make(), FLAGS.images // images_an_element
+    dataset = make()
+    count = FLAGS.images // images_an_element
     iterator = iter(dataset)
     for _ in range(max(1, 128 // images_an_element)):
         next(iterator)
-    start, worked = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    worked = time.process_time()
     for _ in range(count):
         next(iterator)
     measured = count * images_an_element
@@ -189,7 +252,8 @@ def _peak():
 
 
 def _memory(folder):
-    """Prints the peak memory of the whole pipeline, also with more epochs and with a longer list."""
+    """Prints the peak memory of the whole pipeline, also with more epochs and with a longer
+    list."""
     peaks = []
     for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
         _write_list(folder, repeats)
@@ -198,7 +262,10 @@ def _memory(folder):
         for _ in batches.take(epochs * FILES // BATCH or 40):
             pass
         peaks.append(_peak())
-    print(f"peak resident memory: {peaks[0]:.0f} MiB after 10 epochs of {FILES} files, {peaks[1]:.0f} after 100 more,")
+    print(
+        f"peak resident memory: {peaks[0]:.0f} MiB after 10 epochs of {FILES} files, "
+        f"{peaks[1]:.0f} after 100 more,"
+    )
     print(f"{peaks[2]:.0f} with a list of {8000 * FILES:,} names")
 
 
@@ -212,14 +279,25 @@ def _million(folder):
     start = time.perf_counter()
     source = data.folder(root)
     listed = time.perf_counter() - start
-    next(iter(data.train_batches(source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0])))
+    next(
+        iter(
+            data.train_batches(
+                source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0]
+            )
+        )
+    )
     first = time.perf_counter() - start - listed
-    print(f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s more")
+    print(
+        f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s "
+        "more"
+    )
 
 
 def _batches_ahead():
-    """Prints the largest number of prefetched batches of 64 examples, with prefetch 2 and a slow consumer."""
-    read, images = [0], np.zeros((64 * 200, 8, 8, 3), np.uint8)
+    """Prints the largest number of prefetched batches of 64 examples, with prefetch 2 and a slow
+    consumer."""
+    read = [0]
+    images = np.zeros((64 * 200, 8, 8, 3), np.uint8)
     source = data.arrays(images, np.zeros(len(images), int), ["a"])
 
     def note(index):
@@ -227,9 +305,13 @@ def _batches_ahead():
         return index
 
     noted = dataclasses.replace(
-        source, read=lambda index: source.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
+        source,
+        read=lambda index: source.read(
+            tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), [])
+        ),
     )
-    most, batches = 0, iter(data.train_batches(noted, batch_size=64, seed=0, prefetch=2))
+    most = 0
+    batches = iter(data.train_batches(noted, batch_size=64, seed=0, prefetch=2))
     for taken in range(1, 50):
         next(batches)
         time.sleep(0.05)  # simulates a training step, during which the pipeline prefetches
@@ -273,10 +355,17 @@ def main(_):
             _memory(folder)  # first, because peak memory never decreases
             _write_list(folder, REPEATS)
         medians = _medians(pipelines)
-        ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
-        print("ratios of images per second (in parentheses: ratios of images per second of CPU time)")
+        ratios = lambda name, other: "{:.2f} ({:.2f})".format(  # noqa: E731
+            *_ratios(medians[name], medians[other])
+        )
+        print(
+            "ratios of images per second (in parentheses: ratios of images per second of CPU time)"
+        )
         for name, (rate, work) in medians.items():
-            print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the limit")
+            print(
+                f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the "
+                "limit"
+            )
         for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
             if other in medians:
                 print(f"whole / {other}: {ratios('whole', other)}")

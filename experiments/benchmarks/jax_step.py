@@ -2,10 +2,12 @@
 
     pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
 
-All three use float32, the same model and batch size, and AdamW with gradients clipped at 1. The Flax code is idiomatic:
-`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its state.
-The three run in separate processes, which alternate, so that only one computes at a time. The last column is the speed
-relative to keras_vit on JAX, computed from the medians over the rounds.
+All three use float32, the same model and batch size, and AdamW with gradients clipped at 1. The
+    Flax code is idiomatic:
+`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its
+state. The three run in separate processes, which alternate, so that only one computes at a time.
+The last column is the speed relative to keras_vit on JAX, computed from the medians over the
+rounds.
 """
 
 import json
@@ -22,9 +24,13 @@ _LIBRARIES = ("keras_vit_jax", "keras_vit_tensorflow", "flax")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1
+)
 _STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a library.", lower_bound=1)
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
+_WORKER = flags.DEFINE_enum(
+    "worker", None, _LIBRARIES, "Internal: run as the process of one library."
+)
 
 SIZES = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12}
 CLASSES = 1000
@@ -41,10 +47,15 @@ def keras_vit_steps():
     shape = (_SIZE.value, _SIZE.value, 3)
     config = ConfigDict(
         recipes.defaults(
-            batch_size=_BATCH.value, total_steps=1000, clip_norm=1.0, strategy="default", optimizer={"name": "adamw"},
-            model={**SIZES, "num_layers": _LAYERS.value, "input_shape": shape}, schedule={"base": 1e-3},
+            batch_size=_BATCH.value,
+            total_steps=1000,
+            clip_norm=1.0,
+            strategy="default",
+            optimizer={"name": "adamw"},
+            model={**SIZES, "num_layers": _LAYERS.value, "input_shape": shape},
+            schedule={"base": 1e-3},
         )
-    )  # fmt: skip
+    )
     images = np.random.default_rng(0).uniform(-1, 1, (_BATCH.value, *shape)).astype("float32")
     labels = np.eye(CLASSES, dtype="float32")[np.arange(_BATCH.value) % CLASSES]
     batch = tf.data.Dataset.from_tensors((images, labels, np.ones(_BATCH.value, "float32")))
@@ -88,7 +99,9 @@ def flax_steps():
         @nn.compact
         def __call__(self, images):
             size = SIZES["patch_size"]
-            x = nn.Conv(SIZES["hidden_size"], (size, size), strides=(size, size), padding="VALID")(images)
+            x = nn.Conv(SIZES["hidden_size"], (size, size), strides=(size, size), padding="VALID")(
+                images
+            )
             x = x.reshape(len(x), -1, x.shape[-1])
             cls = self.param("cls", nn.initializers.zeros, (1, 1, x.shape[-1]))
             x = jnp.concatenate([jnp.tile(cls, (len(x), 1, 1)), x], axis=1)
@@ -102,7 +115,9 @@ def flax_steps():
     labels = jax.nn.one_hot(jnp.arange(_BATCH.value) % CLASSES, CLASSES)
     model = ViT()
     parameters = jax.jit(model.init)(key, images)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-3, 1000)))
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-3, 1000))
+    )
     state = [parameters, jax.jit(optimizer.init)(parameters)]
 
     def step(parameters, optimizer_state, images, labels):
@@ -126,9 +141,11 @@ def flax_steps():
 
 
 def worker(library):
-    """Prints the number of parameters. Then reads numbers of steps from standard input and prints their durations."""
+    """Prints the number of parameters. Then reads numbers of steps from standard input and prints
+    their durations."""
     # Keep the libraries' output out of the answers.
-    answers, sys.stdout = sys.stdout, sys.stderr
+    answers = sys.stdout
+    sys.stdout = sys.stderr
     run, parameters = flax_steps() if library == "flax" else keras_vit_steps()
     print(json.dumps(parameters), file=answers, flush=True)
     for line in sys.stdin:
@@ -147,7 +164,9 @@ def start_worker(library):
 def read(library, process):
     line = process.stdout.readline()
     if not line:
-        raise app.UsageError(f"{library} ended before it answered; see its output above. Exit code: {process.wait()}")
+        raise app.UsageError(
+            f"{library} ended before it answered; see its output above. Exit code: {process.wait()}"
+        )
     return json.loads(line)
 
 
@@ -155,7 +174,8 @@ def main(_):
     if _WORKER.value:
         worker(_WORKER.value)
         return
-    processes, seconds = {}, {library: [] for library in _LIBRARIES}
+    processes = {}
+    seconds = {library: [] for library in _LIBRARIES}
     for library in _LIBRARIES:
         processes[library] = start_worker(library)
         print(f"{library}: {read(library, processes[library]):,} parameters", flush=True)
@@ -167,7 +187,10 @@ def main(_):
             if number:
                 seconds[library].append(spent / _STEPS.value)
             else:
-                print(f"{library}: first {_STEPS.value} steps, compilation included, {spent:.1f} s", flush=True)
+                print(
+                    f"{library}: first {_STEPS.value} steps, compilation included, {spent:.1f} s",
+                    flush=True,
+                )
     ours = statistics.median(seconds[_LIBRARIES[0]])
     for library, spent in seconds.items():
         median = statistics.median(spent)

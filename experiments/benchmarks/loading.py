@@ -2,8 +2,9 @@
 
     python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
 
-The baselines are the peak memory of building the model alone, and the time in which numpy reads the file's arrays.
-Loading should need at most 300 MB more memory than building alone, and at most twice as much time as numpy.
+The baselines are the peak memory of building the model alone, and the time in which numpy reads the
+file's arrays. Loading should need at most 300 MB more memory than building alone, and at most twice
+as much time as numpy.
 """
 
 import json
@@ -21,9 +22,16 @@ from keras_vit import files
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_L16", "A constructor of keras_vit.")
 flags.DEFINE_integer(
-    "rounds", 5, "Measured rounds of reading and loading the file, after one warm-up round.", lower_bound=1
+    "rounds",
+    5,
+    "Measured rounds of reading and loading the file, after one warm-up round.",
+    lower_bound=1,
 )
-flags.DEFINE_string("folder", None, "Folder for the weights file (4 bytes per parameter); default: a temporary folder.")
+flags.DEFINE_string(
+    "folder",
+    None,
+    "Folder for the weights file (4 bytes per parameter); default: a temporary folder.",
+)
 
 
 def child(task, path):
@@ -47,7 +55,9 @@ def child(task, path):
         for _ in range(FLAGS.rounds + 1):
             times["read"].append(_seconds(lambda: _read(path)))
             times["load"].append(_seconds(lambda: keras_vit.checkpoints.load(model, path)))
-        result = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first round warms up
+        result = {
+            name: statistics.median(values[1:]) for name, values in times.items()
+        }  # the first round warms up
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(result))
 
@@ -77,12 +87,17 @@ def main(argv):
 
         measure("write")
         size = Path(path).stat().st_size
-        built, loaded, timed = measure("build")["peak"], measure("load")["peak"], measure("time")
+        built = measure("build")["peak"]
+        loaded = measure("load")["peak"]
+        timed = measure("time")
     print(f"{FLAGS.model}, a file of {size / 1e6:,.0f} MB")
-    print(f"peak memory: built {built / 1e6:,.0f} MB, loaded {loaded / 1e6:,.0f} MB, {(loaded - built) / 1e6:+,.0f} MB")
     print(
-        f"medians of {FLAGS.rounds} rounds: numpy reads the file in {timed['read']:.2f} s, a load takes "
-        f"{timed['load']:.2f} s, {timed['load'] / timed['read']:.2f} times as long"
+        f"peak memory: built {built / 1e6:,.0f} MB, loaded {loaded / 1e6:,.0f} MB, "
+        f"{(loaded - built) / 1e6:+,.0f} MB"
+    )
+    print(
+        f"medians of {FLAGS.rounds} rounds: numpy reads the file in {timed['read']:.2f} s, a load "
+        f"takes {timed['load']:.2f} s, {timed['load'] / timed['read']:.2f} times as long"
     )
 
 

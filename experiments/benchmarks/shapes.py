@@ -1,9 +1,10 @@
-"""Measures how many images of shapes are drawn per second on one thread, and the speed of tf.data without drawing.
+"""Measures how many images of shapes are drawn per second on one thread, and the speed of tf.data
+without drawing.
 
     taskset -c 0 python experiments/benchmarks/shapes.py
 
-The image sizes alternate for several rounds. Prints the median and the highest rate per second of CPU time. CPU time
-depends little on other load on the machine.
+The image sizes alternate for several rounds. Prints the median and the highest rate per second of
+CPU time. CPU time depends little on other load on the machine.
 """
 
 import os
@@ -18,7 +19,8 @@ sys.path.append(str(Path(__file__).parents[1] / "paper"))
 import drawn_shapes
 import tensorflow as tf
 
-BATCH, ROUNDS = 64, 20
+BATCH = 64
+ROUNDS = 20
 
 
 def batches(read):
@@ -41,7 +43,12 @@ def main():
     def shapes(side):
         return drawn_shapes.shapes(num_examples=2**40, image_shape=(side, side, 3)).read
 
-    kinds = {"32 pixels": shapes(32), "64 pixels": shapes(64), "224 pixels": shapes(224), "nothing": lambda i: i + 1}
+    kinds = {
+        "32 pixels": shapes(32),
+        "64 pixels": shapes(64),
+        "224 pixels": shapes(224),
+        "nothing": lambda i: i + 1,
+    }
     iterators = {name: batches(read) for name, read in kinds.items()}
     seconds = {name: [] for name in kinds}
     for iterator in iterators.values():

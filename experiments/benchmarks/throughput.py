@@ -2,10 +2,10 @@
 
     pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
 
-Each library runs in its own process, so that peak memory is separate. The processes alternate, so that only one
-computes at a time. Images per second are medians over the rounds; the other rows are measured once. A ratio above 1
-favors keras_vit. The time to the first step includes building the model, tracing and one step. `--output` also writes
-the table as JSON.
+Each library runs in its own process, so that peak memory is separate. The processes alternate, so
+that only one computes at a time. Images per second are medians over the rounds; the other rows are
+measured once. A ratio above 1 favors keras_vit. The time to the first step includes building the
+model, tracing and one step. `--output` also writes the table as JSON.
 """
 
 import json
@@ -22,10 +22,14 @@ _LIBRARIES = ("keras_vit", "keras_hub")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 10, "Measured rounds, after one warm-up round.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 10, "Measured rounds, after one warm-up round.", lower_bound=1
+)
 _STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a library.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
+_WORKER = flags.DEFINE_enum(
+    "worker", None, _LIBRARIES, "Internal: run as the process of one library."
+)
 
 
 def build(library):
@@ -57,11 +61,12 @@ def build(library):
 def worker(library):
     """Runs the commands `[mode, steps]` from stdin and prints results as JSON.
 
-    The first line has the build time and the number of parameters. Then, for each command, a line has the seconds that
-    the command took and the peak memory so far in bytes.
+    The first line has the build time and the number of parameters. Then, for each command, a line
+    has the seconds that the command took and the peak memory so far in bytes.
     """
     # Keep the libraries' output out of the answers.
-    answers, sys.stdout = sys.stdout, sys.stderr
+    answers = sys.stdout
+    sys.stdout = sys.stderr
 
     def answer(value):
         print(json.dumps(value), file=answers, flush=True)
@@ -70,7 +75,9 @@ def worker(library):
     import tensorflow as tf
 
     keras.utils.set_random_seed(0)
-    images = tf.random.stateless_uniform((_BATCH.value, _SIZE.value, _SIZE.value, 3), (0, 0), -1.0, 1.0)
+    images = tf.random.stateless_uniform(
+        (_BATCH.value, _SIZE.value, _SIZE.value, 3), (0, 0), -1.0, 1.0
+    )
     labels = tf.zeros(_BATCH.value, tf.int32)
     start = time.perf_counter()
     model = build(library)
@@ -118,7 +125,9 @@ def query(process, *command):
         process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise app.UsageError(f"A worker exited with code {process.wait()} before it answered; see its output above.")
+        raise app.UsageError(
+            f"A worker exited with code {process.wait()} before it answered; see its output above."
+        )
     return json.loads(line)
 
 
@@ -133,7 +142,9 @@ def measure():
         print(f"{library}: {outputs['parameters']:,} parameters", flush=True)
     for mode in ("inference", "train"):
         first = [query(process, mode, 1)["seconds"] for process in processes.values()]
-        results[f"to first {mode} step, s"] = [sum(pair) for pair in zip(results["build, s"], first)]
+        results[f"to first {mode} step, s"] = [
+            sum(pair) for pair in zip(results["build, s"], first)
+        ]
         seconds = {library: [] for library in _LIBRARIES}
         for number in range(_ROUNDS.value + 1):
             for library, process in processes.items():
@@ -143,7 +154,9 @@ def measure():
         images = _STEPS.value * _BATCH.value
         rates = [images / statistics.median(seconds[library]) for library in _LIBRARIES]
         results[f"{mode}, images/s"] = rates
-        results[f"peak memory after {mode}, MB"] = [query(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()]
+        results[f"peak memory after {mode}, MB"] = [
+            query(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()
+        ]
     for process in processes.values():
         process.stdin.close()
         process.wait()
@@ -161,7 +174,11 @@ def main(_):
         print(f"{name:32}{keras_vit:12.2f}{keras_hub:12.2f}{ratio:8.2f}")
     if _OUTPUT.value:
         with open(_OUTPUT.value, "w") as file:
-            json.dump({name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()}, file, indent=2)
+            json.dump(
+                {name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()},
+                file,
+                indent=2,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Measures the speed of training compared with `Model.fit`, the time to save, and the effect of rematerialization.
+"""Measures the speed of training compared with `Model.fit`, the time to save, and the effect of
+rematerialization.
 
     python experiments/benchmarks/training.py --measure=fit
     python experiments/benchmarks/training.py --measure=save --measure=remat --batch_size=32
@@ -6,8 +7,8 @@
 The measurements are:
 
     fit     Images per second on one device, at 1 and 20 steps per call. keras_vit and `Model.fit` have the same model,
-            optimizer, clipping and batch, and alternate in one process. The rates are computed from median times.
-            A ratio above 1 means that keras_vit is faster.
+            optimizer, clipping and batch, and alternate in one process. The rates are computed from
+            median times. A ratio above 1 means that keras_vit is faster.
     save    The time to save one checkpoint of ViT-B/16 with its optimizer, as a percentage of the time of 100 steps.
     remat   The increase of peak memory during training steps of ViT-B/16 and the time of a step, with and without
             rematerialization. Each variant runs in its own process.
@@ -41,9 +42,15 @@ from keras_vit.training.tensorflow.step import make_train_steps
 
 _MEASURE = flags.DEFINE_multi_enum("measure", ["fit"], ["fit", "save", "remat"], "What to measure.")
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Images per step.", lower_bound=1)
-_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images of ViT-B/16.", lower_bound=16)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
-_WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Internal: run as the process of one variant.")
+_SIZE = flags.DEFINE_integer(
+    "image_size", 224, "Height and width of the images of ViT-B/16.", lower_bound=16
+)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1
+)
+_WORKER = flags.DEFINE_enum(
+    "worker", None, ["plain", "remat"], "Internal: run as the process of one variant."
+)
 
 # ViT-Ti/16 at 64 pixels: small enough for the overhead of a step to matter.
 SMALL = {"input_shape": (64, 64, 3), "classes": 10, "dropout": 0.1}
@@ -68,7 +75,9 @@ def our_loop(model):
     iterator = iter(batches(model))
 
     def run(steps):
-        train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))["metrics"].numpy()
+        train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))[
+            "metrics"
+        ].numpy()
 
     return state, run
 
@@ -107,10 +116,12 @@ def measure_fit():
                 spent = seconds(run)
                 if number:
                     times[name].append(spent)
-        rates = {name: 20 * _BATCH.value / statistics.median(spent) for name, spent in times.items()}
+        rates = {
+            name: 20 * _BATCH.value / statistics.median(spent) for name, spent in times.items()
+        }
         print(
-            f"{steps_per_call:2} steps per call: ours {rates['ours']:.1f} images/s, Model.fit {rates['fit']:.1f}, "
-            f"ratio {rates['ours'] / rates['fit']:.3f}"
+            f"{steps_per_call:2} steps per call: ours {rates['ours']:.1f} images/s, Model.fit "
+            f"{rates['fit']:.1f}, ratio {rates['ours'] / rates['fit']:.3f}"
         )
 
 
@@ -123,12 +134,15 @@ def measure_save():
         engine.state = state
         checkpoints = CheckpointManager(folder, engine)
         counters = dataclasses.asdict(Counters())
-        spent = statistics.median(seconds(checkpoints.save, number, counters) for number in range(3))
+        spent = statistics.median(
+            seconds(checkpoints.save, number, counters) for number in range(3)
+        )
     print(f"one save {spent:.2f} s, one step {step:.2f} s: {spent / step:.2f} % of 100 steps")
 
 
 def worker(variant):
-    """Prints the increase of peak memory during training steps, in bytes, and the median time of a step, in seconds."""
+    """Prints the increase of peak memory during training steps, in bytes, and the median time of a
+    step, in seconds."""
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = our_loop(model)
     for variable in state.optimizer.variables:
@@ -149,11 +163,12 @@ def measure_remat():
         command = [sys.executable, *sys.argv, f"--worker={variant}"]
         child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         measured[variant] = json.loads(child.stdout.splitlines()[-1])
-    plain, remat = measured["plain"], measured["remat"]
+    plain = measured["plain"]
+    remat = measured["remat"]
     print(
-        f"without rematerialization: {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s per step, "
-        f"with it: {remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "
-        f"({remat['seconds'] / plain['seconds']:.2f})"
+        f"without rematerialization: {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s "
+        f"per step, with it: {remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) "
+        f"and {remat['seconds']:.2f} s ({remat['seconds'] / plain['seconds']:.2f})"
     )
 
 

@@ -1,17 +1,25 @@
-"""Figure 13: Axial-ViT, with attention along rows and columns, compared with the ordinary Vision Transformer."""
+"""Figure 13: Axial-ViT, with attention along rows and columns, compared with the ordinary Vision
+Transformer."""
 
 from study import FEWSHOT_METRICS, Run, Study
 
 
 def _runs(scale):
     runs = []
-    for kind, architecture in (("ViT", "VisionTransformer"), ("Axial-ViT", "AxialVisionTransformer")):
+    for kind, architecture in (
+        ("ViT", "VisionTransformer"),
+        ("Axial-ViT", "AxialVisionTransformer"),
+    ):
         for patches in _patch_sizes(scale):
             if scale.is_paper:
-                config = scale.paper_pretraining(f"ViT-B/{patches}", evals=("fewshot:imagenet2012",))
+                config = scale.paper_pretraining(
+                    f"ViT-B/{patches}", evals=("fewshot:imagenet2012",)
+                )
                 config["architecture"] = architecture
             else:
-                config = scale.pretraining(architecture=architecture, model={**scale.vit, "patch_size": patches})
+                config = scale.pretraining(
+                    architecture=architecture, model={**scale.vit, "patch_size": patches}
+                )
             columns = {"model": kind, "patch size": patches}
             runs.append(Run(f"{kind}-patch={patches}", config, columns))
     return scale.with_seeds(runs)
@@ -24,13 +32,16 @@ def _patch_sizes(scale):
 
 STUDY = Study(
     title="Axial attention (Figure 13)",
-    question="Is attention along rows and columns better than attention to all patches, for the same compute?",
+    question=(
+        "Is attention along rows and columns better than attention to all patches, for the "
+        "same compute?"
+    ),
     runs=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "model"),
     notes=(
-        "Axial-ViT has learned position embeddings for columns and rows, and its head reads the mean of the tokens. "
-        "The paper specifies neither.",
+        "Axial-ViT has learned position embeddings for columns and rows, and its head reads the "
+        "mean of the tokens. The paper specifies neither.",
         "We omit AxialResNet and the ResNet on which it is based.",
     ),
 )

@@ -1,4 +1,5 @@
-"""Figure 5 and Table 6: accuracy of ViTs, hybrids and ResNets against compute. Table 7: Adam or SGD."""
+"""Figure 5 and Table 6: accuracy of ViTs, hybrids and ResNets against compute. Table 7: Adam or
+SGD."""
 
 import statistics
 
@@ -10,8 +11,12 @@ import keras_vit
 
 # The fine-tuning datasets of Tables 6 and 7, with their fields in the rows of `TABLE_6`.
 _DATASETS = {
-    "imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets", "flowers": "flowers",
-}  # fmt: skip
+    "imagenet2012": "imagenet",
+    "cifar10": "cifar10",
+    "cifar100": "cifar100",
+    "pets": "pets",
+    "flowers": "flowers",
+}
 _PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 
@@ -40,7 +45,9 @@ def _paper_runs(scale):
             for dataset, field in _DATASETS.items()
         }
         name = f"{row.model.replace('/', '_')}-{row.epochs}"
-        yield from transfer(name, scale.paper_pretraining(row.model, **choices), finetunings, columns)
+        yield from transfer(
+            name, scale.paper_pretraining(row.model, **choices), finetunings, columns
+        )
 
 
 def _small_runs(scale):
@@ -48,20 +55,27 @@ def _small_runs(scale):
         for share in (1.0,) if scale.is_tiny else (0.25, 1.0):
             config = scale.pretraining(model=model, architecture=architecture, side=SIDE, evals=())
             config["total_steps"] = max(2, round(config["total_steps"] * share))
-            config["schedule"]["warmup_steps"] = max(1, round(config["schedule"]["warmup_steps"] * share))
+            config["schedule"]["warmup_steps"] = max(
+                1, round(config["schedule"]["warmup_steps"] * share)
+            )
             finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
             columns = {"family": family, "steps": config["total_steps"], "dataset": "digits"}
             yield from transfer(
-                f"{family}-{config['total_steps']}-steps", config, {"digits": (finetuning, {}, {})}, columns
+                f"{family}-{config['total_steps']}-steps",
+                config,
+                {"digits": (finetuning, {}, {})},
+                columns,
             )
 
 
 def _panels(rows):
-    """Returns the rows of ImageNet, and a row with the mean of all five datasets for each pre-training.
+    """Returns the rows of ImageNet, and a row with the mean of all five datasets for each
+    pre-training.
 
     At other scales, returns the rows of each dataset.
     """
-    of_dataset, of_pretraining = {}, {}
+    of_dataset = {}
+    of_pretraining = {}
     for row in rows:
         of_dataset.setdefault(row["dataset"], []).append(row)
         key = row.get("model"), row.get("epochs"), row.get("seed")
@@ -70,9 +84,14 @@ def _panels(rows):
         return of_dataset
     means = []
     for by_dataset in of_pretraining.values():
-        values = {name: [row[name] for row in by_dataset.values()] for name in ("accuracy", "accuracy, paper")}
+        values = {
+            name: [row[name] for row in by_dataset.values()]
+            for name in ("accuracy", "accuracy, paper")
+        }
         first = next(iter(by_dataset.values()))
-        means.append(first | {name: statistics.fmean(all_values) for name, all_values in values.items()})
+        means.append(
+            first | {name: statistics.fmean(all_values) for name, all_values in values.items()}
+        )
     return {"mean of five datasets": means, "ImageNet": of_dataset["imagenet2012"]}
 
 
@@ -88,7 +107,11 @@ def _paper_optimizers(scale):
         config = scale.paper_pretraining(model)
         if optimizer == "SGD":
             config["optimizer"] = {**_SGD, "momentum_dtype": "bfloat16"}
-            config["schedule"] = {"decay": "cosine", "base": 0.03 * 4096 / 256, "warmup_steps": 5000}
+            config["schedule"] = {
+                "decay": "cosine",
+                "base": 0.03 * 4096 / 256,
+                "warmup_steps": 5000,
+            }
         finetunings = {
             dataset: (
                 scale.paper_finetuning(model, dataset),
@@ -98,7 +121,10 @@ def _paper_optimizers(scale):
             for dataset, accuracy in zip(_DATASETS, accuracies)
         }
         yield from transfer(
-            f"{model}-{optimizer}", config, finetunings, {"model": model, "pre-trained with": optimizer}
+            f"{model}-{optimizer}",
+            config,
+            finetunings,
+            {"model": model, "pre-trained with": optimizer},
         )
 
 
@@ -106,27 +132,37 @@ def _small_optimizers(scale):
     architecture, model = families(scale)["ResNet"]
     for optimizer, rate in (("Adam", 1e-3), ("SGD", 0.03)):
         changes = {"optimizer": _SGD} if optimizer == "SGD" else {}
-        config = scale.pretraining(model=model, architecture=architecture, side=SIDE, rate=rate, evals=(), **changes)
+        config = scale.pretraining(
+            model=model, architecture=architecture, side=SIDE, rate=rate, evals=(), **changes
+        )
         finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
         columns = {"pre-trained with": optimizer, "dataset": "digits"}
-        yield from transfer(f"pretrained-{optimizer}", config, {"digits": (finetuning, {}, {})}, columns)
+        yield from transfer(
+            f"pretrained-{optimizer}", config, {"digits": (finetuning, {}, {})}, columns
+        )
 
 
 COMPUTE = Study(
     title="Accuracy against pre-training compute (Figure 5, Table 6)",
-    question="At equal compute, is a Vision Transformer better than a ResNet, and a hybrid better than both?",
+    question=(
+        "At equal compute, is a Vision Transformer better than a ResNet, and a hybrid better "
+        "than both?"
+    ),
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "exaFLOPs", "accuracy", "family"),
     panels=_panels,
     notes=(
         "exaFLOPs count the pre-training, computed as in Table 6.",
-        "At the paper's scale, we omit R200x3, and R152x2 with 14 epochs, because the paper has no recipe for them.",
+        "At the paper's scale, we omit R200x3, and R152x2 with 14 epochs, because the paper has "
+        "no recipe for them.",
     ),
 )
 ADAM_OR_SGD = Study(
     title="Adam or SGD for ResNets (Table 7)",
-    question="Are BiT ResNets better pre-trained with Adam, as the Vision Transformers are, or with SGD?",
+    question=(
+        "Are BiT ResNets better pre-trained with Adam, as the Vision Transformers are, or with SGD?"
+    ),
     runs=_optimizer_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),

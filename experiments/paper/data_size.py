@@ -9,14 +9,15 @@ from keras_vit import recipes
 
 _SIZES = {"tiny": (64,), "small": (1_000, 10_000, 100_000)}
 _JFT = ("ViT-B/32", "ViT-L/16", "ViT-L/32", "R50x1", "R152x2")
-# Figure 3: candidates for weight decay, dropout and label smoothing on the smaller datasets. The paper does not give
-# its candidates; these include the values of Table 3.
+# Figure 3: candidates for weight decay, dropout and label smoothing on the smaller datasets. The
+# paper does not give its candidates; these include the values of Table 3.
 _SEARCH = tuple(itertools.product((0.03, 0.1, 0.3), (0.0, 0.1), (0.0, 0.1)))
 _SMALL_SEARCH = ((0.03, 0.0, 0.0), (0.3, 0.0, 0.0), (0.3, 0.1, 0.1))
 
 
 def _fewshot_runs(scale):
-    """Returns the runs of Figure 4 on nested subsets. At small scale, all runs take the same number of steps."""
+    """Returns the runs of Figure 4 on nested subsets. At small scale, all runs take the same number
+    of steps."""
     if scale.is_paper:
         return scale.with_seeds(list(_paper_subsets(scale)))
     evals = () if scale.is_tiny else ("fewshot:digits", "fewshot:shapes:background")
@@ -26,7 +27,13 @@ def _fewshot_runs(scale):
             config = scale.pretraining(
                 model=model, architecture=architecture, examples=examples, side=SIDE, evals=evals
             )
-            runs.append(Run(f"{family}-{examples}", config, {"family": family, "images to train on": examples}))
+            runs.append(
+                Run(
+                    f"{family}-{examples}",
+                    config,
+                    {"family": family, "images to train on": examples},
+                )
+            )
     return scale.with_seeds(runs)
 
 
@@ -42,21 +49,27 @@ def _paper_subsets(scale):
 
 
 def _transfer_runs(scale):
-    """Returns the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then a fine-tuning."""
+    """Returns the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then
+    a fine-tuning."""
     runs = []
-    for name, columns, pretrainings, finetuning in (_paper_transfers if scale.is_paper else _small_transfers)(scale):
+    for name, columns, pretrainings, finetuning in (
+        _paper_transfers if scale.is_paper else _small_transfers
+    )(scale):
         searched = []
         for (decay, dropout, smoothing), config in pretrainings:
             regularization = {"weight decay": decay, "dropout": dropout, "smoothing": smoothing}
             ending = f"decay={decay:g}-dropout={dropout:g}-smoothing={smoothing:g}"
-            searched.append(Run(f"{name}-{ending}", config, {**columns, **regularization}, is_row=False))
+            searched.append(
+                Run(f"{name}-{ending}", config, {**columns, **regularization}, is_row=False)
+            )
         start = tuple(run.name for run in searched)
         runs += [*searched, Run(f"{name}-finetuned", finetuning, columns, start=start)]
     return scale.with_seeds(runs)
 
 
 def _paper_transfers(scale):
-    """Yields `(name, columns, [(regularization, pre-training)], fine-tuning)` for each model and dataset."""
+    """Yields `(name, columns, [(regularization, pre-training)], fine-tuning)` for each model and
+    dataset."""
     for model in ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16"):
         for dataset in ("imagenet2012", "imagenet21k", "jft300m"):
             choices = {}
@@ -68,7 +81,9 @@ def _paper_transfers(scale):
             columns = {"family": model, "images to train on": recipes.NUM_EXAMPLES[dataset]}
             regularizations = _SEARCH
             if dataset == "jft300m":  # the paper tunes only the smaller datasets
-                regularizations = ((table_3["optimizer"]["weight_decay"], table_3["model"]["dropout"], 0.0),)
+                regularizations = (
+                    (table_3["optimizer"]["weight_decay"], table_3["model"]["dropout"], 0.0),
+                )
             pretrainings = []
             for regularization in regularizations:
                 config = _regularized(table_3, *regularization)
@@ -89,7 +104,12 @@ def _small_transfers(scale):
                 if family == "ResNet":  # ResNets have no dropout
                     regularization = (regularization[0], 0.0, regularization[2])
                 config = scale.pretraining(
-                    model=model, architecture=architecture, examples=examples, side=SIDE, evals=(), test="tune_val"
+                    model=model,
+                    architecture=architecture,
+                    examples=examples,
+                    side=SIDE,
+                    evals=(),
+                    test="tune_val",
                 )
                 pretrainings.append((regularization, _regularized(config, *regularization)))
             columns = {"family": family, "images to train on": examples}
@@ -106,7 +126,10 @@ def _regularized(config, decay, dropout, smoothing):
     return {
         **config,
         "optimizer": {**config["optimizer"], "weight_decay": decay},
-        "model": {**config["model"], **({"dropout": dropout} if dropout or "dropout" in config["model"] else {})},
+        "model": {
+            **config["model"],
+            **({"dropout": dropout} if dropout or "dropout" in config["model"] else {}),
+        },
         "data": {**config["data"], "label_smoothing": smoothing},
     }
 
@@ -120,14 +143,19 @@ FIGURE_4 = Study(
         "10-shot": ("fewshot:digits/10shot", "fewshot:imagenet2012/10shot"),
         "5-shot, background": "fewshot:shapes:background/5shot",
     },
-    picture=("lines", "images to train on", ("5-shot", "10-shot", "5-shot, background", "accuracy"), "family"),
+    picture=(
+        "lines",
+        "images to train on",
+        ("5-shot", "10-shot", "5-shot, background", "accuracy"),
+        "family",
+    ),
     notes=(
-        "At tiny and small scale, every run takes the same number of steps, so smaller sets repeat more often. The "
-        "paper stops early instead.",
+        "At tiny and small scale, every run takes the same number of steps, so smaller sets "
+        "repeat more often. The paper stops early instead.",
         "At tiny and small scale, the subsets are nested: each is a prefix of the same sequence.",
-        "At small scale, the models learn to classify the shape and color of generated shapes; `accuracy` measures "
-        "this on held-out images. Few-shot accuracy is measured on digits and on the color of the background, which "
-        "is not a label in pre-training.",
+        "At small scale, the models learn to classify the shape and color of generated shapes; "
+        "`accuracy` measures this on held-out images. Few-shot accuracy is measured on digits and "
+        "on the color of the background, which is not a label in pre-training.",
     ),
 )
 FIGURE_3 = Study(
@@ -137,8 +165,9 @@ FIGURE_3 = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),
     notes=(
-        "We choose the weight decay, dropout and label smoothing with the best accuracy on held-out pre-training "
-        "images. The paper specifies neither the candidates nor how it chose among them.",
+        "We choose the weight decay, dropout and label smoothing with the best accuracy on "
+        "held-out pre-training images. The paper specifies neither the candidates nor how it "
+        "chose among them.",
         "On JFT-300M, the weight decay and dropout are those of Table 3, without label smoothing.",
         "exaFLOPs count the chosen pre-training, not the search.",
     ),

@@ -1,6 +1,8 @@
-"""Generated images of colored shapes. Any factor, such as the color or the size of the shape, can be the label.
+"""Generated images of colored shapes. Any factor, such as the color or the size of the shape, can
+be the label.
 
-An image depends only on its shape `(H, W, C)`, the seed, the split and the index. Images are not stored.
+An image depends only on its shape `(H, W, C)`, the seed, the split and the index. Images are not
+stored.
 """
 
 import math
@@ -13,17 +15,23 @@ from keras_vit import data
 from keras_vit.data import order
 from keras_vit.data.sources.source import Source, parse_split
 
-_LAYERS, _BACKGROUND, _MAIN = 5, 0, 4  # the background, three distractors, and the shape, which is in front
-_COLORS, _ANGLES = 8, 1024
+# the background, three distractors, and the shape, which is in front
+_LAYERS = 5
+_BACKGROUND = 0
+_MAIN = 4
+_COLORS = 8
+_ANGLES = 1024
 _SHAPES = ("disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross")
 _TEXTURES = ("solid", "stripes", "checks", "dots")
-# A texture is a grid of square cells, and each row of this array describes a texture. The first number is the fraction
-# of the brightness that is removed from cells in odd columns, and the second number is the fraction for odd rows. For
-# cells whose column and row are odd, the fraction is the sum of all three numbers.
+# A texture is a grid of square cells, and each row of this array describes a texture. The first
+# number is the fraction of the brightness that is removed from cells in odd columns, and the second
+# number is the fraction for odd rows. For cells whose column and row are odd, the fraction is the
+# sum of all three numbers.
 _SHADES = 0.375 * np.array([[0, 0, 0], [1, 0, 0], [1, 1, -2], [0, 0, 1]], "float32")
-# Ranges of random values for the background, the distractors and the shape. Columns and rows are fractions of the
-# image's width and height. Sizes are radii as fractions of the shorter side. Periods are the sides of a texture's cells
-# as multiples of the radius, and phases are multiples of two cells. Rotations are multiples of 360 / 1024 degrees.
+# Ranges of random values for the background, the distractors and the shape. Columns and rows are
+# fractions of the image's width and height. Sizes are radii as fractions of the shorter side.
+# Periods are the sides of a texture's cells as multiples of the radius, and phases are multiples of
+# two cells. Rotations are multiples of 360 / 1024 degrees.
 _RANGES = {
     "column": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
     "row": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
@@ -31,12 +39,16 @@ _RANGES = {
     "period": ((0.2, 0.5), (0.4, 1.0), (0.4, 1.0)),
     "phase": ((0.0, 1.0),) * 3,
     "rotation": ((0, _ANGLES),) * 3,
-    # The background's color is the shape's color plus the background's value. A distractor's color is the background's
-    # color plus the distractor's value. Sums are modulo the number of colors.
+    # The background's color is the shape's color plus the background's value. A distractor's color
+    # is the background's color plus the distractor's value. Sums are modulo the number of colors.
     "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
-    "level": ((0, 4), (0, 0), (0, 51)),  # background: number of distractors; shape: range of the noise, in pixel values
+    "level": (
+        (0, 4),
+        (0, 0),
+        (0, 51),
+    ),  # background: number of distractors; shape: range of the noise, in pixel values
 }
 _FIELDS = tuple(_RANGES)
 # The factors that can be labels: their layer, field and number of classes.
@@ -56,7 +68,12 @@ _FACTORS = {
 FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
-_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number selects a random stream
+_STREAMS = {
+    "train": 0,
+    "tune_train": 0,
+    "test": 1,
+    "tune_val": 2,
+}  # each number selects a random stream
 _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
@@ -69,31 +86,33 @@ def shapes(
 ) -> Source:
     """Returns a source of generated images of shapes.
 
-    Importing this module registers the dataset "shapes". Smaller training sets are prefixes of larger ones.
+    Importing this module registers the dataset "shapes". Smaller training sets are prefixes of
+    larger ones.
 
     Factors, with their number of classes:
 
         shape (8)               disc, ring, half disc, crescent, triangle, square, star, cross
         column (4), row (4)     center of the shape, 0.35 to 0.65 of the width and height
         size (8)                radius, 0.15 to 0.35 of the shorter side
-        rotation (8)            0 to 360 degrees; invisible for discs and rings of the texture "solid"
+        rotation (8)            0 to 360 degrees, unseen for discs and rings of the texture "solid"
         color (8), texture (4)  color and pattern of the shape
         background (8)          color of the background
         background_texture (4)  pattern of the background
         distractors (4)         number of small shapes, 0 to 3, which the shape may cover
         noise (4)               amplitude of uniform noise, up to 10 % of the intensity range
 
-    Factors are uniformly distributed and independent, but the background never has the color of the shape. The classes
-    of a continuous factor are equal parts of its range.
+    Factors are uniformly distributed and independent, but the background never has the color of the
+    shape. The classes of a continuous factor are equal parts of its range.
 
     Args:
-        split: "train", "test", "tune_train" (the same as "train") or "tune_val"; "train[:1000]" selects the first
-            1,000 images.
-        label: a factor; or several different factors joined by "-", such as "shape-color", for one class per
-            combination of their values; "" for the shape.
-        num_examples: size of the training split; 0 for 1,000,000. "test" and "tune_val" have 10,000 images.
-        image_shape: `(H, W, C)`; () for (32, 32, 3). With one channel, colors are gray levels; with more than three,
-            the channels repeat.
+        split: "train", "test", "tune_train" (the same as "train") or "tune_val"; "train[:1000]"
+            selects the first 1,000 images.
+        label: a factor; or several different factors joined by "-", such as "shape-color", for one
+            class per combination of their values; "" for the shape.
+        num_examples: size of the training split; 0 for 1,000,000. "test" and "tune_val" have 10,000
+            images.
+        image_shape: `(H, W, C)`; () for (32, 32, 3). With one channel, colors are gray levels; with
+            more than three, the channels repeat.
         split_seed: a non-negative int32 that selects the images.
 
     Returns:
@@ -105,20 +124,30 @@ def shapes(
     names = (label or "shape").split("-")
     if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
         raise ValueError(
-            f"`label` must be one or more different factors, joined by '-'. The factors are {', '.join(FACTORS)}. "
-            f"Received: label={label!r}"
+            "`label` must be one or more different factors, joined by '-'. The factors are "
+            f"{', '.join(FACTORS)}. Received: label={label!r}"
         )
     image_shape = tuple(image_shape) or (32, 32, 3)
     if len(image_shape) != 3 or not all(isinstance(side, int) and side > 0 for side in image_shape):
         raise ValueError(
-            f"`image_shape` must be (height, width, channels), positive integers. Received: image_shape={image_shape}"
+            "`image_shape` must be (height, width, channels), positive integers. Received: "
+            f"image_shape={image_shape}"
         )
     if not 0 <= split_seed < 2**31:
-        raise ValueError(f"`split_seed` must be an int32, 0 or more. Received: split_seed={split_seed}")
+        raise ValueError(
+            f"`split_seed` must be an int32, 0 or more. Received: split_seed={split_seed}"
+        )
     if not 0 <= num_examples < 2**62:
-        raise ValueError(f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}")
+        raise ValueError(
+            f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}"
+        )
     train = num_examples or 1_000_000
-    sizes = {"train": train, "tune_train": train, "test": _TEST_EXAMPLES, "tune_val": _TEST_EXAMPLES}
+    sizes = {
+        "train": train,
+        "tune_train": train,
+        "test": _TEST_EXAMPLES,
+        "tune_val": _TEST_EXAMPLES,
+    }
     name, count = parse_split("shapes", split, sizes)
     key = int(order.splitmix64(order.splitmix64(_uint64(split_seed), 0), _STREAMS[name]))
     draw = _drawing(image_shape)
@@ -151,7 +180,8 @@ def _uint64(number):
 
 
 def _draws(state, numbers):
-    """Returns random float32 values in [0, 1). The int64 indices `numbers` broadcast with `state`."""
+    """Returns random float32 values in [0, 1). The int64 indices `numbers` broadcast with
+    `state`."""
     bits = tf.bitwise.right_shift(order.splitmix64(state, numbers), _uint64(40))
     return tf.cast(bits, tf.float32) * 2.0**-24
 
@@ -176,9 +206,11 @@ def _drawing(image_shape):
     ranges = np.array(
         [[of[0], of[1], of[1], of[1], of[2]] for of in _RANGES.values()], "float32"
     )  # (fields, layers, 2)
-    lowest, span = ranges[..., 0], ranges[..., 1] - ranges[..., 0]
+    lowest = ranges[..., 0]
+    span = ranges[..., 1] - ranges[..., 0]
     y, x = (np.ravel(grid).astype("float32") + 0.5 for grid in np.mgrid[:height, :width])
-    sides, colors = _outlines(), _palette(channels)
+    sides = _outlines()
+    colors = _palette(channels)
 
     def draw(state):
         draws = _draws(state, tf.range(len(_FIELDS) * _LAYERS, dtype=tf.int64))
@@ -188,13 +220,19 @@ def _drawing(image_shape):
         # Coordinates in which each layer's shape has radius 1: (layers, H*W).
         radius = size * min(height, width)
         angle = tf.cast(rotation, tf.float32)[:, None] * (2 * math.pi / _ANGLES)
-        dx, dy = (x - column * width) / radius, (y - row * height) / radius
-        u, v = dx * tf.cos(angle) + dy * tf.sin(angle), dy * tf.cos(angle) - dx * tf.sin(angle)
+        dx = (x - column * width) / radius
+        dy = (y - row * height) / radius
+        u = dx * tf.cos(angle) + dy * tf.sin(angle)
+        v = dy * tf.cos(angle) - dx * tf.sin(angle)
         # Compute the fraction of each pixel that a shape covers. Edges are one or two pixels wide.
         terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
         outside = tf.reshape(tf.matmul(tf.gather(sides, shape[1:]), terms), (_LAYERS - 1, 2, 4, -1))
-        opacity = tf.clip_by_value(0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1)
-        exists = tf.cast(tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32)
+        opacity = tf.clip_by_value(
+            0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1
+        )
+        exists = tf.cast(
+            tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32
+        )
         opacity = tf.unstack((opacity * exists[:, None])[:, :, None])
         # Reduce the brightness by the textures of the background and the shape.
         cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
@@ -221,7 +259,8 @@ def _drawing(image_shape):
 
 
 def _palette(channels):
-    """Returns the colors, float32 `(8, channels)` in [0, 255]: hues, or levels of gray for one channel."""
+    """Returns the colors, float32 `(8, channels)` in [0, 255]: hues, or levels of gray for one
+    channel."""
     steps = np.arange(_COLORS)[:, None] / _COLORS
     if channels == 1:
         return np.round(255 * (steps + 1 / _COLORS)).astype("float32")
@@ -230,19 +269,26 @@ def _palette(channels):
 
 
 def _outlines():
-    """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four parts.
+    """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four
+    parts.
 
     A part is a half plane, a disc or the outside of a disc, described by (a, b, q, c). The value
-    a*u + b*v + q*(u^2 + v^2) + c is negative in the part and positive elsewhere. For a half plane, the absolute
-    value is the distance from the edge. For a disc, near the edge, it is about this distance multiplied by the radius.
+    a*u + b*v + q*(u^2 + v^2) + c is negative in the part and positive elsewhere. For a half plane,
+    the absolute value is the distance from the edge. For a disc, near the edge, it is about this
+    distance multiplied by the radius.
     """
 
     def disc(radius, u=0.0, sign=1):
         return tuple(sign * part for part in (-u, 0.0, 0.5, (u * u - radius**2) / 2))
 
     def planes(first_degrees, *distances):
-        angles = [math.radians(first_degrees + 360 * i / len(distances)) for i in range(len(distances))]
-        return [(math.cos(angle), math.sin(angle), 0.0, -distance) for angle, distance in zip(angles, distances)]
+        angles = [
+            math.radians(first_degrees + 360 * i / len(distances)) for i in range(len(distances))
+        ]
+        return [
+            (math.cos(angle), math.sin(angle), 0.0, -distance)
+            for angle, distance in zip(angles, distances)
+        ]
 
     unions = {
         "disc": [[disc(1.0)]],
@@ -252,10 +298,17 @@ def _outlines():
         "triangle": [planes(60, 0.5, 0.5, 0.5)],
         "square": [planes(0, 0.6875, 0.6875, 0.6875, 0.6875)],
         "star": [planes(60, 0.5, 0.5, 0.5), planes(0, 0.5, 0.5, 0.5)],
-        "cross": [planes(0, 0.9375, 0.3125, 0.9375, 0.3125), planes(0, 0.3125, 0.9375, 0.3125, 0.9375)],
+        "cross": [
+            planes(0, 0.9375, 0.3125, 0.9375, 0.3125),
+            planes(0, 0.3125, 0.9375, 0.3125, 0.9375),
+        ],
     }
     everywhere = (0.0, 0.0, 0.0, -9.0)
     pairs = [(unions[name] * 2)[:2] for name in _SHAPES]
     return np.array(
-        [[side for part in pair for side in [*part, *[everywhere] * (4 - len(part))]] for pair in pairs], "float32"
+        [
+            [side for part in pair for side in [*part, *[everywhere] * (4 - len(part))]]
+            for pair in pairs
+        ],
+        "float32",
     )

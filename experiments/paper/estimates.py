@@ -19,14 +19,18 @@ _MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by task, model and image sh
 
 
 def images_of(run):
-    """Returns the number of images that a run trains on, counting repetitions; 0 if it does not train."""
+    """Returns the number of images that a run trains on, counting repetitions; 0 if it does not
+    train."""
     steps = run.config.get("total_steps", 0)
     if steps:
         return steps * run.config["batch_size"]
     if not run.config.get("total_epochs"):
         return 0
     name = run.config["data"]["name"]  # JFT-300M is `tfrecords` in a config
-    return round(run.config["total_epochs"] * recipes.NUM_EXAMPLES["jft300m" if name == "tfrecords" else name])
+    return round(
+        run.config["total_epochs"]
+        * recipes.NUM_EXAMPLES["jft300m" if name == "tfrecords" else name]
+    )
 
 
 def exaflops_of(run):
@@ -70,7 +74,8 @@ def measure_flops(size: int = 1024, seconds: float = 0.3) -> float:
         return ops.convert_to_numpy(ops.matmul(matrix, matrix)[:1, :1])
 
     product()
-    count, start = 0, time.perf_counter()
+    count = 0
+    start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         product()
         count += 1
@@ -85,4 +90,8 @@ def model_name(run):
         return f"BiT-R{model['depth']}x{factor:g}"
     keys = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
     name = families.find_size({key: model.get(key) or None for key in keys})
-    return name or f"{model['num_layers']} layers of width {model['hidden_size']}, patches of {model['patch_size']}"
+    return (
+        name
+        or f"{model['num_layers']} layers of width {model['hidden_size']}, "
+        f"patches of {model['patch_size']}"
+    )

@@ -7,7 +7,11 @@ def _runs(scale):
     if scale.is_paper:
         return scale.with_seeds(
             [
-                Run("ViT-L_16", scale.paper_pretraining("ViT-L/16", epochs=14.0), {"model": "ViT-L/16"}),
+                Run(
+                    "ViT-L_16",
+                    scale.paper_pretraining("ViT-L/16", epochs=14.0),
+                    {"model": "ViT-L/16"},
+                ),
                 Run("ViT-L_32", scale.paper_pretraining("ViT-L/32"), {"model": "ViT-L/32"}),
             ]
         )
@@ -21,8 +25,8 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "Attention rollout is shown with and without adding the identity matrix to the scores; the paper does not "
-        "mention the identity.",
+        "Attention rollout is shown with and without adding the identity matrix to the scores; "
+        "the paper does not mention the identity.",
     ),
     inspected=True,
 )

@@ -1,13 +1,23 @@
 """The paper's results in Tables 2 and 5 to 9 and in section 4.6. Some tables are transposed.
 
-Accuracies are in percent. As in the paper, Table 8 contains fractions instead. None marks missing values.
+Accuracies are in percent. As in the paper, Table 8 contains fractions instead. None marks missing
+values.
 """
 
 from typing import NamedTuple
 
-# Table 2: accuracies, and the cost of pre-training in thousands of TPUv3-core-days. The accuracies of ViT are means of
-# three fine-tunings.
-TABLE_2_COLUMNS = ("ImageNet", "ReaL", "CIFAR-10", "CIFAR-100", "Pets", "Flowers", "VTAB", "TPUv3-core-days")
+# Table 2: accuracies, and the cost of pre-training in thousands of TPUv3-core-days. The accuracies
+# of ViT are means of three fine-tunings.
+TABLE_2_COLUMNS = (
+    "ImageNet",
+    "ReaL",
+    "CIFAR-10",
+    "CIFAR-100",
+    "Pets",
+    "Flowers",
+    "VTAB",
+    "TPUv3-core-days",
+)
 TABLE_2 = {
     "ViT-H/14 JFT": (88.55, 90.72, 99.50, 94.55, 97.56, 99.68, 77.63, 2.5),
     "ViT-L/16 JFT": (87.76, 90.54, 99.42, 93.90, 97.32, 99.74, 76.28, 0.68),
@@ -18,7 +28,8 @@ TABLE_2 = {
 }
 
 TABLE_5_COLUMNS = ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")
-# Keys are `(pre-training dataset, fine-tuning dataset)`. Images have 384x384 pixels. Weights are not averaged.
+# Keys are `(pre-training dataset, fine-tuning dataset)`. Images have 384x384 pixels. Weights are
+# not averaged.
 TABLE_5 = {
     ("ImageNet", "CIFAR-10"): (98.13, 97.77, 97.86, 97.94, None),
     ("ImageNet", "CIFAR-100"): (87.13, 86.31, 86.35, 87.07, None),
@@ -85,7 +96,8 @@ TABLE_7 = {
     ("R152x2", "SGD"): (84.37, 99.07, 91.06, 94.79, 99.32, 93.72),
 }
 
-# Table 8: ImageNet 5-shot accuracy of ViT-B/16. Keys are `(position embedding, place where it is added)`.
+# Table 8: ImageNet 5-shot accuracy of ViT-B/16. Keys are `(position embedding, place where it is
+# added)`.
 TABLE_8 = {
     ("none", "stem"): 0.61382,
     ("learned", "stem"): 0.64206,
@@ -112,6 +124,6 @@ TABLE_9 = {
         *(70.3, 56.1, 41.9, 74.7, 64.9, 79.9, 30.5, 41.7, 72.7),
     ),
 }
-# Section 4.6: ImageNet accuracy after masked patch prediction. This accuracy is 2 % higher than after training from
-# scratch and 4 % lower than after supervised pre-training.
+# Section 4.6: ImageNet accuracy after masked patch prediction. This accuracy is 2 % higher than
+# after training from scratch and 4 % lower than after supervised pre-training.
 SELF_SUPERVISION = {"ViT-B/16, masked patches, ImageNet": 79.9}

@@ -6,16 +6,17 @@ from keras_vit.plots import figure_class
 
 
 def picture(path, title, parts, kind, x, y, group):
-    """Draws the results of a study. Each panel is followed by a panel with the paper's numbers, if the rows have any.
+    """Draws the results of a study. Each panel is followed by a panel with the paper's numbers, if
+    the rows have any.
 
     Args:
         path: the file to write; its ending decides the format.
         title: title of the picture.
         parts: dicts from `study.rows_of`, as `{title of their panels: rows}`.
-        kind: "bars" draws a bar for each row with a value of y. "lines" draws y against a logarithmic x, with one line
-            per value of `group`. A point is the mean over the seeds, and its error bar spans all seeds. If a seed has
-            several rows at one x, only the row with the highest y counts. "slopes" draws the same lines with a
-            logarithmic y axis.
+        kind: "bars" draws a bar for each row with a value of y. "lines" draws y against a
+            logarithmic x, with one line per value of `group`. A point is the mean over the seeds,
+            and its error bar spans all seeds. If a seed has several rows at one x, only the row
+            with the highest y counts. "slopes" draws the same lines with a logarithmic y axis.
         x, group: names of columns, for "lines" and "slopes".
         y: names of columns; each column with values has its own panel.
 
@@ -33,7 +34,9 @@ def picture(path, title, parts, kind, x, y, group):
     lines = -(-len(panels) // 2) or 1
     figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
-    for axes, (part, name, shown) in zip(figure.subplots(lines, columns, squeeze=False).ravel(), panels):
+    for axes, (part, name, shown) in zip(
+        figure.subplots(lines, columns, squeeze=False).ravel(), panels
+    ):
         axes.set_title(part)
         if kind == "bars":
             axes.barh([row["run"] for row in shown], [row[name] for row in shown], color="tab:blue")

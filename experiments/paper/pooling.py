@@ -10,15 +10,24 @@ def _runs(scale):
     for classifier, rate in _SETTINGS:
         if scale.is_paper:
             config = scale.paper_pretraining(
-                "ViT-B/16", evals=("fewshot:imagenet2012",), model_changes={"classifier": classifier}
+                "ViT-B/16",
+                evals=("fewshot:imagenet2012",),
+                model_changes={"classifier": classifier},
             )
             config["schedule"] = {**config["schedule"], "base": rate}
             if classifier == "gap":  # the head of the mean has no hidden layer
                 config["model"] = {**config["model"], "representation_size": 0}
         else:
-            hidden = {"representation_size": scale.vit["hidden_size"]} if classifier == "token" else {}
-            config = scale.pretraining(rate=rate, model={**scale.vit, "classifier": classifier, **hidden})
-        columns = {"head reads": {"token": "class token", "gap": "mean of tokens"}[classifier], "learning rate": rate}
+            hidden = (
+                {"representation_size": scale.vit["hidden_size"]} if classifier == "token" else {}
+            )
+            config = scale.pretraining(
+                rate=rate, model={**scale.vit, "classifier": classifier, **hidden}
+            )
+        columns = {
+            "head reads": {"token": "class token", "gap": "mean of tokens"}[classifier],
+            "learning rate": rate,
+        }
         runs.append(Run(f"{classifier}-rate={rate:g}", config, columns))
     return scale.with_seeds(runs)
 
@@ -31,7 +40,7 @@ STUDY = Study(
     picture=("bars", "run", "5-shot", ""),
     notes=(
         "The learning rates are from memory and were not checked against the figure.",
-        "The head of the class token has a tanh layer and a linear layer. The head of the mean has only a linear "
-        "layer.",
+        "The head of the class token has a tanh layer and a linear layer. The head of the mean "
+        "has only a linear layer.",
     ),
 )

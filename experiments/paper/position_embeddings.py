@@ -11,7 +11,9 @@ def _runs(scale):
     for (kind, place), accuracy in TABLE_8.items():
         fields = {"position_embedding": kind, "position_embedding_at": place}
         if scale.is_paper:
-            config = scale.paper_pretraining("ViT-B/16", evals=("fewshot:imagenet2012",), model_changes=fields)
+            config = scale.paper_pretraining(
+                "ViT-B/16", evals=("fewshot:imagenet2012",), model_changes=fields
+            )
         else:
             config = scale.pretraining(model={**scale.vit, **fields})
         columns = {"positions": _NAMES[kind], "added at": place}
@@ -26,8 +28,9 @@ STUDY = Study(
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
-        "In the 1-D and 2-D variants, the class token has its own vector. In the relative variant, it has position 0.",
-        "In the relative variant, each distance has a vector, which is added to the keys and not to the values. All "
-        "heads of a layer share these vectors.",
+        "In the 1-D and 2-D variants, the class token has its own vector. In the relative "
+        "variant, it has position 0.",
+        "In the relative variant, each distance has a vector, which is added to the keys and not "
+        "to the values. All heads of a layer share these vectors.",
     ),
 )

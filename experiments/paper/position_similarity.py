@@ -15,7 +15,11 @@ def _runs(scale):
         else:
             config = scale.pretraining(rate=5 * rate, optimizer={"weight_decay": decay}, evals=())
             config["total_steps"] *= epochs // 7
-        columns = {"epochs": epochs, "learning rate": config["schedule"]["base"], "weight decay": decay}
+        columns = {
+            "epochs": epochs,
+            "learning rate": config["schedule"]["base"],
+            "weight decay": decay,
+        }
         runs.append(Run(f"epochs={epochs}-rate={rate:g}", config, columns))
     return scale.with_seeds(runs)
 
@@ -27,9 +31,10 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "The epochs, learning rates and weight decays are from memory and were not checked against the figure.",
-        "At small scale, the learning rates are five times as high. The run with 14 epochs takes twice as many steps "
-        "as the runs with 7.",
+        "The epochs, learning rates and weight decays are from memory and were not checked "
+        "against the figure.",
+        "At small scale, the learning rates are five times as high. The run with 14 epochs takes "
+        "twice as many steps as the runs with 7.",
     ),
     inspected=True,
 )

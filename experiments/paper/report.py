@@ -11,7 +11,8 @@ from keras_vit import files
 
 _SCALES = {
     "tiny": "Each run trains for a few steps at most, which only tests that the study works.",
-    "small": "Instead of the paper's models and data, this study uses small models, generated images of shapes, and "
+    "small": "Instead of the paper's models and data, this study uses small models, generated "
+    "images of shapes, and "
     "handwritten digits. The list of runs shows the model and the number of images of each run.",
     "paper": "The runs use the paper's models and data.",
 }
@@ -38,7 +39,9 @@ def write_page(study, scale, runs, rows, folder, write=print):
             kind, x, y, group = study.picture
             y = (y,) if isinstance(y, str) else y
             # Few-shot accuracy is not measured at tiny scale.
-            y = tuple(name for name in y if any(row[name] is not None for row in rows)) or ("accuracy",)
+            y = tuple(name for name in y if any(row[name] is not None for row in rows)) or (
+                "accuracy",
+            )
             parts = {"": rows} if study.panels is None else study.panels(rows)
             plots.picture(path, study.title, parts, kind, x, y, group)
     except ImportError as error:
@@ -60,7 +63,11 @@ def as_csv(rows):
 
 def as_markdown(rows):
     """Returns the rows as a Markdown table; floats have four significant digits."""
-    cells = [list(rows[0]), ["---"] * len(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    cells = [
+        list(rows[0]),
+        ["---"] * len(rows[0]),
+        *([_text(value) for value in row.values()] for row in rows),
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
@@ -68,21 +75,33 @@ def as_html(study, scale, runs, rows, folder, has_picture):
     """Returns the HTML page, with links to the inspections that exist."""
     escape = html.escape
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{escape(_text(v))}</td>" for v in row.values()) + "</tr>\n" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_text(v))}</td>" for v in row.values()) + "</tr>\n"
+        for row in rows
+    )
     notes = "".join(f"<li>{escape(note)}</li>\n" for note in study.notes)
     inspected = "".join(
-        f'<li><a href="runs/{escape(run.name)}/inspection/index.html">inside {escape(run.name)}</a></li>\n'
+        f'<li><a href="runs/{escape(run.name)}/inspection/index.html">inside '
+        f"{escape(run.name)}</a></li>\n"
         for run in runs
         if files.exists(folder / "runs" / run.name / "inspection" / "index.html")
     )
     listed = "".join(f"<li>{escape(_describe(run))}</li>\n" for run in runs)
-    picture = '<p><img src="picture.png" alt="plot of the results of this study"></p>\n' if has_picture else ""
+    picture = (
+        '<p><img src="picture.png" alt="plot of the results of this study"></p>\n'
+        if has_picture
+        else ""
+    )
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(study.title)}</title>\n'
-        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
-        "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; }</style>\n</head>\n<body>\n"
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta '
+        f'charset="utf-8">\n<title>{escape(study.title)}</title>\n'
+        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 "
+        "1em; } "
+        "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; "
+        "}</style>\n</head>\n<body>\n"
         f"<h1>{escape(study.title)}</h1>\n<p>{escape(study.question)}</p>\n"
-        f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns whose names end in “paper” contain the results "
+        f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns whose names end in “paper” "
+        "contain the results "
         "that the paper reports.</p>\n"
         f"{picture}<table>\n<tr>{head}</tr>\n{body}</table>\n"
         f"<h2>Notes</h2>\n<ul>\n{notes}</ul>\n"

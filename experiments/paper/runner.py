@@ -1,4 +1,5 @@
-"""Executes the runs of a study one after the other, then writes its page; finished runs are not repeated."""
+"""Executes the runs of a study one after the other, then writes its page; finished runs are not
+repeated."""
 
 import gc
 import os
@@ -21,8 +22,8 @@ def make(
 ) -> list[dict[str, Any]]:
     """Runs a study and writes its table, picture and page, as in `report.write_page`.
 
-    The run `<name>` uses the folder `runs/<name>`. The same call resumes an interrupted study: finished runs are not
-    repeated, and interrupted training continues from its last checkpoint.
+    The run `<name>` uses the folder `runs/<name>`. The same call resumes an interrupted study:
+    finished runs are not repeated, and interrupted training continues from its last checkpoint.
 
     Args:
         study: a `Study`.
@@ -34,12 +35,14 @@ def make(
         The rows of the table, as dicts.
 
     Raises:
-        ValueError: a config is invalid, or the folder is remote or belongs to runs with other configs.
+        ValueError: a config is invalid, or the folder is remote or belongs to runs with other
+            configs.
         Preempted: the process received SIGTERM; the same call resumes.
     """
     if files.is_remote(folder):
         raise ValueError(
-            f"The folder of a study must be local, because runs save their weights there. Received: folder={folder}"
+            "The folder of a study must be local, because runs save their weights there. "
+            f"Received: folder={folder}"
         )
     runs = study.runs(scale)
     results = {}
@@ -52,7 +55,8 @@ def make(
 
 
 def make_run(study, run, runs, folder, write=print):
-    """Executes one run of a study unless it is finished; returns its results, a flat dict of numbers.
+    """Executes one run of a study unless it is finished; returns its results, a flat dict of
+    numbers.
 
     Args:
         study, folder, write: as in `make`.
@@ -81,16 +85,22 @@ def make_run(study, run, runs, folder, write=print):
 
 
 def _open(run, runs, folder):
-    """Returns `(start, config, workdir)`; `start` is the `Run` from whose weights `run` starts, or None."""
+    """Returns `(start, config, workdir)`; `start` is the `Run` from whose weights `run` starts, or
+    None."""
     starts = [other for other in runs if other.name in run.start]
     done = {other.name: _open(other, runs, folder)[2].results() for other in starts}
     missing = [name for name, results in done.items() if results is None]
     if missing:
-        raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not finished. Received: {folder}")
+        raise ValueError(
+            f"The run {run.name!r} starts from {missing[0]!r}, which is not finished. Received: "
+            f"{folder}"
+        )
     start = start_of(run, runs, done)
     config = config_of(run, start, folder)
     # Record a relative path, so that the folder can be moved.
-    recorded = config.to_dict() | ({} if start is None else {"weights": f"../{start.name}/weights.npz"})
+    recorded = config.to_dict() | (
+        {} if start is None else {"weights": f"../{start.name}/weights.npz"}
+    )
     return start, config, training.Workdir(folder / run.name, recorded)
 
 
@@ -105,7 +115,11 @@ def _train(study, run, counted, config, workdir, write):
         checkpoints.save(result.model, path)
     if study.inspected:
         _inspect(result, workdir.path / "inspection", run.name, write)
-    return {**result.metrics, "study/images": images_of(counted), "study/exaflops": exaflops_of(counted)}
+    return {
+        **result.metrics,
+        "study/images": images_of(counted),
+        "study/exaflops": exaflops_of(counted),
+    }
 
 
 def config_of(run, start=None, folder=""):
@@ -113,7 +127,8 @@ def config_of(run, start=None, folder=""):
 
     Args:
         run: the `Run`.
-        start: the `Run` from whose weights the run starts; None for the `weights` in the run's config.
+        start: the `Run` from whose weights the run starts; None for the `weights` in the run's
+            config.
         folder: the folder of the study's runs.
     """
     weights = {} if start is None else {"weights": str(folder / start.name / "weights.npz")}

@@ -17,8 +17,8 @@ class Scale:
     """The size of the runs of a study.
 
     Attributes:
-        name: "tiny" trains each run for a few steps, as a test. "small" takes hours on a CPU. Both use generated
-            images and digits. "paper" is the paper's setting.
+        name: "tiny" trains each run for a few steps, as a test. "small" takes hours on a CPU. Both
+            use generated images and digits. "paper" is the paper's setting.
         path: folder with the data for "paper".
         seeds: different integers; every run is trained once with each seed.
         steps: number of pre-training steps in "small"; some studies scale it.
@@ -31,9 +31,13 @@ class Scale:
 
     def __post_init__(self):
         if self.name not in NAMES:
-            raise ValueError(f"`scale` must be one of {', '.join(NAMES)}. Received: scale={self.name!r}")
+            raise ValueError(
+                f"`scale` must be one of {', '.join(NAMES)}. Received: scale={self.name!r}"
+            )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"`seeds` must be one or more different integers. Received: seeds={self.seeds}")
+            raise ValueError(
+                f"`seeds` must be one or more different integers. Received: seeds={self.seeds}"
+            )
         if self.steps < 20:
             raise ValueError(f"`steps` must be 20 or more. Received: steps={self.steps}")
 
@@ -46,7 +50,8 @@ class Scale:
         return self.name == "tiny"
 
     def with_seeds(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns all runs for each seed. Seeds other than 0 are appended to the names of the runs."""
+        """Returns all runs for each seed. Seeds other than 0 are appended to the names of the
+        runs."""
         return [self._seeded(run, seed) for seed in self.seeds for run in runs]
 
     def _seeded(self, run, seed):
@@ -63,7 +68,13 @@ class Scale:
     def vit(self) -> dict[str, int]:
         """Returns `config.model` of the Vision Transformer in tiny and small studies."""
         if self.is_tiny:
-            return {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
+            return {
+                "patch_size": 8,
+                "num_layers": 2,
+                "hidden_size": 8,
+                "mlp_dim": 16,
+                "num_heads": 2,
+            }
         return {"patch_size": 4, "num_layers": 4, "hidden_size": 64, "mlp_dim": 256, "num_heads": 4}
 
     @property
@@ -93,7 +104,8 @@ class Scale:
             examples: number of training images in "small"; 0 for a million. "tiny" has 64.
             side: height and width of the images in pixels; 0 for the scale's property `side`.
             rate: the peak learning rate.
-            evals: evaluators. None selects few-shot accuracy on digits in "small", and no evaluator in "tiny".
+            evals: evaluators. None selects few-shot accuracy on digits in "small", and no evaluator
+                in "tiny".
             test: the split whose first images are used for testing.
             **changes: other fields of the config. `optimizer` is merged with the default optimizer.
         """
@@ -121,15 +133,22 @@ class Scale:
                 test_split=f"{test}[:{32 if tiny else 2000}]",
             ),
             "optimizer": optimizer,
-            "schedule": {"base": rate, "warmup_steps": 1 if tiny else max(1, self.steps // 15), "decay": "cosine"},
+            "schedule": {
+                "base": rate,
+                "warmup_steps": 1 if tiny else max(1, self.steps // 15),
+                "decay": "cosine",
+            },
             **changes,
         }
 
-    def finetuning(self, *, examples: int = 0, side: int = 0, rate: float = 0.01, **changes: Any) -> dict[str, Any]:
+    def finetuning(
+        self, *, examples: int = 0, side: int = 0, rate: float = 0.01, **changes: Any
+    ) -> dict[str, Any]:
         """Returns the config of a fine-tuning on digits, with SGD as in Table 4.
 
         Args:
-            examples: number of training images in "small", balanced over classes; 0 for all. "tiny" has 20.
+            examples: number of training images in "small", balanced over classes; 0 for all. "tiny"
+                has 20.
             side, rate: as in `pretraining`.
             **changes: other fields of the config.
         """
@@ -144,7 +163,11 @@ class Scale:
             "checkpoint_every_steps": 0,
             "model": self.vit,
             "data": data.defaults(
-                name="digits", image_size=side or self.side, flip="off", train_crop="resize", train_split=split
+                name="digits",
+                image_size=side or self.side,
+                flip="off",
+                train_crop="resize",
+                train_split=split,
             ),
             "optimizer": {"name": "sgd"},
             "schedule": {"base": rate, "warmup_steps": 1 if tiny else 10, "decay": "cosine"},
@@ -176,7 +199,8 @@ class Scale:
         return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
 
     def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
-        """Returns the config of a fine-tuning in Table 4. `weights` is "" for a run that starts from an earlier run."""
+        """Returns the config of a fine-tuning in Table 4. `weights` is "" for a run that starts
+        from an earlier run."""
         recipe = recipes.finetuning(model, dataset)
         recipe |= families.model_config(model, **recipe["model"])
         fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")

@@ -1,6 +1,7 @@
 """Section 4.6: pre-training by masked patch prediction, then fine-tuning.
 
-The small scale fine-tunes with several numbers of labels and compares the results with training from scratch.
+The small scale fine-tunes with several numbers of labels and compares the results with training
+from scratch.
 """
 
 from families import SIDE, families
@@ -34,7 +35,9 @@ def _paper_runs(scale):
         paper = {"accuracy": accuracy / 100} if target == "mean_color" else {}
         finetuning = scale.paper_finetuning("ViT-B/16", "imagenet2012")
         columns = {"pre-training": target, "labels": labels}
-        yield from transfer(target, _predicting(config, target), {"imagenet": (finetuning, {}, paper)}, columns)
+        yield from transfer(
+            target, _predicting(config, target), {"imagenet": (finetuning, {}, paper)}, columns
+        )
 
 
 def _small_runs(scale):
@@ -51,11 +54,20 @@ def _small_runs(scale):
         for labels in ((20,) if scale.is_tiny else (10, 100, everything))
     }
     target = TARGETS[0]
-    pretraining = _predicting(scale.pretraining(task="masked_patches", model=vit, side=SIDE, evals=()), target)
-    endings = {f"{labels}-labels": (config, {"labels": labels}, {}) for labels, config in finetunings.items()}
+    pretraining = _predicting(
+        scale.pretraining(task="masked_patches", model=vit, side=SIDE, evals=()), target
+    )
+    endings = {
+        f"{labels}-labels": (config, {"labels": labels}, {})
+        for labels, config in finetunings.items()
+    }
     yield from transfer(target, pretraining, endings, {"pre-training": target})
     for labels, config in finetunings.items():
-        yield Run(f"from-scratch-{labels}-labels", config, {"pre-training": "from scratch", "labels": labels})
+        yield Run(
+            f"from-scratch-{labels}-labels",
+            config,
+            {"pre-training": "from scratch", "labels": labels},
+        )
 
 
 def _predicting(config, target):
@@ -71,9 +83,11 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
-        "At small scale, every row of the table trains on digits with AdamW for the same number of steps.",
-        "Each image has its own random mask with a fixed number of corrupted patches; the paper does not specify this.",
-        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits. The only prediction target "
-        "is the mean color, for which the paper reports a result.",
+        "At small scale, every row of the table trains on digits with AdamW for the same number "
+        "of steps.",
+        "Each image has its own random mask with a fixed number of corrupted patches; the paper "
+        "does not specify this.",
+        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits. The "
+        "only prediction target is the mean color, for which the paper reports a result.",
     ),
 )

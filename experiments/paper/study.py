@@ -5,8 +5,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# The metrics of several studies: few-shot accuracy, on digits or on ImageNet, and accuracy on the run's own test split.
-FEWSHOT_METRICS = {"5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"), "accuracy": "accuracy"}
+# The metrics of several studies: few-shot accuracy, on digits or on ImageNet, and accuracy on the
+# run's own test split.
+FEWSHOT_METRICS = {
+    "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+    "accuracy": "accuracy",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +22,8 @@ class Run:
         config: changes to `recipes.defaults`, a nested dict.
         columns: values in the table that describe the run, by column name.
         paper: the paper's results by metric name; {} if the paper has no comparable number.
-        start: names of earlier runs. This run starts from the weights of the most accurate one. If `start` is (), this
-            run starts as its config specifies.
+        start: names of earlier runs. This run starts from the weights of the most accurate one. If
+            `start` is (), this run starts as its config specifies.
         is_row: whether the table has a row for this run; False for pre-trainings.
         results: the run's results if they are known without training; otherwise {}.
     """
@@ -40,14 +44,18 @@ class Study:
     Attributes:
         title: title of the page.
         question: the question that the study answers, in a sentence.
-        runs: a function from a `Scale` to a list of `Run`s, in which every run follows the runs named in its `start`.
-        metrics: maps each column to a test metric or to several candidates, as in `FEWSHOT_METRICS`. The table shows
-            the first candidate that was measured.
-        picture: `(kind, x, y, group)`, as in `plots.picture`. y is the name of a column, or a tuple of names.
-        panels: a function from the rows to a dict `{title: rows}`, drawn separately; None to draw all rows together.
+        runs: a function from a `Scale` to a list of `Run`s, in which every run follows the runs
+            named in its `start`.
+        metrics: maps each column to a test metric or to several candidates, as in
+            `FEWSHOT_METRICS`. The table shows the first candidate that was measured.
+        picture: `(kind, x, y, group)`, as in `plots.picture`. y is the name of a column, or a tuple
+            of names.
+        panels: a function from the rows to a dict `{title: rows}`, drawn separately; None to draw
+            all rows together.
         notes: sentences about choices that the paper does not specify.
         inspected: whether to write an inspection report for each trained run.
-        measure: a function from a `ConfigDict` to a dict of numbers, called instead of training; None to train.
+        measure: a function from a `ConfigDict` to a dict of numbers, called instead of training;
+            None to train.
     """
 
     title: str
@@ -67,7 +75,8 @@ def transfer(name, pretraining, finetunings, columns):
     Args:
         name: name of the pre-training.
         pretraining: its config.
-        finetunings: `{suffix of the name: (config, columns, paper)}`, with `columns` and `paper` as in `Run`.
+        finetunings: `{suffix of the name: (config, columns, paper)}`, with `columns` and `paper` as
+            in `Run`.
         columns: columns that all runs share.
     """
     return [
@@ -84,8 +93,11 @@ def metric_name(name):
     return re.sub(r"@.*/", "/", name.removeprefix("test/"))
 
 
-def start_of(run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]) -> Run | None:
-    """Returns the run whose weights `run` starts from: the most accurate of `run.start`, or None if that is empty.
+def start_of(
+    run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]
+) -> Run | None:
+    """Returns the run whose weights `run` starts from: the most accurate of `run.start`, or None if
+    that is empty.
 
     Args:
         run: the `Run`.
@@ -98,8 +110,11 @@ def start_of(run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, f
     return max(candidates, key=lambda other: results[other.name]["test/accuracy"])
 
 
-def rows_of(study: Study, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Returns the rows of a study's table: dicts of columns, metrics, the paper's metrics and the cost.
+def rows_of(
+    study: Study, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """Returns the rows of a study's table: dicts of columns, metrics, the paper's metrics and the
+    cost.
 
     Args:
         study: the `Study`.
@@ -111,13 +126,16 @@ def rows_of(study: Study, runs: Sequence[Run], results: Mapping[str, Mapping[str
         if not run.is_row:
             continue
         values = {metric_name(name): value for name, value in results[run.name].items()}
-        # If a run starts from the best of several runs, its row includes the columns of the best run.
+        # If a run starts from the best of several runs, its row includes the columns of the best
+        # run.
         chosen = (start_of(run, runs, results) if len(run.start) > 1 else None) or run
         row = {"run": run.name, **chosen.columns, **run.columns}
         for name, candidates in study.metrics.items():
             candidates = (candidates,) if isinstance(candidates, str) else candidates
             row[name] = next((values[metric] for metric in candidates if metric in values), None)
         row |= {f"{name}, paper": value for name, value in run.paper.items()}
-        rows.append({**row, "images": values.get("study/images"), "exaFLOPs": values.get("study/exaflops")})
+        rows.append(
+            {**row, "images": values.get("study/images"), "exaFLOPs": values.get("study/exaflops")}
+        )
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]

@@ -22,12 +22,31 @@ def _runs(scale):
     for side in _SIDES[scale.name]:
         for model, config in _models(scale):
             image_size = side // 14 * 14 if model.endswith("/14") else side
-            config["data"] = {**config["data"], "image_size": 0, "image_shape": (image_size, image_size, 3)}
-            config |= {"recipe": "inference", "evals": (), "total_steps": 0, "batch_size": _LARGEST_BATCH[scale.name]}
+            config["data"] = {
+                **config["data"],
+                "image_size": 0,
+                "image_shape": (image_size, image_size, 3),
+            }
+            config |= {
+                "recipe": "inference",
+                "evals": (),
+                "total_steps": 0,
+                "batch_size": _LARGEST_BATCH[scale.name],
+            }
             config["total_epochs"] = 0.0
-            runs.append(Run(f"{model.replace('/', '_')}-{image_size}", config, {"model": model, "pixels": image_size}))
+            runs.append(
+                Run(
+                    f"{model.replace('/', '_')}-{image_size}",
+                    config,
+                    {"model": model, "pixels": image_size},
+                )
+            )
     if scale.path.endswith(".csv"):
-        runs += [_compiled(row) for row in tpu_table.read(scale.path) if row.mode == "inference" and not row.error]
+        runs += [
+            _compiled(row)
+            for row in tpu_table.read(scale.path)
+            if row.mode == "inference" and not row.error
+        ]
     return scale.with_seeds(runs)
 
 
@@ -54,19 +73,23 @@ def measure(config):
     """Measures the images per second of a model at the fastest of the batch sizes 1, 2, 4, ...
 
     Args:
-        config: a config with the model and the image shape; `batch_size` is the largest batch size to try.
+        config: a config with the model and the image shape; `batch_size` is the largest batch size
+            to try.
 
-    Returns:
-        `images_per_second` and `batch`, the fastest batch size. On an accelerator, also `largest_batch`, the largest of
-        these batch sizes that fits in memory.
+    Returns: `images_per_second` and `batch`, the fastest batch size. On an accelerator, also
+        `largest_batch`, the largest of these batch sizes that fits in memory.
     """
     image_shape = tuple(config.data.image_shape)
     model = tasks.get(config).build_model(InputShapes(image_shape, _CLASSES))
-    is_accelerator = bool(keras.distribution.list_devices("gpu") or keras.distribution.list_devices("tpu"))
+    is_accelerator = bool(
+        keras.distribution.list_devices("gpu") or keras.distribution.list_devices("tpu")
+    )
     results = {"images_per_second": 0.0, "batch": 0}
     batch = 1
     while batch <= config.batch_size:
-        images = keras.ops.convert_to_numpy(keras.random.uniform((batch, *image_shape), -1, 1, seed=config.seed))
+        images = keras.ops.convert_to_numpy(
+            keras.random.uniform((batch, *image_shape), -1, 1, seed=config.seed)
+        )
         try:
             seconds = _seconds(model, images)
         except Exception as error:  # out-of-memory errors differ by backend and version
@@ -85,7 +108,8 @@ def measure(config):
 
 
 def _seconds(model, images, calls=3):
-    """Returns the time of the fastest call in seconds. A first call, which compiles the model, is not counted."""
+    """Returns the time of the fastest call in seconds. A first call, which compiles the model, is
+    not counted."""
     model.predict_on_batch(images)
     shortest = float("inf")
     for _ in range(calls):
@@ -97,7 +121,9 @@ def _seconds(model, images, calls=3):
 
 def _is_out_of_memory(error):
     text = f"{type(error).__name__} {error}"
-    return any(word in text for word in ("ResourceExhausted", "RESOURCE_EXHAUSTED", "Out of memory", "OOM"))
+    return any(
+        word in text for word in ("ResourceExhausted", "RESOURCE_EXHAUSTED", "Out of memory", "OOM")
+    )
 
 
 STUDY = Study(
@@ -107,11 +133,12 @@ STUDY = Study(
     metrics={"images/s": "images_per_second", "batch": "batch", "largest batch": "largest_batch"},
     picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
     notes=(
-        "We measure inference in float32 on this machine, at the fastest of the batch sizes 1, 2, 4, and so on. The "
-        "paper used a TPUv3 core.",
-        "The largest batch is the largest of these batch sizes that fits into an accelerator's memory. It is not "
-        "measured on CPUs. `tpu_table.py --table=FILE.csv --modes=inference` computes the largest batch that the TPU's "
-        "compiler accepts, and estimates images per second; `--data_path=FILE.csv` adds these rows.",
+        "We measure inference in float32 on this machine, at the fastest of the batch sizes 1, 2, "
+        "4, and so on. The paper used a TPUv3 core.",
+        "The largest batch is the largest of these batch sizes that fits into an accelerator's "
+        "memory. It is not measured on CPUs. `tpu_table.py --table=FILE.csv --modes=inference` "
+        "computes the largest batch that the TPU's compiler accepts, and estimates images per "
+        "second; `--data_path=FILE.csv` adds these rows.",
     ),
     measure=measure,
 )

@@ -1,9 +1,12 @@
-"""Writes a CSV file with the largest batch that fits on a TPU device, for each model, slice, image size and mode.
+"""Writes a CSV file with the largest batch that fits on a TPU device, for each model, slice, image
+size and mode.
 
-    python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 --modes=training,inference
+    python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16
+    --modes=training,inference
 
-The command has the same requirements as `keras-vit check-tpu` and takes minutes per row. It skips the rows that
-the file already has. Each row runs in its own process, `--row=JSON`, because a traced model holds gigabytes of memory.
+The command has the same requirements as `keras-vit check-tpu` and takes minutes per row. It skips
+the rows that the file already has. Each row runs in its own process, `--row=JSON`, because a traced
+model holds gigabytes of memory.
 """
 
 import csv
@@ -31,15 +34,17 @@ from keras_vit.tpu.topologies import get_topology
 
 MODES = ("training", "inference")
 NOTHING_FITS = "not one image fits"
-_CLASSES, _FIRST_BATCH = 1000, 64
+_CLASSES = 1000
+_FIRST_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One row of the CSV file: the result for a model, slice, image size and mode.
 
-    Both modes use mixed bfloat16, and training uses AdamW. `batch_per_device` is the largest compiled batch that fits,
-    `images_per_second` is a roofline estimate per device, and `error` is the compiler's message, `NOTHING_FITS`, or "".
+    Both modes use mixed bfloat16, and training uses AdamW. `batch_per_device` is the largest
+    compiled batch that fits, `images_per_second` is a roofline estimate per device, and `error` is
+    the compiler's message, `NOTHING_FITS`, or "".
     """
 
     model: str
@@ -64,7 +69,9 @@ def cells(models, topologies, image_sizes, modes=MODES):
     for topology in topologies:
         get_topology(topology)
     if unknown := sorted(set(modes) - set(MODES)):
-        raise ValueError(f"`modes` must be among {', '.join(MODES)}. Received: {', '.join(unknown)}")
+        raise ValueError(
+            f"`modes` must be among {', '.join(MODES)}. Received: {', '.join(unknown)}"
+        )
     models = [families.canonical_name(model) for model in models]
     for model in models:
         families.model_config(model)
@@ -76,7 +83,9 @@ def cells(models, topologies, image_sizes, modes=MODES):
         for mode in modes
     ]
     if not rows:
-        raise ValueError(f"A table needs a model, a slice, an image size and a mode. Received: models={models}")
+        raise ValueError(
+            f"A table needs a model, a slice, an image size and a mode. Received: models={models}"
+        )
     return list(dict.fromkeys(rows))
 
 
@@ -84,12 +93,15 @@ def _filled_by_patches(model, image_size):
     found = re.search(r"/(\d+)", model)
     patch_size = int(found[1]) if found else 1
     if image_size < patch_size:
-        raise ValueError(f"Images must not be smaller than a patch of {model}. Received: image_size={image_size}")
+        raise ValueError(
+            f"Images must not be smaller than a patch of {model}. Received: image_size={image_size}"
+        )
     return image_size // patch_size * patch_size
 
 
 def fill(path, rows, write=print):
-    """Computes the rows that a CSV file lacks, rewrites the file after each row, and returns all rows of the file."""
+    """Computes the rows that a CSV file lacks, rewrites the file after each row, and returns all
+    rows of the file."""
     compiler.check_installed()
     known = {row.cell: row for row in read(path)} if files.exists(path) else {}
     missing = [row for row in rows if row.cell not in known]
@@ -100,7 +112,9 @@ def fill(path, rows, write=print):
             line = files.run_python(arguments, KERAS_BACKEND=row.backend, TMPDIR=folder)
         known[row.cell] = row = Row(**json.loads(line))
         with files.atomic_write(path) as file:
-            writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
+            writer = csv.DictWriter(
+                file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(dataclasses.asdict(each) for each in known.values())
         result = f"{row.batch_per_device} images per device, {row.images_per_second:.4g} images/s"
@@ -111,7 +125,8 @@ def fill(path, rows, write=print):
 
 def compute(row):
     """Compiles the step for a few batch sizes and returns the `Row` with its results."""
-    topology, is_training = get_topology(row.topology), row.mode == "training"
+    topology = get_topology(row.topology)
+    is_training = row.mode == "training"
     config = ConfigDict(
         recipes.defaults(
             **families.model_config(row.model),
@@ -135,12 +150,17 @@ def compute(row):
     if not images:
         program = list(compiled.values())[-1]
         refused = program.error and not program.out_of_memory
-        return dataclasses.replace(row, batch_per_device=0, error=program.error if refused else NOTHING_FITS)
+        return dataclasses.replace(
+            row, batch_per_device=0, error=program.error if refused else NOTHING_FITS
+        )
     model_flops = (3 if is_training else 1) * images * cost.flops(programs.model)
-    seconds, n = roofline_seconds(compiled[images], model_flops, topology), topology.num_devices
+    seconds = roofline_seconds(compiled[images], model_flops, topology)
+    n = topology.num_devices
     if is_training:
         seconds += 2 * (n - 1) / n * programs.gradient_bytes / topology.device.interconnect
-    return dataclasses.replace(row, batch_per_device=images, images_per_second=float(f"{images / seconds:.3g}"))
+    return dataclasses.replace(
+        row, batch_per_device=images, images_per_second=float(f"{images / seconds:.3g}")
+    )
 
 
 def read(path):
@@ -149,7 +169,8 @@ def read(path):
     reader = csv.DictReader(io.StringIO(files.read_text(path)))
     if reader.fieldnames != list(types):
         raise ValueError(
-            f"The columns of the table must be {', '.join(types)}. Received: {path} with {reader.fieldnames}"
+            f"The columns of the table must be {', '.join(types)}. Received: {path} with "
+            f"{reader.fieldnames}"
         )
     return [Row(**{name: types[name](value) for name, value in line.items()}) for line in reader]
 

@@ -4,7 +4,8 @@ from paper_results import TABLE_9
 from study import Run, Study
 from vtab_tasks import GROUPS, TASKS
 
-# Factors of the generated shapes by VTAB group. At tiny and small scale, each task is to classify one factor.
+# Factors of the generated shapes by VTAB group. At tiny and small scale, each task is to classify
+# one factor.
 _STAND_INS = {
     "natural": ("color", "shape"),
     "specialized": ("texture", "background_texture", "noise"),
@@ -29,7 +30,12 @@ def _runs(scale):
             config = scale.finetuning()
             pretraining = scale.pretraining()["data"]
             split = "train[:64]" if scale.is_tiny else "train[:1000]"
-            config["data"] = {**pretraining, "name": f"shapes:{task}", "split_seed": 1, "train_split": split}
+            config["data"] = {
+                **pretraining,
+                "name": f"shapes:{task}",
+                "split_seed": 1,
+                "train_split": split,
+            }
             runs.append(Run(task, config, {"group": group, "task": task}, start=("pretrained",)))
     return scale.with_seeds(runs)
 
@@ -41,7 +47,7 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "At tiny and small scale, each task classifies one factor of generated shapes, such as their color or size. "
-        "The factors are grouped like VTAB's tasks.",
+        "At tiny and small scale, each task classifies one factor of generated shapes, such as "
+        "their color or size. The factors are grouped like VTAB's tasks.",
     ),
 )

@@ -1,10 +1,12 @@
-"""Scores a Vision Transformer on VTAB-1k: fine-tunes it on 1,000 examples of each of 19 tasks, by the paper's recipe.
+"""Scores a Vision Transformer on VTAB-1k: fine-tunes it on 1,000 examples of each of 19 tasks, by
+the paper's recipe.
 
-    python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k --workdir=runs/vtab
-    python experiments/paper/vtab_tasks.py --model=mine.keras --tasks=cifar100,svhn --data_path=/data/tfds
+    python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k
+    --workdir=runs/vtab python experiments/paper/vtab_tasks.py --model=mine.keras
+    --tasks=cifar100,svhn --data_path=/data/tfds
 
-The same command resumes. The accuracy on each task, the mean of each complete group and the mean of all chosen tasks
-are printed and written to `results.json` in the workdir.
+The same command resumes. The accuracy on each task, the mean of each complete group and the mean of
+all chosen tasks are printed and written to `results.json` in the workdir.
 """
 
 import gc
@@ -23,17 +25,24 @@ GROUPS = {
     "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),
     "specialized": ("camelyon", "eurosat", "resisc45", "retinopathy"),
     "structured": (
-        "clevr_count", "clevr_distance", "dmlab", "dsprites_location", "dsprites_orientation", "kitti",
-        "smallnorb_azimuth", "smallnorb_elevation",
+        "clevr_count",
+        "clevr_distance",
+        "dmlab",
+        "dsprites_location",
+        "dsprites_orientation",
+        "kitti",
+        "smallnorb_azimuth",
+        "smallnorb_elevation",
     ),
-}  # fmt: skip
+}
 TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
 
 
 def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
     """Fine-tunes a `VisionTransformer` with a new head on each task and evaluates the result.
 
-    Every task has its own folder in `workdir`. A workdir belongs to one model. The same call resumes.
+    Every task has its own folder in `workdir`. A workdir belongs to one model. The same call
+    resumes.
 
     Args:
         model: the `VisionTransformer`.
@@ -45,33 +54,45 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         write: called with lines of progress.
 
     Returns:
-        A dict of floats: the accuracy on each task, the mean of each complete group, and "mean", the mean of `tasks`.
+        A dict of floats: the accuracy on each task, the mean of each complete group, and "mean",
+            the mean of `tasks`.
 
     Raises:
-        ValueError: `tasks` is empty or has an unknown or repeated name, a dataset is missing, the model is not a
-            `VisionTransformer`, or the workdir belongs to another model or config.
+        ValueError: `tasks` is empty or has an unknown or repeated name, a dataset is missing, the
+            model is not a `VisionTransformer`, or the workdir belongs to another model or config.
         Preempted: the process received a stop signal. The run is saved.
 
-    Reference: Zhai et al., "VTAB" (2019); Table 4 of the ViT paper for the hyperparameters, which all tasks share.
+    Reference: Zhai et al., "VTAB" (2019); Table 4 of the ViT paper for the hyperparameters, which
+        all tasks share.
     """
     if not tasks or len(set(tasks)) < len(tasks) or set(tasks) - set(TASKS):
         raise ValueError(
-            f"`tasks` must be one or more different names among {', '.join(TASKS)}. Received: tasks={tuple(tasks)}"
+            f"`tasks` must be one or more different names among {', '.join(TASKS)}. Received: "
+            f"tasks={tuple(tasks)}"
         )
     workdir = files.as_path(workdir)
     files.make_dirs(workdir)
     weights = _keep_weights(model, workdir)
-    configs = {task: config_of(model, task, weights=str(weights), path=path, seed=seed) for task in tasks}
+    configs = {
+        task: config_of(model, task, weights=str(weights), path=path, seed=seed) for task in tasks
+    }
     if edit is not None:
         for config in configs.values():
             edit(config)
-    # Record the path of the weights relative to the task's folder, so that the workdir can be moved.
-    recorded = {task: {**config.to_dict(), "weights": f"../{weights.name}"} for task, config in configs.items()}
+    # Record the path of the weights relative to the task's folder, so that the workdir can be
+    # moved.
+    recorded = {
+        task: {**config.to_dict(), "weights": f"../{weights.name}"}
+        for task, config in configs.items()
+    }
     folders = {task: training.Workdir(workdir / task, config) for task, config in recorded.items()}
-    _check_datasets({task: config for task, config in configs.items() if folders[task].results() is None})
+    _check_datasets(
+        {task: config for task, config in configs.items() if folders[task].results() is None}
+    )
     metrics = {}
     for number, task in enumerate(tasks, start=1):
-        config, folder = configs[task], folders[task]
+        config = configs[task]
+        folder = folders[task]
         results = folder.results()
         if results is None:
             write(f"task {number} of {len(tasks)}: {task}")
@@ -90,18 +111,19 @@ def _check_datasets(configs):
             data.load_splits(config.data)
         except ValueError as error:
             raise ValueError(
-                f"The task {task} cannot load its dataset; if TFDS has it in another folder, set `path` "
-                f"(--data_path). {error}"
+                f"The task {task} cannot load its dataset; if TFDS has it in another folder, set "
+                f"`path` (--data_path). {error}"
             ) from error
 
 
 def config_of(model, task, *, weights, path="", seed=0):
     """Returns the `ConfigDict` of a task: the paper's recipe for VTAB with the sizes of a model."""
-    name, sizes = f"vtab/{task}", _sizes(model)
+    name = f"vtab/{task}"
+    sizes = _sizes(model)
     # The model name decides only the image size: 384 pixels, or 378 for patches of 14 pixels.
     recipe = recipes.finetuning("ViT-H/14" if sizes["patch_size"] == 14 else "ViT-B/16", name)
-    # The task's options override the recipe. For example, images are not cropped if the label depends on the whole
-    # image.
+    # The task's options override the recipe. For example, images are not cropped if the label
+    # depends on the whole image.
     fixed = {field: "auto" for field in data.DATASETS[name].options}
     return ConfigDict(
         recipes.defaults(
@@ -129,11 +151,15 @@ def _sizes(model):
     pooled = "token" if model.class_token is not None else "gap"
     sizes["classifier"] = pooled if model.pool_layer is None else model.classifier
     blocks = model.arguments["resnet_blocks"]
-    return {**sizes, **({} if blocks is None else {"stem": "resnet", "resnet_blocks": tuple(blocks)})}
+    return {
+        **sizes,
+        **({} if blocks is None else {"stem": "resnet", "resnet_blocks": tuple(blocks)}),
+    }
 
 
 def _keep_weights(model, workdir):
-    """Saves the weights that all tasks start from. If the workdir has weights, checks that they are the same.
+    """Saves the weights that all tasks start from. If the workdir has weights, checks that they are
+    the same.
 
     Returns the path of the weights.
     """
@@ -143,7 +169,9 @@ def _keep_weights(model, workdir):
         checkpoints.save(model, str(workdir / "weights.npz"))
         files.write_json(workdir / "weights.json", {"sha256": digest})
     elif saved != {"sha256": digest}:
-        raise ValueError(f"The workdir belongs to a model with other weights. Received: workdir={workdir}")
+        raise ValueError(
+            f"The workdir belongs to a model with other weights. Received: workdir={workdir}"
+        )
     return workdir / "weights.npz"
 
 
@@ -167,7 +195,9 @@ def define_flags():
 def main():
     model, *_ = shared_flags.chosen_model()
     try:
-        metrics = run_tasks(model, FLAGS.workdir, path=FLAGS.data_path, tasks=FLAGS.tasks, seed=FLAGS.seed)
+        metrics = run_tasks(
+            model, FLAGS.workdir, path=FLAGS.data_path, tasks=FLAGS.tasks, seed=FLAGS.seed
+        )
     except training.Preempted as preempted:
         print(f"{preempted}:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)

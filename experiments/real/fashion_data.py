@@ -18,30 +18,40 @@ SHA256 = {
 
 
 def read(folder, split):
-    """Reads and verifies the split "train" or "t10k"; returns uint8 images `(N, 28, 28)` and int64 classes `(N,)`."""
+    """Reads and verifies the split "train" or "t10k"; returns uint8 images `(N, 28, 28)` and int64
+    classes `(N,)`."""
     images = _read_bytes(folder, f"{split}-images-idx3-ubyte")[16:]  # after the header
     labels = _read_bytes(folder, f"{split}-labels-idx1-ubyte")[8:]
-    return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8).astype("int64")
+    return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(
+        labels, np.uint8
+    ).astype("int64")
 
 
 def _read_bytes(folder, name):
-    path = next((path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None)
+    path = next(
+        (path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None
+    )
     if path is None:
         raise ValueError(
-            "Install Debian's package dataset-fashion-mnist, or pass the folder of the four IDX files as --data. "
-            f"Received: --data={folder}, which has no {name}"
+            "Install Debian's package dataset-fashion-mnist, or pass the folder of the four IDX "
+            f"files as --data. Received: --data={folder}, which has no {name}"
         )
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256[name]:
-        raise ValueError(f"{name} must have the SHA-256 {SHA256[name]}. Received: {digest} in {path}")
+        raise ValueError(
+            f"{name} must have the SHA-256 {SHA256[name]}. Received: {digest} in {path}"
+        )
     return content
 
 
 def check_model(folder):
-    """Raises a `ValueError` unless a folder contains `model.safetensors`, which extract_dinov2.py writes."""
+    """Raises a `ValueError` unless a folder contains `model.safetensors`, which extract_dinov2.py
+    writes."""
     if not Path(folder, "model.safetensors").is_file():
-        raise ValueError(f"--model must be a folder written by extract_dinov2.py. Received: --model={folder}")
+        raise ValueError(
+            f"--model must be a folder written by extract_dinov2.py. Received: --model={folder}"
+        )
 
 
 def enlarged(images):
@@ -54,6 +64,8 @@ def enlarged(images):
 
 
 def normalized(pictures):
-    """Normalizes uint8 pictures `(N, H, W, 3)` by ImageNet's mean and standard deviation; returns float32."""
-    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    """Normalizes uint8 pictures `(N, H, W, 3)` by ImageNet's mean and standard deviation; returns
+    float32."""
+    mean = np.array([0.485, 0.456, 0.406])
+    std = np.array([0.229, 0.224, 0.225])
     return ((pictures / 255 - mean) / std).astype("float32")

@@ -1,14 +1,16 @@
 """Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on subsets of Fashion-MNIST.
 
-    python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study
-    python experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit --counts=10,100 --seeds=0
-    python experiments/real/fashion_study.py --output=search --methods=vit --counts=100 --rate=3e-3 --held_out
+    python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study python
+    experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit
+    --counts=10,100 --seeds=0 python experiments/real/fashion_study.py --output=search --methods=vit
+    --counts=100 --rate=3e-3 --held_out
 
-`extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images. Each seed draws its own
-training images, which all methods share. Accuracy is measured on all 10,000 test images. With `--held_out`, the
-accuracy of fine-tuned models and of models trained from scratch is measured on training images that were not drawn.
-Each command adds the missing rows to table.csv in the output folder, draws picture.png and prints a table. Features are
-computed once, at 112 pixels in float32, and stored in train.npy and test.npy.
+`extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images.
+Each seed draws its own training images, which all methods share. Accuracy is measured on all 10,000
+test images. With `--held_out`, the accuracy of fine-tuned models and of models trained from scratch
+is measured on training images that were not drawn. Each command adds the missing rows to table.csv
+in the output folder, draws picture.png and prints a table. Features are computed once, at 112
+pixels in float32, and stored in train.npy and test.npy.
 """
 
 import csv
@@ -32,14 +34,19 @@ WIDTH = 384  # size of a feature vector
 FROZEN = ("linear probe", "few-shot", "20 neighbors")
 _WIDTHS = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
 SCRATCH = {  # {method: (architecture, image size, fields of the model)}
-    "hybrid": ("VisionTransformer", 40, {"stem": "resnet", "resnet_blocks": (1,), "patch_size": 2, **_WIDTHS}),
+    "hybrid": (
+        "VisionTransformer",
+        40,
+        {"stem": "resnet", "resnet_blocks": (1,), "patch_size": 2, **_WIDTHS},
+    ),
     "vit": ("VisionTransformer", 28, {"patch_size": 4, **_WIDTHS}),
     "bit": ("BiTResNet", 48, {"depth": 8}),  # as in configs/fashion.py
 }
 FINE_TUNED = "fine-tuned"
 DINOV2 = {"architecture": "DINOv2-S/14", "model": {"stochastic_depth": 0.1}}
 METHODS = (*FROZEN, FINE_TUNED, *SCRATCH)
-# {images per class: (batch size, steps)}. Other numbers use the epochs of configs/fashion.py and up to its batch size.
+# {images per class: (batch size, steps)}. Other numbers use the epochs of configs/fashion.py and up
+# to its batch size.
 STEPS = {10: (50, 200), 100: (64, 500), 1000: (128, 500)}
 FINE_TUNING_STEPS = {10: (32, 50), 100: (32, 150), 1000: (32, 600)}
 RATES = {"hybrid": 1e-3, "vit": 3e-3, "bit": 3e-3, FINE_TUNED: 3e-4}
@@ -48,11 +55,14 @@ HELD_OUT = 100  # maximum number of held-out images per class with --held_out
 
 def features_of(model, images):
     """Returns class tokens `(N, 384)` of images, uint8 `(N, 28, 28)`."""
-    return keras_vit.features(model, fashion_data.normalized(fashion_data.enlarged(images)), batch_size=50)
+    return keras_vit.features(
+        model, fashion_data.normalized(fashion_data.enlarged(images)), batch_size=50
+    )
 
 
 def read_features(path, images, indices, weights):
-    """Returns the features of the images at `indices`; computes the features that the file lacks."""
+    """Returns the features of the images at `indices`; computes the features that the file
+    lacks."""
     if not path.exists():
         np.save(path, np.full((len(images), WIDTH), np.nan, "float32"))
     stored = np.load(path, mmap_mode="r+")
@@ -64,7 +74,10 @@ def read_features(path, images, indices, weights):
         rows = missing[start : start + 1000]
         stored[rows] = features_of(model, images[rows])
         stored.flush()
-        print(f"{path.name}: {min(start + 1000, len(missing)):,} of {len(missing):,} images", flush=True)
+        print(
+            f"{path.name}: {min(start + 1000, len(missing)):,} of {len(missing):,} images",
+            flush=True,
+        )
     return stored[indices]
 
 
@@ -72,7 +85,9 @@ def frozen_accuracy(method, features, labels, test_features, test_labels):
     if method == "linear probe":
         return frozen.fit_and_score(features, labels, test_features, test_labels)["accuracy"]
     if method == "few-shot":
-        classes = frozen.ridge_scores(features, labels, test_features, fashion_data.CLASSES).argmax(1)
+        classes = frozen.ridge_scores(features, labels, test_features, fashion_data.CLASSES).argmax(
+            1
+        )
     else:
         classes = frozen.nearest_classes(features, labels, test_features, fashion_data.CLASSES)
     return float(np.mean(classes == test_labels))
@@ -112,14 +127,16 @@ def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
         tuning = load_config("small_data", "DINOv2-S/14,idx")
         config.update(DINOV2)
         config.model = DINOV2["model"]
-        config.optimizer, config.weights = tuning.optimizer, weights
+        config.optimizer = tuning.optimizer
+        config.weights = weights
         config.steps_per_call = 5
         config.data.update(image_size=size, channels=3, shift=size // 14)
     else:
         config.architecture, config.data.image_size, config.model = SCRATCH[method]
     if count in steps:
         config.batch_size, config.total_steps = steps[count]
-        config.total_epochs, config.schedule.warmup_steps = 0.0, config.total_steps // 10
+        config.total_epochs = 0.0
+        config.schedule.warmup_steps = config.total_steps // 10
     config.batch_size = min(config.batch_size, 5 * count)
     config.schedule.base = rate or RATES[method]
     return config
@@ -127,21 +144,26 @@ def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
 
 def trained_accuracy(config, folder, workdir, seed):
     """Trains a model on the IDX files in a folder and returns its test accuracy."""
-    config.seed, config.data.path = seed, str(folder)
+    config.seed = seed
+    config.data.path = str(folder)
     result = training.run(config, training.Workdir(workdir, config.to_dict()))
     return result.metrics["test/accuracy"]
 
 
 def held_out(labels, drawn, count, seed):
     """Returns the indices of up to `HELD_OUT` images per class that were not drawn for training."""
-    return np.setdiff1d(frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn)
+    return np.setdiff1d(
+        frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn
+    )
 
 
 def check_settings(path, settings):
     """Raises a `ValueError` if the rows in the output folder were measured with other settings."""
     known = files.read_json(path)
     if known not in (None, settings):
-        raise ValueError(f"--output has results of {known}; use another folder. Received: {settings}")
+        raise ValueError(
+            f"--output has results of {known}; use another folder. Received: {settings}"
+        )
     files.write_json(path, settings)
 
 
@@ -150,7 +172,10 @@ def read_table(path):
         return {}
     with open(path, newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
-        return {(row["method"], int(row["images per class"]), int(row["seed"])): float(row["accuracy"]) for row in rows}
+        return {
+            (row["method"], int(row["images per class"]), int(row["seed"])): float(row["accuracy"])
+            for row in rows
+        }
 
 
 def write_table(path, rows):
@@ -163,9 +188,12 @@ def write_table(path, rows):
 
 
 def by_method(rows):
-    """Returns `{method: {images per class: [accuracy of each seed]}}`, in the order of `METHODS`."""
+    """Returns `{method: {images per class: [accuracy of each seed]}}`, in the order of
+    `METHODS`."""
     table = {}
-    for (method, count, _), accuracy in sorted(rows.items(), key=lambda row: (METHODS.index(row[0][0]), *row[0][1:])):
+    for (method, count, _), accuracy in sorted(
+        rows.items(), key=lambda row: (METHODS.index(row[0][0]), *row[0][1:])
+    ):
         table.setdefault(method, {}).setdefault(count, []).append(accuracy)
     return table
 
@@ -185,7 +213,12 @@ def draw(path, table):
         ]
         style = "s--" if method in SCRATCH else "o-"
         axes.errorbar(list(points), means, errors, fmt=style, capsize=3, label=label_of(method))
-    axes.set(xscale="log", xlabel="training images per class", ylabel="test accuracy", title="Fashion-MNIST")
+    axes.set(
+        xscale="log",
+        xlabel="training images per class",
+        ylabel="test accuracy",
+        title="Fashion-MNIST",
+    )
     counts = sorted({count for points in table.values() for count in points})
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.minorticks_off()
@@ -196,10 +229,19 @@ def draw(path, table):
 
 def print_table(table):
     counts = sorted({count for points in table.values() for count in points})
-    print("| | " + " | ".join(f"{count:,}" for count in counts) + " |\n" + "|---" * (len(counts) + 1) + "|")
+    print(
+        "| | "
+        + " | ".join(f"{count:,}" for count in counts)
+        + " |\n"
+        + "|---" * (len(counts) + 1)
+        + "|"
+    )
     for method, points in table.items():
         cells = [
-            " to ".join(dict.fromkeys(f"{f(points[n]):.3f}" for f in (min, max))) if n in points else "" for n in counts
+            " to ".join(dict.fromkeys(f"{f(points[n]):.3f}" for f in (min, max)))
+            if n in points
+            else ""
+            for n in counts
         ]
         print(f"| {label_of(method)} | " + " | ".join(cells) + " |")
 
@@ -209,16 +251,22 @@ def main(_):
     output = Path(FLAGS.output)
     output.mkdir(parents=True, exist_ok=True)
     if any(method not in METHODS for method in FLAGS.methods):
-        raise ValueError(f"--methods must be among {', '.join(METHODS)}. Received: --methods={','.join(FLAGS.methods)}")
+        raise ValueError(
+            f"--methods must be among {', '.join(METHODS)}. Received: "
+            f"--methods={','.join(FLAGS.methods)}"
+        )
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         fashion_data.check_model(FLAGS.model)
     images, labels = fashion_data.read(FLAGS.data, "train")
     test_images, test_labels = fashion_data.read(FLAGS.data, "t10k")
     check_settings(
-        output / "settings.json", {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")}
+        output / "settings.json",
+        {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")},
     )
     rows = read_table(output / "table.csv")
-    for count, seed, method in itertools.product(map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods):
+    for count, seed, method in itertools.product(
+        map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods
+    ):
         if (method, count, seed) in rows:
             continue
         drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
@@ -252,6 +300,12 @@ if __name__ == "__main__":
     flags.DEFINE_list("counts", ["10", "100", "1000", "6000"], "Training images per class.")
     flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the draws and of the training.")
     flags.DEFINE_float("rate", 0.0, "Peak learning rate; 0 uses the study's rate for each method.")
-    flags.DEFINE_integer("size", 56, "Height and width of the images for fine-tuning, in pixels, a multiple of 14.")
-    flags.DEFINE_bool("held_out", False, "Measure accuracy on training images that were not drawn, to choose a recipe.")
+    flags.DEFINE_integer(
+        "size", 56, "Height and width of the images for fine-tuning, in pixels, a multiple of 14."
+    )
+    flags.DEFINE_bool(
+        "held_out",
+        False,
+        "Measure accuracy on training images that were not drawn, to choose a recipe.",
+    )
     app.run(main)

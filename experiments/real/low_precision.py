@@ -1,10 +1,12 @@
-"""Measures how much accuracy a trained DINOv2 ViT-S/14 loses in bfloat16, in int8 and in exported formats.
+"""Measures how much accuracy a trained DINOv2 ViT-S/14 loses in bfloat16, in int8 and in exported
+formats.
 
     python experiments/real/low_precision.py --model=dinov2_small
 
-`extract_dinov2.py` writes the model; Debian's package dataset-fashion-mnist provides the images. By default, every
-format processes the first 2,000 images of each split, at 112 pixels. Prints a table with the test accuracy of a linear
-probe and of a 20-nearest-neighbor classifier, and the share of test images whose kNN class is the same as in float32.
+`extract_dinov2.py` writes the model; Debian's package dataset-fashion-mnist provides the images. By
+default, every format processes the first 2,000 images of each split, at 112 pixels. Prints a table
+with the test accuracy of a linear probe and of a 20-nearest-neighbor classifier, and the share of
+test images whose kNN class is the same as in float32.
 """
 
 import io
@@ -30,7 +32,9 @@ BATCH = 50
 def of_keras(folder, dtype):
     """Returns a function from images to class tokens, computed by Keras in the given dtype."""
     model = keras_vit.from_pretrained(folder, input_shape=SHAPE, include_top=False, dtype=dtype)
-    return lambda pictures: keras_vit.features(model, fashion_data.normalized(pictures), batch_size=len(pictures))
+    return lambda pictures: keras_vit.features(
+        model, fashion_data.normalized(pictures), batch_size=len(pictures)
+    )
 
 
 def of_saved_model(model, folder):
@@ -39,8 +43,8 @@ def of_saved_model(model, folder):
 
     path = export.saved_model(model, folder / "saved_model", signatures=["features"])
     signature = tf.saved_model.load(path).signatures["features"]
-    # The export resizes to 8/7 of the model's size and takes the center crop, so pad each side by the border that the
-    # crop removes.
+    # The export resizes to 8/7 of the model's size and takes the center crop, so pad each side by
+    # the border that the crop removes.
     border = SIZE // 14
 
     def compute(pictures):
@@ -62,7 +66,9 @@ def of_file(model, folder, kind):
         import onnxruntime
 
         export.onnx(features, folder / "model.onnx")
-        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            folder / "model.onnx", providers=["CPUExecutionProvider"]
+        )
         return lambda pictures: session.run(None, {"images": fashion_data.normalized(pictures)})[0]
     export.litert(features, folder / f"{kind}.tflite", quantization=kind)
     run = export.conversions.litert_runner((folder / f"{kind}.tflite").read_bytes())
@@ -70,7 +76,9 @@ def of_file(model, folder, kind):
 
 
 def in_batches(compute, pictures):
-    return np.concatenate([compute(pictures[start : start + BATCH]) for start in range(0, len(pictures), BATCH)])
+    return np.concatenate(
+        [compute(pictures[start : start + BATCH]) for start in range(0, len(pictures), BATCH)]
+    )
 
 
 def main(_):
@@ -78,9 +86,12 @@ def main(_):
     fashion_data.check_model(FLAGS.model)
     (x, y), (x_test, y_test) = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
     x, x_test = (fashion_data.enlarged(images[: FLAGS.count]) for images in (x, x_test))
-    y, y_test = y[: FLAGS.count], y_test[: FLAGS.count]
+    y = y[: FLAGS.count]
+    y_test = y_test[: FLAGS.count]
     model = keras_vit.from_pretrained(FLAGS.model, input_shape=SHAPE, include_top=False)
-    print("| format | linear probe | 20 neighbors | kNN agreement with float32 |\n|---|---|---|---|")
+    print(
+        "| format | linear probe | 20 neighbors | kNN agreement with float32 |\n|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         formats = {
@@ -94,11 +105,13 @@ def main(_):
         reference = None
         for name, make in formats.items():
             compute = make()
-            features, test_features = in_batches(compute, x), in_batches(compute, x_test)
+            features = in_batches(compute, x)
+            test_features = in_batches(compute, x_test)
             probe = frozen.fit_and_score(features, y, test_features, y_test)["accuracy"]
             classes = frozen.nearest_classes(features, y, test_features, CLASSES)
             reference = classes if reference is None else reference
-            neighbors, agree = np.mean(classes == y_test), np.mean(classes == reference)
+            neighbors = np.mean(classes == y_test)
+            agree = np.mean(classes == reference)
             print(f"| {name} | {probe:.4f} | {neighbors:.4f} | {agree:.4f} |", flush=True)
 
 

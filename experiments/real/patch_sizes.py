@@ -1,11 +1,11 @@
 """Compares one model trained at several patch sizes with a model for each size, on Fashion-MNIST.
 
     python experiments/real/patch_sizes.py --output=patch_sizes
-    python experiments/real/patch_sizes.py --scale=tiny --output=tiny  # a test with a few steps on digits
+    python experiments/real/patch_sizes.py --scale=tiny --output=tiny  # a few steps on digits
 
-Every run has the same number of steps, so the model with several sizes trains on each size in about a third of its
-steps. Writes table.csv and picture.png to the output folder and prints the table. To resume, run the same command
-again. The Debian package dataset-fashion-mnist contains the images.
+Every run has the same number of steps, so the model with several sizes trains on each size in about
+a third of its steps. Writes table.csv and picture.png to the output folder and prints the table. To
+resume, run the same command again. The Debian package dataset-fashion-mnist contains the images.
 """
 
 import csv
@@ -21,14 +21,22 @@ from keras_vit.training.plots import accuracy_against_cost
 
 FLAGS = flags.FLAGS
 COLUMNS = ("patch size", "tokens", "multiply-accumulates", "accuracy")
-ONE, EACH = "one model", "a model for each size"
+ONE = "one model"
+EACH = "a model for each size"
 
 
 def config_of(scale, steps, folder):
     """Returns the config and the patch sizes. The config has the middle patch size."""
     tiny = scale == "tiny"
     sizes = (2, 4, 8) if tiny else (2, 4, 7)
-    fashion = {"name": "idx", "path": folder, "channels": 1, "image_size": 28, "shift": 2, "label_smoothing": 0.1}
+    fashion = {
+        "name": "idx",
+        "path": folder,
+        "channels": 1,
+        "image_size": 28,
+        "shift": 2,
+        "label_smoothing": 0.1,
+    }
     split = {"name": "digits", "train_split": "train[:32]", "test_split": "test[:32]"}
     width = 8 if tiny else 48
     config = recipes.defaults(
@@ -46,7 +54,9 @@ def config_of(scale, steps, folder):
             "position_resampling": "bilinear_antialias",
             "class_token_position": False,
         },
-        data=data.defaults(**(split if tiny else {**fashion, "train_crop": "resize", "flip": "on"})),
+        data=data.defaults(
+            **(split if tiny else {**fashion, "train_crop": "resize", "flip": "on"})
+        ),
         optimizer={"name": "adamw", "weight_decay": 0.1},
         schedule={"decay": "cosine", "base": 2e-3, "warmup_steps": 1 if tiny else steps // 10},
     )
@@ -54,7 +64,8 @@ def config_of(scale, steps, folder):
 
 
 def rows_of(config, sizes, folder):
-    """Returns a row of results per patch size; trains the model first, unless the folder has the results."""
+    """Returns a row of results per patch size; trains the model first, unless the folder has the
+    results."""
     workdir = training.Workdir(folder, config.to_dict())
     path = folder / "rows.json"
     if files.read_json(path) is None:
@@ -71,13 +82,16 @@ def main(_):
     for size in sizes:
         config.model.patch_size = size
         single += rows_of(config, (size,), output / f"patch{size}")
-    config.model.patch_size, config.patch_sizes = sizes[1], sizes
+    config.model.patch_size = sizes[1]
+    config.patch_sizes = sizes
     lines = {ONE: rows_of(config, sizes, output / "flexible"), EACH: single}
     accuracy_against_cost(output / "picture.png", lines)
     with open(output / "table.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["model", *COLUMNS])
-        table.writerows([label, *map(row.get, COLUMNS)] for label, rows in lines.items() for row in rows)
+        table.writerows(
+            [label, *map(row.get, COLUMNS)] for label, rows in lines.items() for row in rows
+        )
     print((output / "table.csv").read_text(encoding="utf-8"))
 
 

@@ -2,8 +2,9 @@
 
     python experiments/real/score_files.py --export=runs/fashion/export/1
 
-The SavedModel's `serving_default` signature receives the encoded bytes, as it would from a serving client. Prints the
-number of correctly classified images; `keras-vit evaluate --model=runs/fashion` must report the same accuracy.
+The SavedModel's `serving_default` signature receives the encoded bytes, as it would from a serving
+client. Prints the number of correctly classified images; `keras-vit evaluate --model=runs/fashion`
+must report the same accuracy.
 """
 
 import io
@@ -28,7 +29,10 @@ def main(_):
     import tensorflow as tf
 
     if not Path(FLAGS.export, "saved_model.pb").is_file():
-        raise ValueError(f"--export must be a version folder of a SavedModel export. Received: --export={FLAGS.export}")
+        raise ValueError(
+            "--export must be a version folder of a SavedModel export. Received: "
+            f"--export={FLAGS.export}"
+        )
     images, labels = fashion_data.read(FLAGS.data, "t10k")
     signature = tf.saved_model.load(FLAGS.export).signatures["serving_default"]
     right = 0
@@ -36,7 +40,10 @@ def main(_):
         files = tf.constant([png(image) for image in images[start : start + BATCH]])
         classes = signature(image_bytes=files)["probabilities"].numpy().argmax(1)
         right += int(np.sum(classes == labels[start : start + BATCH]))
-    print(f"{right:,} of {len(images):,} images classified correctly: accuracy {right / len(images):.4f}")
+    print(
+        f"{right:,} of {len(images):,} images classified correctly: accuracy "
+        f"{right / len(images):.4f}"
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ _LEFTOVER_SECONDS = 24 * 3600  # older partial downloads of killed processes are
 
 
 def fetch(url):
-    """Returns the local path of the file at a URL. Downloads the file if neither the mirror nor the cache has it."""
+    """Returns the local path of the file at a URL. Downloads the file if neither the mirror nor the
+    cache has it."""
     url = https(url)
     mirrored = in_mirror(url)
     if mirrored is not None and mirrored.exists():
@@ -35,26 +36,31 @@ def https(url):
 
 
 def cache_path(url):
-    """Returns the cache path for a URL. Each URL has its own folder, because many files are named `ViT-B_16.npz`."""
+    """Returns the cache path for a URL. Each URL has its own folder, because many files are named
+    `ViT-B_16.npz`."""
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = "".join(c if c.isalnum() or c in "+-_." else "_" for c in name).lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    home = os.environ.get("KERAS_HOME") or "~/.keras"  # as in Keras, which has no public function for this folder
+    home = (
+        os.environ.get("KERAS_HOME") or "~/.keras"
+    )  # as in Keras, which has no public function for this folder
     return pathlib.Path(home).expanduser() / "keras_vit" / f"{parts.hostname}-{digest}" / name
 
 
 def in_mirror(url):
     """Returns the mirror path for a URL, or None if no mirror folder is set.
 
-    Files in Google's bucket `vit_models` are at `<path>`, such as `imagenet21k/ViT-B_16.npz`. Files in Google's other
-    buckets are at `<bucket>/<path>`, and files on other hosts at `<host>/<path>`.
+    Files in Google's bucket `vit_models` are at `<path>`, such as `imagenet21k/ViT-B_16.npz`. Files
+    in Google's other buckets are at `<bucket>/<path>`, and files on other hosts at `<host>/<path>`.
     """
     folder = os.environ.get(MIRROR)
     if not folder:
         return None
     parts = urllib.parse.urlsplit(url)
-    path = [part for part in urllib.parse.unquote(parts.path).split("/") if part not in ("", ".", "..")]
+    path = [
+        part for part in urllib.parse.unquote(parts.path).split("/") if part not in ("", ".", "..")
+    ]
     if parts.hostname == "storage.googleapis.com" and path[:1] == ["vit_models"]:
         path = path[1:]
     elif parts.hostname != "storage.googleapis.com":
@@ -70,12 +76,15 @@ def _download(url, target, mirrored):
         with files.atomic_path(target) as part:
             part = pathlib.Path(part)
             # Keras checks the size against Content-Length and deletes a truncated file.
-            keras.utils.get_file(part.name, url, cache_dir=str(part.parent), cache_subdir="", force_download=True)
+            keras.utils.get_file(
+                part.name, url, cache_dir=str(part.parent), cache_subdir="", force_download=True
+            )
     except Exception as error:
         if isinstance(error.__context__, urllib.error.HTTPError):
             error.__context__.close()  # Keras leaves the connection open
         locations = str(target) if mirrored is None else f"{mirrored} or {target}"
         raise ConnectionError(
-            f"{target.name} could not be downloaded ({error}). Without network access, download {url} on another "
-            f"machine and copy it to {locations}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
+            f"{target.name} could not be downloaded ({error}). Without network access, download "
+            f"{url} on another machine and copy it to {locations}, or set {MIRROR} to a folder "
+            f"that mirrors the bucket. Received: {url}"
         ) from error

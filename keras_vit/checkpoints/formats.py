@@ -1,4 +1,5 @@
-"""Opens checkpoints of any supported dialect and converts their arrays to canonical names and the Keras layout."""
+"""Opens checkpoints of any supported dialect and converts their arrays to canonical names and the
+Keras layout."""
 
 import contextlib
 import dataclasses
@@ -14,10 +15,12 @@ from keras_vit.checkpoints.position_embeddings import source_grid
 from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, ShardedFile
 from keras_vit.preprocessing import Preprocessing
 
-# `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other libraries ignore
-# the comment.
+# `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other
+# libraries ignore the comment.
 COMMENT = "keras_vit "
-_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
+_KINDS = (
+    r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
+)
 _UNKNOWN = Dialect("unknown", (), ())
 _DEFAULTS = Preprocessing().to_config()
 
@@ -26,8 +29,12 @@ _DEFAULTS = Preprocessing().to_config()
 class Checkpoint:
     """An open checkpoint."""
 
-    arrays: dict[str, LazyArray]  # weights by canonical name, or by name in the file if that name is unknown
-    other_arrays: dict[str, LazyArray]  # arrays that are not weights of the model, such as optimizer state
+    arrays: dict[
+        str, LazyArray
+    ]  # weights by canonical name, or by name in the file if that name is unknown
+    other_arrays: dict[
+        str, LazyArray
+    ]  # arrays that are not weights of the model, such as optimizer state
     facts: Facts
     stated: Facts  # the facts that are not defaults of the dialect
     unknown_kind: str = ""  # the model type in the config.json, if it belongs to no known family
@@ -39,7 +46,8 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields a `Checkpoint`.
+    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields
+    a `Checkpoint`.
 
     `num_heads` splits the arrays of attention; None for the number in the config.
     """
@@ -49,7 +57,8 @@ def open_checkpoint(path, subtree="", num_heads=None):
     else:
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
-        # Find the dialect and collect facts. A config.json next to an .npz file describes a training run, not a model.
+        # Find the dialect and collect facts. A config.json next to an .npz file describes a
+        # training run, not a model.
         read = functools.cache(functools.partial(_read_json, path))
         config = read("config.json")
         dialect, prefix = _find_dialect(file.arrays, subtree, read, path)
@@ -59,13 +68,20 @@ def open_checkpoint(path, subtree="", num_heads=None):
         facts = stated.over(dialect.facts)
         if dialect.layout == "pytorch" and facts.preprocessing is not None:
             library = "transformers" if dialect.name == "huggingface" else "torchvision"
-            facts = dataclasses.replace(facts, preprocessing={"library": library, **facts.preprocessing})
+            facts = dataclasses.replace(
+                facts, preprocessing={"library": library, **facts.preprocessing}
+            )
         # Separate the weights from other arrays. Rename the weights and convert their layout.
-        weights, others = {}, {}
+        weights = {}
+        others = {}
         for name, array in file.arrays.items():
             inside = name.removeprefix(prefix)
-            is_weight = name.startswith(prefix) and (dialect.match(inside) or (None,))[0] is not IGNORED
-            if is_weight and 0 not in array.shape:  # a file may contain an empty array of register tokens
+            is_weight = (
+                name.startswith(prefix) and (dialect.match(inside) or (None,))[0] is not IGNORED
+            )
+            if (
+                is_weight and 0 not in array.shape
+            ):  # a file may contain an empty array of register tokens
                 weights |= dialect.read(inside, array, num_heads or facts.num_heads)
             else:
                 others[name] = array
@@ -74,15 +90,16 @@ def open_checkpoint(path, subtree="", num_heads=None):
         kernel = weights.get(names.EMBEDDING)
         if kernel is not None and len(kernel.shape) != 4:
             raise ValueError(
-                "The kernel of the patch embedding must be 4-D, or a matrix with one row for each value of a square "
-                f"patch. Received: shape={kernel.shape} in {path}"
+                "The kernel of the patch embedding must be 4-D, or a matrix with one row for each "
+                f"value of a square patch. Received: shape={kernel.shape} in {path}"
             )
         if dialect.layout == "pytorch":
             has_positions = names.POSITIONS in weights or facts.rotary is not None
             if kernel is not None and not has_positions and not config:
                 raise ValueError(
-                    "Without position embeddings, the file requires its config.json, because the arrays do not show "
-                    f"whether the model rotates queries and keys. Received: {path}"
+                    "Without position embeddings, the file requires its config.json, because the "
+                    "arrays do not show whether the model rotates queries and keys. Received: "
+                    f"{path}"
                 )
             facts = _place_positions(weights, facts)
         kind = str(config.get("model_type") or config.get("architecture") or "")
@@ -91,37 +108,59 @@ def open_checkpoint(path, subtree="", num_heads=None):
 
 
 def _find_dialect(arrays, subtree, read, path):
-    """Returns the dialect that recognizes the most array names, and the prefix of the weights' names."""
-    best, best_score = (_UNKNOWN, ""), (-1, False)
+    """Returns the dialect that recognizes the most array names, and the prefix of the weights'
+    names."""
+    best = (_UNKNOWN, "")
+    best_score = (-1, False)
     for dialect in (dialect for family in registry.FAMILIES for dialect in family.dialects):
         prefixes = dialect.prefixes
         if subtree:
             prefixes = [p + subtree.rstrip("/") + "/" for p in ("", "params/", "opt/target/")]
         for prefix in prefixes:
-            inside = {n.removeprefix(prefix): array.shape for n, array in arrays.items() if n.startswith(prefix)}
+            inside = {
+                n.removeprefix(prefix): array.shape
+                for n, array in arrays.items()
+                if n.startswith(prefix)
+            }
             if dialect.marks(inside):
-                score = (sum(dialect.match(name) is not None for name in inside), dialect.fits is not None)
+                score = (
+                    sum(dialect.match(name) is not None for name in inside),
+                    dialect.fits is not None,
+                )
                 with _reading(dialect.config, path):
-                    fits = score > best_score and (dialect.fits is None or dialect.fits(inside, read(dialect.config)))
+                    fits = score > best_score and (
+                        dialect.fits is None or dialect.fits(inside, read(dialect.config))
+                    )
                 if fits:
-                    best, best_score = (dialect, prefix), score
+                    best = (dialect, prefix)
+                    best_score = score
                 break
     return best
 
 
 def _place_positions(weights, facts):
-    """Returns the facts with the patch grid that `image_size` implies, unless the number of positions contradicts it.
+    """Returns the facts with the patch grid that `image_size` implies, unless the number of
+    positions contradicts it.
 
-    Some files have position embeddings for register tokens. keras_vit does not support them, so this function adds
-    these embeddings to the register tokens.
+    Some files have position embeddings for register tokens. keras_vit does not support them, so
+    this function adds these embeddings to the register tokens.
     """
     # Derive the grid from the image size.
-    sides, kernel = facts.image_size, weights.get(names.EMBEDDING)
-    sides = (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
+    sides = facts.image_size
+    kernel = weights.get(names.EMBEDDING)
+    sides = (
+        (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
+    )
     grid = None
-    if kernel is not None and len(kernel.shape) == 4 and len(sides) == 2 and all(type(x) is int for x in sides):
+    if (
+        kernel is not None
+        and len(kernel.shape) == 4
+        and len(sides) == 2
+        and all(type(x) is int for x in sides)
+    ):
         grid = sides[0] // kernel.shape[0], sides[1] // kernel.shape[1]
-    positions, registers = weights.get(names.POSITIONS), weights.get("register_tokens")
+    positions = weights.get(names.POSITIONS)
+    registers = weights.get("register_tokens")
     tokens = names.count_class_tokens(weights)
     if positions is None or len(positions.shape) != 3:
         return dataclasses.replace(facts, grid=grid) if grid and min(grid) > 0 else facts
@@ -130,11 +169,14 @@ def _place_positions(weights, facts):
     def fits(rows):
         return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.class_row) is not None
 
-    # If some position embeddings belong to registers, add them to the register tokens and drop their rows.
+    # If some position embeddings belong to registers, add them to the register tokens and drop
+    # their rows.
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
     if extra and not fits(count) and fits(count - extra):
         rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
-        weights["register_tokens"] = registers.map(registers.shape, lambda array: array + rows.read())
+        weights["register_tokens"] = registers.map(
+            registers.shape, lambda array: array + rows.read()
+        )
         left = (1, count - extra, positions.shape[2])
         kept = [i for i in range(count) if not tokens <= i < tokens + extra]
         weights[names.POSITIONS] = positions.map(left, lambda array: array[:, kept])
@@ -144,11 +186,22 @@ def _place_positions(weights, facts):
 
 @contextlib.contextmanager
 def _reading(name, path):
-    """Converts errors in the block to a `ValueError` that names the JSON file next to the weights."""
+    """Converts errors in the block to a `ValueError` that names the JSON file next to the
+    weights."""
     try:
         yield
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"The {name} next to the weights is invalid: {error}. Received: {path}") from error
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"The {name} next to the weights is invalid: {error}. Received: {path}"
+        ) from error
 
 
 def _read_json(path, name):
@@ -169,18 +222,24 @@ def _facts_of(dialect, config, path):
         return Facts()
     with _reading(dialect.config, path):
         facts = dialect.read_config(config)
-        heads, epsilon = facts.num_heads, facts.epsilon
+        heads = facts.num_heads
+        epsilon = facts.epsilon
         if heads is not None and (type(heads) is not int or heads < 1):
-            raise ValueError(f"the number of attention heads must be a positive integer, not {heads!r}")
+            raise ValueError(
+                f"the number of attention heads must be a positive integer, not {heads!r}"
+            )
         if epsilon is not None and (type(epsilon) not in (int, float) or not epsilon > 0):
-            raise ValueError(f"the epsilon of normalization must be a positive number, not {epsilon!r}")
+            raise ValueError(
+                f"the epsilon of normalization must be a positive number, not {epsilon!r}"
+            )
         if config.get("problem_type") == "multi_label_classification":
             facts = dataclasses.replace(facts, logits_activation="sigmoid")
         return facts
 
 
 def read_class_names(path):
-    """Returns the class names in the config.json next to a file, or None if the names are missing or placeholders."""
+    """Returns the class names in the config.json next to a file, or None if the names are missing
+    or placeholders."""
     if path.endswith(".npz"):
         return None
     config = _read_json(path, "config.json")
@@ -189,7 +248,9 @@ def read_class_names(path):
             labels = {int(index): str(name) for index, name in labels.items()}
             names = [labels[index] for index in range(len(labels))]
         else:
-            labels = config.get("label_names") or (config.get("pretrained_cfg") or {}).get("label_names")
+            labels = config.get("label_names") or (config.get("pretrained_cfg") or {}).get(
+                "label_names"
+            )
             names = [str(name) for name in labels] if isinstance(labels, list) else []
     is_placeholder = names == [f"LABEL_{index}" for index in range(len(names))]
     return None if is_placeholder else names
@@ -208,16 +269,22 @@ def _preprocessing_of(dialect, path):
     if config == {}:
         return Facts()
     with _reading(name, path):
-        fields = read_preprocessor(config, {**_DEFAULTS, **(dialect.facts.preprocessing or {})}, name)
+        fields = read_preprocessor(
+            config, {**_DEFAULTS, **(dialect.facts.preprocessing or {})}, name
+        )
         Preprocessing(**fields)
         return Facts(preprocessing=fields)
 
 
 def _parse_comment(comment):
-    """Returns the facts in a zip comment; none if the comment is not from keras_vit or is invalid."""
+    """Returns the facts in a zip comment; none if the comment is not from keras_vit or is
+    invalid."""
     try:
         stored = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
-        arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in stored.get("arguments", {}).items()}
+        arguments = {
+            n: tuple(v) if isinstance(v, list) else v
+            for n, v in stored.get("arguments", {}).items()
+        }
         known = {field.name for field in dataclasses.fields(Facts)}
         facts = {name: value for name, value in {**arguments, **stored}.items() if name in known}
         if "grid" in facts:

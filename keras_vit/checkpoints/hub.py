@@ -10,7 +10,12 @@ from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
-_CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
+_CONFIGS = (
+    "config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "open_clip_config.json",
+)
 _SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
 WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
@@ -18,13 +23,17 @@ WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
 def is_repository(source):
     """Returns whether a string looks like a repository name, such as "facebook/dinov2-base"."""
-    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source) is not None and not source.endswith(".npz")
+    return re.fullmatch(
+        r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source
+    ) is not None and not source.endswith(".npz")
 
 
 def fetch(repository):
-    """Returns the local folder of a repository, in the mirror (`huggingface.co/<repository>`) or in the Hub's cache.
+    """Returns the local folder of a repository, in the mirror (`huggingface.co/<repository>`) or in
+    the Hub's cache.
 
-    If the mirror does not have the repository, downloads the weights and configs that are not cached.
+    If the mirror does not have the repository, downloads the weights and configs that are not
+    cached.
     """
     # Look in the mirror.
     mirrored = in_mirror(URL + repository)
@@ -35,55 +44,66 @@ def fetch(repository):
         from huggingface_hub import errors
     except ImportError as error:
         raise ValueError(
-            f"No such file or folder exists.{near} To download a model from the Hugging Face Hub, install "
-            "huggingface_hub: "
+            f"No such file or folder exists.{near} To download a model from the Hugging Face Hub, "
+            "install huggingface_hub: "
             f'pip install "keras_vit[hub]". Received: {repository}'
         ) from error
     # Download the weights and their configs.
     try:
         weights = next((path for name in WEIGHTS if (path := _download(repository, name))), None)
         for name in _CONFIGS if weights else ():
-            with contextlib.suppress(errors.LocalEntryNotFoundError):  # offline, and not in the cache
+            with contextlib.suppress(
+                errors.LocalEntryNotFoundError
+            ):  # offline, and not in the cache
                 _download(repository, name)
     except errors.GatedRepoError as error:
         raise ValueError(
-            f"The model is gated. Accept its license at {URL}{repository}, then set HF_TOKEN to a token of your "
-            f"account or run `hf auth login`. Received: {repository}"
+            f"The model is gated. Accept its license at {URL}{repository}, then set HF_TOKEN to a "
+            f"token of your account or run `hf auth login`. Received: {repository}"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ValueError(
-            f"No such file or folder exists, and {URL}{repository} does not exist or is private. For a private "
-            f"model, set HF_TOKEN to a token with access.{near} Received: {repository}"
+            f"No such file or folder exists, and {URL}{repository} does not exist or is private. "
+            f"For a private model, set HF_TOKEN to a token with access.{near} Received: "
+            f"{repository}"
         ) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
-            f"No such local folder exists, and the model could not be downloaded ({first_line(error)}). Without "
-            f"network access, copy the model's model.safetensors and config.json to {place}, or copy them to another "
-            f"folder and pass the path of this folder.{near} Received: {repository}"
+            "No such local folder exists, and the model could not be downloaded "
+            f"({first_line(error)}). Without network access, copy the model's model.safetensors "
+            f"and config.json to {place}, or copy them to another folder and pass the path of this "
+            f"folder.{near} Received: {repository}"
         ) from error
     if weights is None:
         raise ValueError(
-            f"The repository has no model.safetensors; pickled PyTorch files are not supported. Received: {repository}"
+            "The repository has no model.safetensors; pickled PyTorch files are not supported. "
+            f"Received: {repository}"
         )
     return os.path.dirname(weights)
 
 
 def _download(repository, name):
-    """Downloads a file and, for an index, its shards. Returns the local path, or None if the file does not exist."""
+    """Downloads a file and, for an index, its shards. Returns the local path, or None if the file
+    does not exist."""
     import huggingface_hub
     from huggingface_hub import errors
 
     offline = None
     try:
-        # Check the connection first: offline, a download would retry for half a minute and log warnings.
+        # Check the connection first: offline, a download would retry for half a minute and log
+        # warnings.
         try:
-            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS)
+            huggingface_hub.get_hf_file_metadata(
+                huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS
+            )
         except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
             raise
         except Exception as error:  # each HTTP library has its own exceptions
             offline = error
-        path = huggingface_hub.hf_hub_download(repository, name, local_files_only=offline is not None)
+        path = huggingface_hub.hf_hub_download(
+            repository, name, local_files_only=offline is not None
+        )
     except errors.LocalEntryNotFoundError as error:  # offline, and not in the cache
         raise errors.LocalEntryNotFoundError(first_line(offline or error)) from error
     except errors.EntryNotFoundError:
@@ -95,12 +115,15 @@ def _download(repository, name):
 
 
 def shards(index):
-    """Returns the paths of the .safetensors files that an index lists. All files are in the folder of the index."""
+    """Returns the paths of the .safetensors files that an index lists. All files are in the folder
+    of the index."""
     try:
         with open(index, encoding="utf-8") as file:
             names = sorted(set(json.load(file)["weight_map"].values()))
         if any(os.path.basename(name) != name for name in names):
             raise ValueError("it lists files in other folders")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"The index of the weight files cannot be read ({error}). Received: {index}") from error
+        raise ValueError(
+            f"The index of the weight files cannot be read ({error}). Received: {index}"
+        ) from error
     return [os.path.join(os.path.dirname(index), name) for name in names]

@@ -1,4 +1,5 @@
-"""Infers the architecture, class names and preprocessing of a checkpoint from its arrays and metadata."""
+"""Infers the architecture, class names and preprocessing of a checkpoint from its arrays and
+metadata."""
 
 import dataclasses
 import os
@@ -12,62 +13,77 @@ from keras_vit.preprocessing import Preprocessing
 def infer_architecture(
     source: str | os.PathLike, num_heads: int | None = None, grid: tuple[int, int] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the constructor name and arguments of a model that can load every weight of a checkpoint.
+    """Returns the constructor name and arguments of a model that can load every weight of a
+    checkpoint.
 
     Args:
         source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`.
-        num_heads: number of attention heads; required if neither the file nor a published size determines it.
+        num_heads: number of attention heads; required if neither the file nor a published size
+            determines it.
         grid: `(rows, columns)` of patches; required if the file does not determine the grid.
 
-    Returns:
-        `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its keyword arguments.
+    Returns: `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its
+        keyword arguments.
 
     Raises:
-        ValueError: the file does not exist, is not a checkpoint of a known family, or does not determine the model, for
-            example because `num_heads` or `grid` is missing.
+        ValueError: the file does not exist, is not a checkpoint of a known family, or does not
+            determine the model, for example because `num_heads` or `grid` is missing.
         ConnectionError: the file could not be downloaded.
     """
     family, arguments = find_arguments(source, num_heads, grid)
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "The file has no position embeddings, or their grid is not square. Set `grid`, or the `input_shape` of the "
-            f"model. Received: {source}"
+            "The file has no position embeddings, or their grid is not square. Set `grid`, or the "
+            f"`input_shape` of the model. Received: {source}"
         )
     return family.constructor.__name__, arguments
 
 
 def find_arguments(source, num_heads=None, grid=None):
-    """Returns `(Family, arguments)` for a checkpoint; "input_shape" is absent if the grid is unknown."""
+    """Returns `(Family, arguments)` for a checkpoint; "input_shape" is absent if the grid is
+    unknown."""
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = checkpoint.facts
-        facts = dataclasses.replace(facts, grid=grid or facts.grid, num_heads=num_heads or facts.num_heads)
+        facts = dataclasses.replace(
+            facts, grid=grid or facts.grid, num_heads=num_heads or facts.num_heads
+        )
         family, arguments = registry.restore(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
         gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
         arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
-    needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]  # resnet_blocks may be None
+    needed = [
+        name for name in registry.STRUCTURE if name != "resnet_blocks"
+    ]  # resnet_blocks may be None
     missing = [name for name in needed if name in arguments and arguments[name] is None]
     has_no_blocks = "num_layers" in missing
-    if family is None or has_no_blocks or (unknown_kind and (missing or "input_shape" not in arguments)):
+    if (
+        family is None
+        or has_no_blocks
+        or (unknown_kind and (missing or "input_shape" not in arguments))
+    ):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
-            "`num_heads` is required, because neither the file nor a published size determines the number of attention "
-            f"heads. Received: hidden_size={arguments['hidden_size']} in {source}"
+            "`num_heads` is required, because neither the file nor a published size determines "
+            f"the number of attention heads. Received: hidden_size={arguments['hidden_size']} in "
+            f"{source}"
         )
     if missing:
-        raise ValueError(f"The file does not determine the model's {', '.join(missing)}. Received: {source}")
+        raise ValueError(
+            f"The file does not determine the model's {', '.join(missing)}. Received: {source}"
+        )
     return family, arguments
 
 
 def find_class_names(source: str | os.PathLike) -> list[str] | None:
-    """Returns the class names in the config.json of timm or transformers, or None if they are missing or placeholders.
+    """Returns the class names in the config.json of timm or transformers, or None if they are
+    missing or placeholders.
 
     Args:
-        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`. For the name of published
-            weights, the result is None.
+        source: a path, a repository on the Hugging Face Hub, or a URL, as for `load`. For the name
+            of published weights, the result is None.
 
     Raises:
         ValueError: the file does not exist or is not supported, or the config.json is damaged.
@@ -77,14 +93,18 @@ def find_class_names(source: str | os.PathLike) -> list[str] | None:
 
 
 def find_preprocessing(
-    source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
+    source: str | os.PathLike,
+    input_shape: tuple[int | None, ...] = (None, None, None),
+    **sizes: Any,
 ) -> Preprocessing | None:
     """Returns the preprocessing that weights were trained with, or None if it is unknown.
 
     Args:
-        source: a name of published weights, a path, a repository on the Hugging Face Hub, or a URL, as for `load`.
-        input_shape, **sizes: arguments of the model, as for `find_published`; they select the file of a collection.
-            Without `sizes`, the result is None if the files of the collection differ in their preprocessing.
+        source: a name of published weights, a path, a repository on the Hugging Face Hub, or a URL,
+            as for `load`.
+        input_shape, **sizes: arguments of the model, as for `find_published`; they select the file
+            of a collection. Without `sizes`, the result is None if the files of the collection
+            differ in their preprocessing.
 
     Raises:
         ValueError: the source does not exist, or the file is damaged or not supported.
@@ -98,7 +118,11 @@ def find_preprocessing(
         elif sizes:
             found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
         fields = [dict(row.preprocessing) for row in found]
-        return Preprocessing.from_config(fields[0]) if fields and all(f == fields[0] for f in fields) else None
+        return (
+            Preprocessing.from_config(fields[0])
+            if fields and all(f == fields[0] for f in fields)
+            else None
+        )
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
         fields = checkpoint.facts.preprocessing

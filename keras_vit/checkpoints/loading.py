@@ -29,76 +29,111 @@ def load(
 ) -> LoadReport:
     """Loads a checkpoint into a model and returns a report on every array.
 
-    Position embeddings are resampled to the model's grid. An invalid file leaves the model unchanged.
+    Position embeddings are resampled to the model's grid. An invalid file leaves the model
+    unchanged.
 
     Args:
         model: a built model of keras_vit.
-        source: the name of published weights, such as "imagenet21k", "augreg" or "augreg:<file name>"; the path or URL
-            (https or gs) of an .npz or .safetensors file; the path of a folder with .safetensors weights; or a
-            repository on the Hugging Face Hub. `vit_jax` and big_vision write .npz files; timm and Hugging Face write
-            .safetensors files. `file.npz:img` selects the subtree `img` of a file.
-        head: "keep" for inference, or "new" for fine-tuning. With "keep", the model and the file must have the same
-            weights, with two exceptions: a model without a head ignores the head in the file, and missing biases of the
-            head, queries, keys and values become zeros. With "new", as in `vit_jax`, the head gets initial values and
-            may have any number of classes. The class token, other arrays for pooling, and `pre_logits` are loaded if
-            the model and the file have them, and otherwise initialized or dropped.
-        source_grid: `(rows, columns)` of the file's position embeddings, if the grid is not square and the file does
-            not determine it.
-        channels: how to adapt the first convolution from the S input channels in the file (3 for RGB) to a model with C
-            channels. None requires C = S. "sum" sets every channel to the sum of the kernel over its S channels,
-            divided by C. A gray image then produces the same outputs with C equal channels as with S equal channels. In
-            a ResNet, the outputs of each filter differ by a factor, because ResNets standardize kernels. "tile" sets
-            channel c to the kernel's channel `c % S`, multiplied by S / C. The mean and std are averaged over channels.
-        resize_patches: whether to accept a file with a different patch size and resize its kernel as FlexiViT does.
-            Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept such files.
+        source: the name of published weights, such as "imagenet21k", "augreg" or "augreg:<file
+            name>"; the path or URL (https or gs) of an .npz or .safetensors file; the path of a
+            folder with .safetensors weights; or a repository on the Hugging Face Hub. `vit_jax` and
+            big_vision write .npz files; timm and Hugging Face write .safetensors files.
+            `file.npz:img` selects the subtree `img` of a file.
+        head: "keep" for inference, or "new" for fine-tuning. With "keep", the model and the file
+            must have the same weights, with two exceptions: a model without a head ignores the head
+            in the file, and missing biases of the head, queries, keys and values become zeros. With
+            "new", as in `vit_jax`, the head gets initial values and may have any number of classes.
+            The class token, other arrays for pooling, and `pre_logits` are loaded if the model and
+            the file have them, and otherwise initialized or dropped.
+        source_grid: `(rows, columns)` of the file's position embeddings, if the grid is not square
+            and the file does not determine it.
+        channels: how to adapt the first convolution from the S input channels in the file (3 for
+            RGB) to a model with C channels. None requires C = S. "sum" sets every channel to the
+            sum of the kernel over its S channels, divided by C. A gray image then produces the same
+            outputs with C equal channels as with S equal channels. In a ResNet, the outputs of each
+            filter differ by a factor, because ResNets standardize kernels. "tile" sets channel c to
+            the kernel's channel `c % S`, multiplied by S / C. The mean and std are averaged over
+            channels.
+        resize_patches: whether to accept a file with a different patch size and resize its kernel
+            as FlexiViT does. Models with FlexiViT's `position_resampling`, "bilinear_antialias",
+            always accept such files.
 
     Returns:
         A `LoadReport`, which is also logged at level INFO by the logger "keras_vit".
 
     Raises:
-        ValueError: an argument is invalid; the file is not a checkpoint, or has a different architecture, activation,
-            epsilon or rotary embedding; or an array is missing or unused, has the wrong shape or dtype, or contains NaN
-            or infinity.
+        ValueError: an argument is invalid; the file is not a checkpoint, or has a different
+            architecture, activation, epsilon or rotary embedding; or an array is missing or unused,
+            has the wrong shape or dtype, or contains NaN or infinity.
         ConnectionError: the file could not be downloaded.
 
-    Reference: `checkpoint.py` of `vit_jax`, including its two module numberings and two shapes of GroupNorm arrays. For
-    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel and "tile" for two, four or more channels.
-    For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
+    Reference: `checkpoint.py` of `vit_jax`, including its two module numberings and two shapes of
+        GroupNorm arrays. For
+    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel and "tile" for two, four
+    or more channels. For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
-    return load_into(model, source, head, source_grid=source_grid, channels=channels, resize_patches=resize_patches)
+    return load_into(
+        model,
+        source,
+        head,
+        source_grid=source_grid,
+        channels=channels,
+        resize_patches=resize_patches,
+    )
 
 
-def load_into(model, source, head="keep", *, source_grid=None, channels=None, resize_patches=False, given=()):
-    """Works like `load`. The file's facts do not replace or contradict the model's arguments named in `given`."""
+def load_into(
+    model, source, head="keep", *, source_grid=None, channels=None, resize_patches=False, given=()
+):
+    """Works like `load`. The file's facts do not replace or contradict the model's arguments named
+    in `given`."""
     if head not in ("keep", "new"):
         raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
     if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
-        raise ValueError(f"`source_grid` must be (rows, columns), both positive. Received: source_grid={source_grid!r}")
+        raise ValueError(
+            "`source_grid` must be (rows, columns), both positive. Received: "
+            f"source_grid={source_grid!r}"
+        )
     if channels is not None and channels not in CHANNEL_RULES:
-        raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
+        raise ValueError(
+            f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}'
+        )
     # Find the file, and plan the load from its headers.
-    variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
+    variables = names.canonical_variables(model)
+    shapes = names.canonical_shapes(model)
     _, architecture = registry.infer(shapes)
     architecture |= getattr(model, "arguments", {})
     resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
-    with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
+    with open_checkpoint(
+        resolved.path, resolved.subtree, architecture.get("num_heads")
+    ) as checkpoint:
         patches = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
-        options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
+        options = {
+            "source": source,
+            "head": head,
+            "source_grid": source_grid,
+            "channels": channels,
+            "patches": patches,
+        }
         if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
             given = (*given, "mlp", "exact_gelu")
         stated = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
         checkpoint.facts = checkpoint.facts.replaced({name: architecture[name] for name in stated})
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint, source)
-        # Validate all arrays before the first assignment, so that a bad array leaves the model unchanged. Read each
-        # array again to assign it, so that only one array is in memory at a time. Only the last array is cached, so
-        # sort by the name in the file to read all slices of an array consecutively.
+        # Validate all arrays before the first assignment, so that a bad array leaves the model
+        # unchanged. Read each array again to assign it, so that only one array is in memory at a
+        # time. Only the last array is cached, so sort by the name in the file to read all slices of
+        # an array consecutively.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1][0].names)
         head_is_zero = False
         for name, (array, _) in terminal.track(assignments, "checking weights", "arrays"):
             values = array.read()
             if not np.isfinite(values).all():
-                raise ValueError(f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}")
+                raise ValueError(
+                    f"The array {name!r} in the checkpoint contains NaN or infinity. Received: "
+                    f"{source}"
+                )
             head_is_zero |= name == "head/kernel" and not values.any()
         for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
             variables[name].assign(function(array.read()).reshape(variables[name].shape))
@@ -114,7 +149,8 @@ def load_into(model, source, head="keep", *, source_grid=None, channels=None, re
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
-            f"The head of {source} is all zeros, so every image gets the same logits. Use these weights only for "
+            f"The head of {source} is all zeros, so every image gets the same logits. Use these "
+            "weights only for "
             'fine-tuning (head="new").',
             stacklevel=3,
         )
@@ -127,23 +163,30 @@ def _check_numerics(model, checkpoint, source):
     facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
     if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
-        of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
+        of_model = {
+            name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")
+        }
     elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
-        if checkpoint.stated.exact_gelu is None:  # `mlp` is more explicit than a default of the format
+        if (
+            checkpoint.stated.exact_gelu is None
+        ):  # `mlp` is more explicit than a default of the format
             del of_model["exact_gelu"]
-    different = {name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value}
+    different = {
+        name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value
+    }
     if different:
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
         received = ", ".join(f"{name}={of_model[name]}" for name in different)
         raise ValueError(
-            f"The weights were trained in a model with {needed}, so the model must be built with {needed}. "
-            f"Received: {received} in {model.name}, for {source}"
+            f"The weights were trained in a model with {needed}, so the model must be built with "
+            f"{needed}. Received: {received} in {model.name}, for {source}"
         )
 
 
 def _initialize_head(model, new_entries):
-    """Resets the head to its initial values: zeros for the kernel, the model's `head_bias` for the bias."""
+    """Resets the head to its initial values: zeros for the kernel, the model's `head_bias` for the
+    bias."""
     for name, _ in new_entries:
         if name.startswith("head/"):
             layer = model.head.distillation if "distillation" in name else model.head
@@ -152,7 +195,8 @@ def _initialize_head(model, new_entries):
 
 
 def _set_preprocessing(model, fields):
-    """Sets the model's preprocessing to that of the weights, except for the bit depth of image files."""
+    """Sets the model's preprocessing to that of the weights, except for the bit depth of image
+    files."""
     known = getattr(model, "preprocessing", None)
     if fields is None or known is None:
         return
@@ -161,8 +205,9 @@ def _set_preprocessing(model, fields):
     changes |= {name: fields[name] for name in ("rounding", "exif") if name in fields}
     if {known.resize, stored.resize} <= {"stretch", "shorter_side"}:  # both to a fixed size
         changes |= {"resize": stored.resize, "crop_fraction": stored.crop_fraction}
-    # Convert the mean and std to the model's bit depth, and average them if the number of channels differs. A model
-    # with another number of channels and its own values for each channel keeps its values.
+    # Convert the mean and std to the model's bit depth, and average them if the number of channels
+    # differs. A model with another number of channels and its own values for each channel keeps its
+    # values.
     scale = (2**stored.bit_depth - 1) / (2**known.bit_depth - 1)
     is_same = stored.channels == known.channels
     if is_same or len({*zip(known.mean, known.std)}) == 1:

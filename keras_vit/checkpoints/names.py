@@ -1,12 +1,13 @@
-"""Converts names of weights to canonical names: the names in the current version of `vit_jax`, the JAX reference.
+"""Converts names of weights to canonical names: the names in the current version of `vit_jax`, the
+JAX reference.
 
 Weights that `vit_jax` lacks have the names in big_vision or similar names.
 """
 
 import re
 
-# Substitutions, applied in this order, that convert the path of a variable, `layer/sublayer/weight`, to its canonical
-# name.
+# Substitutions, applied in this order, that convert the path of a variable,
+# `layer/sublayer/weight`, to its canonical name.
 _RENAMES = [
     (r"^(class_token|register_tokens)/", ""),
     (r"^resnet_stem/", ""),
@@ -35,9 +36,11 @@ BLOCK = "Transformer/encoderblock_{i}/"
 ATTENTION = BLOCK + "MultiHeadDotProductAttention_0/"
 MLP = BLOCK + "MlpBlock_0/"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# Matches the position embeddings that can be resampled. x and y embeddings each cover one axis of the grid.
+# Matches the position embeddings that can be resampled. x and y embeddings each cover one axis of
+# the grid.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
-CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
+CLASS_TOKEN = "cls"
+DISTILLATION_TOKEN = "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
 # Names of the first kernel, which is applied to images.
 EMBEDDING = "embedding/kernel"  # of a Vision Transformer without a ResNet
@@ -66,7 +69,8 @@ def canonical_variables(model):
 
 
 def canonical_shapes(model):
-    """Returns `{canonical name: shape}` for every weight of a model; patch kernels are `(height, width, in, out)`."""
+    """Returns `{canonical name: shape}` for every weight of a model; patch kernels are `(height,
+    width, in, out)`."""
     shapes = {name: tuple(variable.shape) for name, variable in canonical_variables(model).items()}
     if len(shapes.get(EMBEDDING, ())) == 2:
         side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
@@ -86,5 +90,6 @@ def first_kernel(names):
 
 
 def is_group_norm(name):
-    """Returns whether a canonical name belongs to GroupNorm, whose arrays have shape `(1, 1, 1, C)` in older files."""
+    """Returns whether a canonical name belongs to GroupNorm, whose arrays have shape `(1, 1, 1, C)`
+    in older files."""
     return _GROUP_NORM.search(name) is not None

@@ -6,11 +6,13 @@ import numpy as np
 
 
 def resample(positions, old_grid, new_grid, rule="zoom"):
-    """Resamples the grid of a position embedding by one of `RULES`; leading class token rows do not change."""
+    """Resamples the grid of a position embedding by one of `RULES`; leading class token rows do not
+    change."""
     if tuple(old_grid) == tuple(new_grid):
         return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)
-    first, grid = positions[:, :class_tokens], positions[0, class_tokens:]
+    first = positions[:, :class_tokens]
+    grid = positions[0, class_tokens:]
     grid = grid.reshape(*old_grid, -1).astype(np.float64)
     rows, columns = (RULES[rule](old, new) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
@@ -19,16 +21,18 @@ def resample(positions, old_grid, new_grid, rule="zoom"):
 
 
 def resample_axis(positions, new):
-    """Resamples positions `(1, old, D)` along one axis, linearly with aligned corners, to float32 `(1, new, D)`."""
+    """Resamples positions `(1, old, D)` along one axis, linearly with aligned corners, to float32
+    `(1, new, D)`."""
     matrix = _zoom_matrix(positions.shape[1], new)
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
 def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
-    """Returns `((rows, columns), number of class token rows)` of a file's positions, or None if no grid fits."""
-    # If the grid is unknown, first try a square grid plus class token rows, as in `vit_jax`. Then try the target
-    # grid, and finally a square grid without class token rows, as in big_vision. `class_row` excludes layouts
-    # without class token rows.
+    """Returns `((rows, columns), number of class token rows)` of a file's positions, or None if no
+    grid fits."""
+    # If the grid is unknown, first try a square grid plus class token rows, as in `vit_jax`. Then
+    # try the target grid, and finally a square grid without class token rows, as in big_vision.
+    # `class_row` excludes layouts without class token rows.
     with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
@@ -45,9 +49,10 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
 def _zoom_matrix(old, new):
     """Returns the matrix of linear interpolation with aligned corners.
 
-    `interpolate_posembed` of `vit_jax` calls `scipy.ndimage.zoom(order=1)`, which computes the same interpolation. For
-    some lengths, such as 28 to 48, a rounding error moves SciPy's last coordinate past the end of the input, and SciPy
-    returns zeros there. This function clamps coordinates to the input instead.
+    `interpolate_posembed` of `vit_jax` calls `scipy.ndimage.zoom(order=1)`, which computes the same
+    interpolation. For some lengths, such as 28 to 48, a rounding error moves SciPy's last
+    coordinate past the end of the input, and SciPy returns zeros there. This function clamps
+    coordinates to the input instead.
     """
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
@@ -61,12 +66,14 @@ def _zoom_matrix(old, new):
 def _cubic(x, a):
     """Computes Keys' cubic convolution kernel."""
     x = np.abs(x)
-    near, far = ((a + 2) * x - (a + 3)) * x**2 + 1, a * (((x - 5) * x + 8) * x - 4)
+    near = ((a + 2) * x - (a + 3)) * x**2 + 1
+    far = a * (((x - 5) * x + 8) * x - 4)
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def _torch_bicubic_matrix(old, new, offset=0.0):
-    """Returns the matrix of PyTorch's bicubic interpolation without antialiasing, at scale `(new + offset) / old`."""
+    """Returns the matrix of PyTorch's bicubic interpolation without antialiasing, at scale `(new +
+    offset) / old`."""
     source = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
@@ -86,14 +93,18 @@ def _antialias_matrix(old, new, kernel):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-# Resampling rules of the libraries that published the weights. Each function takes the old and new length of an axis
-# and returns a matrix `(new, old)`.
+# Resampling rules of the libraries that published the weights. Each function takes the old and new
+# length of an axis and returns a matrix `(new, old)`.
 RULES = {
     "zoom": _zoom_matrix,  # vit_jax; most big_vision models
     "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
-    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),  # DINO and DINOv2 without registers
+    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(
+        old, new, 0.1
+    ),  # DINO and DINOv2 without registers
     # most timm models; DINOv2 with registers
     "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
     # `jax.image.resize` of other big_vision models, such as FlexiViT
-    "bilinear_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)),
+    "bilinear_antialias": lambda old, new: _antialias_matrix(
+        old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)
+    ),
 }

@@ -13,7 +13,8 @@ _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
-    """A local checkpoint: its path, the subtree with the weights, and the entry of a published file, if any."""
+    """A local checkpoint: its path, the subtree with the weights, and the entry of a published
+    file, if any."""
 
     path: str
     subtree: str = ""
@@ -26,16 +27,21 @@ def rows() -> list[PublishedWeights]:
 
 
 def find_published(
-    source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
+    source: str | os.PathLike,
+    input_shape: tuple[int | None, ...] = (None, None, None),
+    **sizes: Any,
 ) -> PublishedWeights | None:
-    """Returns the published file for a name and the arguments of a model, or None for a path or URL.
+    """Returns the published file for a name and the arguments of a model, or None for a path or
+    URL.
 
     For a Hub repository, returns None if the repository has no published file of this size.
 
     Args:
         source: a name, Hub repository, path or URL.
-        input_shape: `(height, width, channels)` of the model's images; the height selects one of several files.
-        **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`.
+        input_shape: `(height, width, channels)` of the model's images; the height selects one of
+            several files.
+        **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and
+            `resnet_blocks`.
 
     Raises:
         ValueError: no file is published under this name for this model.
@@ -43,17 +49,22 @@ def find_published(
     return find(source, registry.find_sizes(sizes), input_shape[0])
 
 
-def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
+def fetch(
+    source: str | os.PathLike,
+    input_shape: tuple[int | None, ...] = (None, None, None),
+    **sizes: Any,
+) -> str:
     """Returns the local path of the file for a source, and downloads the file if necessary.
 
     Args:
         source: a name, Hub repository, path or URL.
-        input_shape: `(height, width, channels)` of the model's images; the height selects one of several files.
+        input_shape: `(height, width, channels)` of the model's images; the height selects one of
+            several files.
         **sizes: arguments of the model, as for `find_published`.
 
     Raises:
-        ValueError: the file or name does not exist, no file is published under this name for this model, or the source
-            is a PyTorch file or a folder without exactly one checkpoint.
+        ValueError: the file or name does not exist, no file is published under this name for this
+            model, or the source is a PyTorch file or a folder without exactly one checkpoint.
         ConnectionError: the file could not be downloaded.
     """
     return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
@@ -64,7 +75,9 @@ def resolve(source, size=(), resolution=None):
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)
-    if not is_name(text) and os.path.exists(text):  # a published name takes precedence over a local file
+    if not is_name(text) and os.path.exists(
+        text
+    ):  # a published name takes precedence over a local file
         return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         return resolve(match[1], size, resolution)._replace(subtree=match[2])
@@ -77,9 +90,16 @@ def resolve(source, size=(), resolution=None):
     row = find(text, size, resolution)
     if row is None:
         collections = list(dict.fromkeys(row.collection for row in rows()))
-        known = known_names(size) if size else f"The published weights are {', '.join(collections)}."
-        advice = did_you_mean_path(text) or (not size and did_you_mean(text, collections)) or f" {known}"
-        raise ValueError(f"The file does not exist, and no published weights have this name.{advice} Received: {text}")
+        known = (
+            known_names(size) if size else f"The published weights are {', '.join(collections)}."
+        )
+        advice = (
+            did_you_mean_path(text) or (not size and did_you_mean(text, collections)) or f" {known}"
+        )
+        raise ValueError(
+            f"The file does not exist, and no published weights have this name.{advice} Received: "
+            f"{text}"
+        )
     if row.url.startswith(hub.URL):
         return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
@@ -87,13 +107,15 @@ def resolve(source, size=(), resolution=None):
 
 def _refuse_pytorch(path):
     raise ValueError(
-        "PyTorch files are not supported, because they can run arbitrary code. Save the weights in PyTorch with "
-        f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {path}"
+        "PyTorch files are not supported, because they can run arbitrary code. Save the weights "
+        "in PyTorch with safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: "
+        f"{path}"
     )
 
 
 def _file_in(folder):
-    """Returns the path of the weights in a folder: one of `hub.WEIGHTS`, or the only index or .safetensors file."""
+    """Returns the path of the weights in a folder: one of `hub.WEIGHTS`, or the only index or
+    .safetensors file."""
     names = os.listdir(folder)
     files = [name for name in hub.WEIGHTS if name in names][:1]
     files = files or [name for name in names if name.endswith(".safetensors.index.json")]
@@ -102,8 +124,8 @@ def _file_in(folder):
         _refuse_pytorch(os.path.join(folder, pickled[0]))
     if not files and {"checkpoints", "export", "saved_model.pb"} & set(names):
         raise ValueError(
-            f"A run or an export is not a file of weights; `keras-vit convert {folder} weights.npz` writes its weights "
-            f"to one. Received: {folder}"
+            f"A run or an export is not a file of weights; `keras-vit convert {folder} "
+            f"weights.npz` writes its weights to one. Received: {folder}"
         )
     if len(files) != 1:
         raise ValueError(
@@ -116,8 +138,9 @@ def _file_in(folder):
 def find(source, size=(), resolution=None):
     """Returns the published file for a source and one or more names of a model size, or None.
 
-    The result is None for a path, a URL, and a repository without a published file of this size. If several files of a
-    collection match, returns the file that was trained at `resolution`, or else the first file.
+    The result is None for a path, a URL, and a repository without a published file of this size. If
+    several files of a collection match, returns the file that was trained at `resolution`, or else
+    the first file.
     """
     size = [size] if isinstance(size, str) else size or []
     if not is_name(os.fspath(source)):
@@ -128,8 +151,8 @@ def find(source, size=(), resolution=None):
         row = find_file(collection, name)
         if row.model not in size:
             raise ValueError(
-                f"The file contains a {row.model}, but the model is {' or '.join(size) or 'not of a published size'}. "
-                f"Received: weights={source!r}"
+                f"The file contains a {row.model}, but the model is "
+                f"{' or '.join(size) or 'not of a published size'}. Received: weights={source!r}"
             )
         return row
     found = [row for row in rows() if row.collection == collection and row.model in size]
@@ -141,7 +164,8 @@ def find(source, size=(), resolution=None):
 def find_file(collection, name):
     """Returns a published file of a collection by name.
 
-    Raises a `ValueError` if the collection does not list the name and has no naming rule that the name follows.
+    Raises a `ValueError` if the collection does not list the name and has no naming rule that the
+    name follows.
     """
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:
@@ -150,7 +174,11 @@ def find_file(collection, name):
     for _, parse in rules:
         if row := parse(name):
             return row
-    known = f"follow the rule {rules[0][0]}" if rules else f"be one of {', '.join(row.name for row in listed)}"
+    known = (
+        f"follow the rule {rules[0][0]}"
+        if rules
+        else f"be one of {', '.join(row.name for row in listed)}"
+    )
     raise ValueError(f"The name of a file in {collection!r} must {known}. Received: {name!r}")
 
 
@@ -160,22 +188,31 @@ def known_names(sizes):
     if not collections:
         known = ", ".join(dict.fromkeys(row.model for row in rows()))
         return (
-            f"Weights are published for {known}, but not for this model. Use a path, a URL or a Hub repository, or "
-            "train from random weights (--config.weights=)."
+            f"Weights are published for {known}, but not for this model. Use a path, a URL or a "
+            "Hub repository, or train from random weights (--config.weights=)."
         )
-    rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
+    rules = dict.fromkeys(
+        rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes)
+    )
     names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
-    return f"The published weights of {sizes[0]} are {', '.join(names)}; a path, a URL or a Hub repository also works."
+    return (
+        f"The published weights of {sizes[0]} are {', '.join(names)}; a path, a URL or a Hub "
+        "repository also works."
+    )
 
 
 def collection_of(size, *preferred):
-    """Returns the first collection with files for a size, or "". Collections in `preferred` come first."""
+    """Returns the first collection with files for a size, or "". Collections in `preferred` come
+    first."""
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
-    """Returns whether a string is the name of a collection, or of a file such as "augreg:<file name>"."""
+    """Returns whether a string is the name of a collection, or of a file such as "augreg:<file
+    name>"."""
     collection, _, name = os.fspath(source).partition(":")
-    known = {row.collection for row in rows()} | {rule for family in FAMILIES for rule in family.rules}
+    known = {row.collection for row in rows()} | {
+        rule for family in FAMILIES for rule in family.rules
+    }
     return collection in known and "/" not in name

@@ -1,4 +1,5 @@
-"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles objects."""
+"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles
+objects."""
 
 import contextlib
 import dataclasses
@@ -9,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-_MAX_HEADER = 10_000_000  # maximum size of a .safetensors header in bytes; the header of ViT-H/14 has 60,000 bytes
+# maximum size of a .safetensors header in bytes; the header of ViT-H/14 has 60,000 bytes
+_MAX_HEADER = 10_000_000
 _SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -36,7 +38,10 @@ class LazyArray:
         """Splits the array into equal parts along the first axis."""
         size = self.shape[0] // parts
         shape = (size, *self.shape[1:])
-        return [self.map(shape, lambda array, i=i: array[i * size : (i + 1) * size]) for i in range(parts)]
+        return [
+            self.map(shape, lambda array, i=i: array[i * size : (i + 1) * size])
+            for i in range(parts)
+        ]
 
 
 def _check_start(path):
@@ -53,20 +58,24 @@ def _check_start(path):
 
 
 class _File(contextlib.ExitStack):
-    """An open file. Its `arrays`, `{name: LazyArray}`, are readable until the context manager exits."""
+    """An open file. Its `arrays`, `{name: LazyArray}`, are readable until the context manager
+    exits."""
 
     comment = ""
 
     def __init__(self, path):
         super().__init__()
-        self.path, self.arrays, self._last = path, {}, {}
+        self.path = path
+        self.arrays = {}
+        self._last = {}
         _check_start(path)
 
     def _lazy_array(self, name, shape, dtype, key):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
 
     def _read_once(self, name, key):
-        """Reads an array and caches the last one, because each part from `LazyArray.split` reads the same array."""
+        """Reads an array and caches the last one, because each part from `LazyArray.split` reads
+        the same array."""
         if name not in self._last:
             self._last.clear()
             self._last[name] = self._read(name, key)
@@ -76,7 +85,8 @@ class _File(contextlib.ExitStack):
 class NpzFile(_File):
     """An .npz file. Damaged files and pickled objects raise a `ValueError`."""
 
-    # The methods catch `Exception`, because `zipfile` and numpy raise many kinds of exceptions for damaged files.
+    # The methods catch `Exception`, because `zipfile` and numpy raise many kinds of exceptions for
+    # damaged files.
 
     def __init__(self, path):
         super().__init__(path)
@@ -84,7 +94,8 @@ class NpzFile(_File):
             self._zip = self.enter_context(zipfile.ZipFile(path))
         except Exception as error:
             raise ValueError(
-                f"The checkpoint must be a complete .npz file, which is a zip archive ({error}). Received: {path}"
+                f"The checkpoint must be a complete .npz file, which is a zip archive ({error}). "
+                f"Received: {path}"
             ) from error
         self.comment = self._zip.comment.decode("utf-8", "replace")
         for member in self._zip.infolist():
@@ -92,29 +103,38 @@ class NpzFile(_File):
             self.arrays[name] = self._lazy_array(name, *self._read_header(member), member)
 
     def _read_header(self, member):
-        """Returns the shape and dtype of a member; raises a `ValueError` if it is not an array of numbers."""
+        """Returns the shape and dtype of a member; raises a `ValueError` if it is not an array of
+        numbers."""
         try:
             with self._zip.open(member) as file:
                 version = np.lib.format.read_magic(file)
-                readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                readers = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }
                 shape, _, dtype = readers[version](file)
                 size = file.tell() + math.prod(shape) * dtype.itemsize
         except Exception as error:
             raise ValueError(
-                f"The member {member.filename!r} of the checkpoint is not an array in numpy's format ({error}). "
-                f"Received: {self.path}"
+                f"The member {member.filename!r} of the checkpoint is not an array in numpy's "
+                f"format ({error}). Received: {self.path}"
             ) from error
         # numpy stores bfloat16 as an unstructured void type of two bytes.
         is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
         if dtype.kind not in "biuf" and not is_bfloat16:
-            kind = "a pickled object, which is never loaded" if dtype.hasobject else f"an array of {str(dtype)[:50]}"
+            kind = (
+                "a pickled object, which is never loaded"
+                if dtype.hasobject
+                else f"an array of {str(dtype)[:50]}"
+            )
             raise ValueError(
-                f"A checkpoint must contain only numbers, but {member.filename!r} is {kind}. Received: {self.path}"
+                f"A checkpoint must contain only numbers, but {member.filename!r} is {kind}. "
+                f"Received: {self.path}"
             )
         if size != member.file_size:
             raise ValueError(
-                f"The size of the array {member.filename!r} in the checkpoint does not match its shape {shape}. "
-                f"Received: {self.path}"
+                f"The size of the array {member.filename!r} in the checkpoint does not match its "
+                f"shape {shape}. Received: {self.path}"
             )
         return shape, "bfloat16" if is_bfloat16 else dtype.name
 
@@ -124,7 +144,9 @@ class NpzFile(_File):
                 array = np.lib.format.read_array(file, allow_pickle=False)
                 file.read(1)  # reaching the end makes zipfile verify the checksum
         except Exception as error:
-            raise ValueError(f"The array {name!r} cannot be read ({error}). Received: {self.path}") from error
+            raise ValueError(
+                f"The array {name!r} cannot be read ({error}). Received: {self.path}"
+            ) from error
         if array.dtype.kind == "V":  # bfloat16: the upper half of a float32
             return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return array.astype(np.float32) if array.dtype == np.float16 else array
@@ -142,18 +164,26 @@ class SafetensorsFile(_File):
             with open(path, "rb") as file:
                 length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise ValueError(f"the header declares a length of {length} bytes in a file of {size} bytes")
+                raise ValueError(
+                    f"the header declares a length of {length} bytes in a file of {size} bytes"
+                )
             self._file = self.enter_context(safe_open(path, framework="np"))
             for name in self._file.keys():  # noqa: SIM118
                 entry = self._file.get_slice(name)
                 dtype = _SAFETENSORS_DTYPES.get(entry.get_dtype(), entry.get_dtype())
                 self.arrays[name] = self._lazy_array(name, entry.get_shape(), dtype, name)
         except (OSError, ValueError, SafetensorError) as error:
-            raise ValueError(f"The header of the .safetensors file is invalid: {error}. Received: {path}") from error
+            raise ValueError(
+                f"The header of the .safetensors file is invalid: {error}. Received: {path}"
+            ) from error
 
     def _read(self, name, key):
         array = self._file.get_tensor(key)
-        return array.astype(np.float32) if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values() else array
+        return (
+            array.astype(np.float32)
+            if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values()
+            else array
+        )
 
 
 class ShardedFile(contextlib.ExitStack):
@@ -164,6 +194,9 @@ class ShardedFile(contextlib.ExitStack):
     def __init__(self, paths):
         super().__init__()
         if missing := [path for path in paths if not os.path.exists(path)]:
-            raise ValueError(f"{len(missing)} of {len(paths)} files in the index are missing. Received: {missing[0]}")
+            raise ValueError(
+                f"{len(missing)} of {len(paths)} files in the index are missing. Received: "
+                f"{missing[0]}"
+            )
         files = [self.enter_context(SafetensorsFile(path)) for path in paths]
         self.arrays = {name: array for file in files for name, array in file.arrays.items()}

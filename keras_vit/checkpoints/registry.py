@@ -9,19 +9,36 @@ import keras
 from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
 
-# Arguments that identify an architecture. An argument that is None for one of two models is not compared, except
-# `resnet_blocks`.
+# Arguments that identify an architecture. An argument that is None for one of two models is not
+# compared, except `resnet_blocks`.
 STRUCTURE = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
     *("depth", "width_factor", "version"),
 )
-# Arguments for optional parts of a model. The arrays in a file show which parts it has. A model and a file must agree
-# on all of them.
-PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
+# Arguments for optional parts of a model. The arrays in a file show which parts it has. A model and
+# a file must agree on all of them.
+PARTS = (
+    "num_registers",
+    "layer_scale",
+    "mlp_norm",
+    "qk_norm",
+    "pre_norm",
+    "patch_bias",
+    "attention_norm",
+    "distilled",
+)
 
 # Arguments that change a model's outputs, in some cases without changing its arrays.
 NUMERICS = (
-    *("exact_gelu", "epsilon", "mlp", "rotary", "position_embedding", "position_embedding_at", "pool_padding"),
+    *(
+        "exact_gelu",
+        "epsilon",
+        "mlp",
+        "rotary",
+        "position_embedding",
+        "position_embedding_at",
+        "pool_padding",
+    ),
     "num_heads",
 )
 
@@ -32,12 +49,14 @@ class PublishedWeights:
 
     Attributes:
         collection: name for `weights=`, such as "imagenet21k".
-        name: name of the file without its extension, or name of its repository on the Hugging Face Hub.
+        name: name of the file without its extension, or name of its repository on the Hugging Face
+            Hub.
         model: name of the size, such as "ViT-B/16".
         url: URL of the file or of its repository.
         classes: number of classes of the head; 0 without a head, None if unknown.
         resolution: side, in pixels, of the images in the last training phase; None if unknown.
-        representation_size: number of units of the layer `pre_logits`; 0 if the model has no such layer.
+        representation_size: number of units of the layer `pre_logits`; 0 if the model has no such
+            layer.
         preprocessing: fields of a `Preprocessing`.
         arguments: arguments of the model that override the arguments of its size.
     """
@@ -51,7 +70,12 @@ class PublishedWeights:
     representation_size: int = 0
     preprocessing: Mapping[str, Any] = dataclasses.field(
         # As in `vit_jax`: resize without keeping the aspect ratio, and scale pixels to [-1, 1].
-        default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
+        default_factory=lambda: {
+            "mean": [127.5] * 3,
+            "std": [127.5] * 3,
+            "resize": "stretch",
+            "crop_fraction": 1.0,
+        }
     )
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -64,13 +88,16 @@ class Family:
         constructor: function that builds a model of any size.
         sizes: `{name: constructor arguments}`.
         identity: names of the arguments that identify a size.
-        infer: function that takes the shapes of weights, `{canonical name: shape}`, and the `Facts` of a checkpoint. It
-            returns constructor arguments, or None for weights of another family.
+        infer: function that takes the shapes of weights, `{canonical name: shape}`, and the `Facts`
+            of a checkpoint. It returns constructor arguments, or None for weights of another
+            family.
         dialects: dialects of the libraries that store its weights.
         published: files of published weights.
-        rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule` describes their names, and
-            `parse` converts a name to a `PublishedWeights`, or to None if the name does not follow the rule.
-        reference: URL of the reference implementation, or the paper section that defines the family.
+        rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule`
+            describes their names, and `parse` converts a name to a `PublishedWeights`, or to None
+            if the name does not follow the rule.
+        reference: URL of the reference implementation, or the paper section that defines the
+            family.
         functions: `{name: function}` of the constructors of the sizes.
         optional_prefix: prefix of the names of sizes that users and recipes may omit.
     """
@@ -81,21 +108,28 @@ class Family:
     infer: Callable[[Mapping, Facts], dict | None] | None = None
     dialects: tuple[Dialect, ...] = ()
     published: tuple[PublishedWeights, ...] = ()
-    rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
+    rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(
+        default_factory=dict
+    )
     reference: str = ""
     functions: Mapping[str, Callable[..., keras.Model]] = dataclasses.field(default_factory=dict)
     optional_prefix: str = ""
 
     def builds(self, name: str) -> bool:
-        """Returns whether the constructor is the class or function `name`, or a subclass of that class."""
-        return name in [base.__name__ for base in getattr(self.constructor, "__mro__", (self.constructor,))]
+        """Returns whether the constructor is the class or function `name`, or a subclass of that
+        class."""
+        return name in [
+            base.__name__ for base in getattr(self.constructor, "__mro__", (self.constructor,))
+        ]
 
     def shares_weights(self, other: "Family") -> bool:
-        """Returns whether the models of two families have the same class, or one class extends the other."""
+        """Returns whether the models of two families have the same class, or one class extends the
+        other."""
         return self.builds(other.constructor.__name__) or other.builds(self.constructor.__name__)
 
     def accepted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments in a file of keras_vit, without empty ones that only earlier versions had."""
+        """Returns the arguments in a file of keras_vit, without empty ones that only earlier
+        versions had."""
         known = parameters_of(self.constructor)
         return {name: value for name, value in stored.items() if value or name in known}
 
@@ -110,12 +144,17 @@ def find_size(arguments: Mapping[str, Any]) -> str | None:
 
 
 def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all sizes with these arguments; names from families with a longer `identity` come first."""
+    """Returns the names of all sizes with these arguments; names from families with a longer
+    `identity` come first."""
     found = []
     for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
         numbers = [_plain(arguments.get(name)) for name in family.identity]
         sizes = family.sizes.items()
-        found += [name for name, size in sizes if numbers == [_plain(size.get(key)) for key in family.identity]]
+        found += [
+            name
+            for name, size in sizes
+            if numbers == [_plain(size.get(key)) for key in family.identity]
+        ]
     return found
 
 
@@ -128,13 +167,17 @@ _NO_FACTS = Facts()
 
 
 def dialects(model_class: type | None = None) -> list[Dialect]:
-    """Returns the dialects of the families with this class, or of all; the most recently added families come first."""
+    """Returns the dialects of the families with this class, or of all; the most recently added
+    families come first."""
     families = [family for family in FAMILIES if family.constructor is model_class] or FAMILIES
     return [dialect for family in reversed(families) for dialect in family.dialects]
 
 
-def infer(shapes: Mapping[str, tuple], facts: Facts = _NO_FACTS) -> tuple[Family | None, dict[str, Any]]:
-    """Infers a model's family and constructor arguments from the shapes of its weights and from facts."""
+def infer(
+    shapes: Mapping[str, tuple], facts: Facts = _NO_FACTS
+) -> tuple[Family | None, dict[str, Any]]:
+    """Infers a model's family and constructor arguments from the shapes of its weights and from
+    facts."""
     for family in _candidates(facts):
         arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
@@ -143,7 +186,8 @@ def infer(shapes: Mapping[str, tuple], facts: Facts = _NO_FACTS) -> tuple[Family
 
 
 def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, dict[str, Any]]:
-    """Works like `infer`, but the arguments stored in the file take precedence over what the arrays do not show."""
+    """Works like `infer`, but the arguments stored in the file take precedence over what the arrays
+    do not show."""
     family, arguments = infer(shapes, facts)
     if family is not None:
         shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
@@ -155,21 +199,40 @@ def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, d
 
 
 def _candidates(facts):
-    return [family for family in reversed(FAMILIES) if not facts.constructor or family.builds(facts.constructor)]
+    return [
+        family
+        for family in reversed(FAMILIES)
+        if not facts.constructor or family.builds(facts.constructor)
+    ]
 
 
 def no_family(kind: str = "") -> str:
-    """Returns the error message for a file of an unknown family; `kind` is the model type in its config.json."""
+    """Returns the error message for a file of an unknown family; `kind` is the model type in its
+    config.json."""
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
     said = f" (the model type in its config.json is {kind!r})" if kind else ""
-    return f"The file contains no weights of a known family{said}; the known families are {', '.join(known)}."
+    return (
+        f"The file contains no weights of a known family{said}; the known families are "
+        f"{', '.join(known)}."
+    )
 
 
 def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     """Describes an architecture for error messages."""
     if family is None:
         return "of an unknown family"
-    numbers = {name: arguments[name] for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias") if arguments.get(name)}
-    alike = {name for other in FAMILIES if other.constructor is family.constructor for name in other.sizes}
-    name = next((name for name in find_sizes(arguments) if name in alike), family.constructor.__name__)
+    numbers = {
+        name: arguments[name]
+        for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias")
+        if arguments.get(name)
+    }
+    alike = {
+        name
+        for other in FAMILIES
+        if other.constructor is family.constructor
+        for name in other.sizes
+    }
+    name = next(
+        (name for name in find_sizes(arguments) if name in alike), family.constructor.__name__
+    )
     return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"

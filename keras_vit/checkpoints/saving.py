@@ -1,4 +1,5 @@
-"""Saves the weights of a model as an .npz file like those of `vit_jax`, or as a folder for timm or transformers."""
+"""Saves the weights of a model as an .npz file like those of `vit_jax`, or as a folder for timm or
+transformers."""
 
 import json
 import math
@@ -22,29 +23,36 @@ _TRAINING_ONLY = (
 
 
 def save(
-    model: keras.Model, path: str | os.PathLike, format: str = "vit_jax", class_names: Sequence[str] | None = None
+    model: keras.Model,
+    path: str | os.PathLike,
+    format: str = "vit_jax",
+    class_names: Sequence[str] | None = None,
 ) -> None:
-    """Saves a model's weights as an .npz file in the published layout, or as a folder for another library.
+    """Saves a model's weights as an .npz file in the published layout, or as a folder for another
+    library.
 
-    `load` restores every value of the .npz file bit for bit. `vit_jax` and timm can read the file if they implement the
-    architecture. `keras_vit.from_pretrained` rebuilds the model from the zip comment, which other readers ignore. The
-    arrays of attention pooling have big_vision's names. If the class token has no position embedding, the file contains
-    zeros for this embedding. If the epsilon of a library differs from the model's, a folder is written only if features
-    of noise change by at most 1e-3 of the largest feature; a warning is logged.
+    `load` restores every value of the .npz file bit for bit. `vit_jax` and timm can read the file
+    if they implement the architecture. `keras_vit.from_pretrained` rebuilds the model from the zip
+    comment, which other readers ignore. The arrays of attention pooling have big_vision's names. If
+    the class token has no position embedding, the file contains zeros for this embedding. If the
+    epsilon of a library differs from the model's, a folder is written only if features of noise
+    change by at most 1e-3 of the largest feature; a warning is logged.
 
     Args:
         model: a built model of keras_vit.
-        path: a local path that ends in ".npz"; an existing file is replaced atomically. For formats other than
-            "vit_jax", the path of a folder; its `model.safetensors` and `config.json` are replaced, and for
-            "huggingface" also its `preprocessor_config.json`.
-        format: "vit_jax", "timm" or "huggingface". To load the folder, call `timm.create_model("local-dir:PATH",
-            pretrained=True)`, or `from_pretrained(PATH)` of the transformers class that `config.json` names.
-        class_names: one name per class, stored in the folder's config.json, from which `find_class_names` reads them.
-            Requires the format "timm" or "huggingface".
+        path: a local path that ends in ".npz"; an existing file is replaced atomically. For formats
+            other than "vit_jax", the path of a folder; its `model.safetensors` and `config.json`
+            are replaced, and for "huggingface" also its `preprocessor_config.json`.
+        format: "vit_jax", "timm" or "huggingface". To load the folder, call
+            `timm.create_model("local-dir:PATH", pretrained=True)`, or `from_pretrained(PATH)` of
+            the transformers class that `config.json` names.
+        class_names: one name per class, stored in the folder's config.json, from which
+            `find_class_names` reads them. Requires the format "timm" or "huggingface".
 
     Raises:
-        ValueError: the path is invalid or cannot be written, the model is not a keras_vit model or has LoRA adapters,
-            the format is unknown or does not support the model, or `class_names` does not fit the model or the format.
+        ValueError: the path is invalid or cannot be written, the model is not a keras_vit model or
+            has LoRA adapters, the format is unknown or does not support the model, or `class_names`
+            does not fit the model or the format.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
@@ -55,10 +63,12 @@ def save(
         class_names = _checked_names(class_names, model, format)
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
-            "Checkpoints do not support LoRA adapters. Save the model as .keras, which merges them into the kernels, "
-            f"load that file, and save the loaded model. Received: model={model.name!r}"
+            "Checkpoints do not support LoRA adapters. Save the model as .keras, which merges "
+            "them into the kernels, load that file, and save the loaded model. Received: "
+            f"model={model.name!r}"
         )
-    shapes, variables = names.canonical_shapes(model), names.canonical_variables(model)
+    shapes = names.canonical_shapes(model)
+    variables = names.canonical_variables(model)
     if names.first_kernel(shapes) is None:
         raise ValueError(
             "Only keras_vit models with their original layer names can be saved as a checkpoint. "
@@ -67,46 +77,82 @@ def save(
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
     num_patches = math.prod(getattr(model, "grid", (0, 0)))
     dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, shapes))
-    with files.explained_errors("The checkpoint cannot be written", "Choose another path.", f"path={path!r}"):
+    with files.explained_errors(
+        "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
+    ):
         if format != "vit_jax":
             return write_folder(model, path, format, arrays, class_names)
-        with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
+        with (
+            files.atomic_path(path) as part,
+            zipfile.ZipFile(part, "w", allowZip64=True) as archive,
+        ):
             for name, array in arrays.items():
-                if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
-                    rows = np.zeros((1, names.count_class_tokens(shapes), array.shape[2]), np.float32)
+                if (
+                    name == names.POSITIONS
+                    and names.CLASS_TOKEN in shapes
+                    and array.shape[1] == num_patches
+                ):
+                    rows = np.zeros(
+                        (1, names.count_class_tokens(shapes), array.shape[2]), np.float32
+                    )
                     array = np.concatenate([rows, array], axis=1)
-                array = np.ascontiguousarray(dialect.shape_in_file(name, array) if dialect.shape_in_file else array)
-                with archive.open(f"{dialect.name_in_file(name)}.npy", "w", force_zip64=True) as file:
+                array = np.ascontiguousarray(
+                    dialect.shape_in_file(name, array) if dialect.shape_in_file else array
+                )
+                with archive.open(
+                    f"{dialect.name_in_file(name)}.npy", "w", force_zip64=True
+                ) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
 
 
 def _writes(dialect, shapes):
     """Returns whether an .npz file of a model with these weights has this dialect."""
-    return dialect.layout == "keras" and dialect.fits is None and dialect.marks(map(dialect.name_in_file, shapes))
+    return (
+        dialect.layout == "keras"
+        and dialect.fits is None
+        and dialect.marks(map(dialect.name_in_file, shapes))
+    )
 
 
 def _checked_names(class_names, model, format):
-    """Returns class names as a list of strings, or raises a `ValueError` if they do not fit the model and format."""
+    """Returns class names as a list of strings, or raises a `ValueError` if they do not fit the
+    model and format."""
     if format == "vit_jax":
-        raise ValueError("`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'")
-    arguments, class_names = getattr(model, "arguments", {}), list(map(str, class_names))
+        raise ValueError(
+            "`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'"
+        )
+    arguments = getattr(model, "arguments", {})
+    class_names = list(map(str, class_names))
     classes = arguments.get("classes") if arguments.get("include_top") else 0
     if len(class_names) != classes:
         raise ValueError(
-            f"`class_names` must have {classes} names, one for each class of the head. Received: {len(class_names)} "
-            f"class_names, starting with {class_names[:3]}"
+            f"`class_names` must have {classes} names, one for each class of the head. Received: "
+            f"{len(class_names)} class_names, starting with {class_names[:3]}"
         )
     return class_names
 
 
 def _facts(model):
-    """Returns the content of the zip comment: constructor, arguments, grid, preprocessing and activation of a model."""
-    arguments = {name: value for name, value in getattr(model, "arguments", {}).items() if name not in _TRAINING_ONLY}
-    arguments = {n: v for n, v in arguments.items() if isinstance(v, bool | int | float | str | tuple | dict | None)}
+    """Returns the content of the zip comment: constructor, arguments, grid, preprocessing and
+    activation of a model."""
+    arguments = {
+        name: value
+        for name, value in getattr(model, "arguments", {}).items()
+        if name not in _TRAINING_ONLY
+    }
+    arguments = {
+        n: v
+        for n, v in arguments.items()
+        if isinstance(v, bool | int | float | str | tuple | dict | None)
+    }
     preprocessing = getattr(model, "preprocessing", None)
-    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(preprocessing.channels)
-    activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
+    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
+        preprocessing.channels
+    )
+    activation = getattr(
+        getattr(model, "input_preprocessing", None), "logits_activation", "softmax"
+    )
     facts = {
         "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
         "arguments": arguments or None,

@@ -14,38 +14,73 @@ from keras_vit.checkpoints.dialects.transformers import write_preprocessor
 
 # Arguments that a reader of the folder must infer correctly to compute the same outputs.
 _CHECKED = (
-    *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
-    *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS, "mlp"),
+    *(
+        "patch_size",
+        "hidden_size",
+        "num_layers",
+        "mlp_dim",
+        "num_heads",
+        "input_shape",
+        "classifier",
+        "pool_norm",
+    ),
+    *(
+        "position_embedding",
+        "attention_bias",
+        "mlp_bias",
+        "epsilon",
+        "rotary",
+        "include_top",
+        *registry.PARTS,
+        "mlp",
+    ),
     "position_embedding_at",
 )
 _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "position_embedding_at": "stem"}
 _DEFAULTS |= {"patch_bias": True, "mlp_bias": True}
-# Largest change of a feature, relative to the largest, for which a written model gets the epsilon of a library.
+# Largest change of a feature, relative to the largest, for which a written model gets the epsilon
+# of a library.
 _EPSILON_TOLERANCE = 1e-3
 
 log = logging.getLogger("keras_vit")
 
 
 def write_folder(model, path, form_name, arrays, class_names=None):
-    """Writes a model as a folder, in the first of a library's dialects that can store the whole model."""
+    """Writes a model as a folder, in the first of a library's dialects that can store the whole
+    model."""
     from safetensors.numpy import save_file
 
-    known = sorted({dialect.name for dialect in registry.dialects() if dialect.write_config is not None})
+    known = sorted(
+        {dialect.name for dialect in registry.dialects() if dialect.write_config is not None}
+    )
     if form_name not in known:
-        raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
+        raise ValueError(
+            f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: "
+            f"format={form_name!r}"
+        )
     # Try each dialect, and collect the reasons why dialects do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     height, width, _ = model.image_shape
-    if form_name == "huggingface" and model.preprocessing.resize == "shorter_side" and height != width:
+    if (
+        form_name == "huggingface"
+        and model.preprocessing.resize == "shorter_side"
+        and height != width
+    ):
         raise ValueError(
-            "transformers cannot resize the shorter side for images that are not square: use format='timm', or set "
-            "model.preprocessing = dataclasses.replace(model.preprocessing, resize='stretch'). "
-            f"Received: a model for {height}x{width} pixels with resize='shorter_side'"
+            "transformers cannot resize the shorter side for images that are not square: use "
+            "format='timm', or set model.preprocessing = dataclasses.replace(model.preprocessing, "
+            f"resize='stretch'). Received: a model for {height}x{width} pixels with "
+            "resize='shorter_side'"
         )
     labels = _labels(class_names, form_name)
-    if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get("include_top"):
-        labels["problem_type"] = "multi_label_classification"  # tells readers to apply a sigmoid to the logits
-    problems = []  # `(rank, reason)` of rejected dialects; the reason with the lowest rank is reported
+    if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get(
+        "include_top"
+    ):
+        labels["problem_type"] = (
+            "multi_label_classification"  # tells readers to apply a sigmoid to the logits
+        )
+    # `(rank, reason)` of rejected dialects; the reason with the lowest rank is reported
+    problems = []
     is_new = not os.path.exists(path)
     os.makedirs(path, exist_ok=True)
     for dialect in registry.dialects(type(model)) if "num_layers" in arguments else ():
@@ -63,9 +98,12 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             continue
         tensors, left = dialect.write(_adapted(arrays, folder), arguments["num_layers"], folder)
         if left:
-            problems.append((len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}"))
+            problems.append(
+                (len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}")
+            )
             continue
-        # Read the new files back. Replace the files in the folder only if the new files describe the same model.
+        # Read the new files back. Replace the files in the folder only if the new files describe
+        # the same model.
         with tempfile.TemporaryDirectory(dir=path) as part:
             save_file(tensors, os.path.join(part, "model.safetensors"), {"format": "pt"})
             _write_json({**folder.config, **labels}, part, "config.json")
@@ -76,11 +114,17 @@ def write_folder(model, path, form_name, arrays, class_names=None):
                 for name in os.listdir(part):
                     os.replace(os.path.join(part, name), os.path.join(path, name))
                 return
-            problems.append((0, f"the closest format does not support {different}={arguments.get(different)!r}"))
+            problems.append(
+                (0, f"the closest format does not support {different}={arguments.get(different)!r}")
+            )
     if is_new:
         os.rmdir(path)
-    reason = min(problems)[1] if problems else "no class of the library has all of the model's parts"
-    raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
+    reason = (
+        min(problems)[1] if problems else "no class of the library has all of the model's parts"
+    )
+    raise ValueError(
+        f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}"
+    )
 
 
 def _labels(class_names, form_name):
@@ -101,11 +145,15 @@ def _write_json(fields, folder, name):
 
 
 def _adapted(arrays, folder):
-    """Returns the arrays as a `Folder` describes them. Biases that it lacks get a name that no dialect supports."""
+    """Returns the arrays as a `Folder` describes them. Biases that it lacks get a name that no
+    dialect supports."""
     arrays = dict(arrays)
-    positions, token = arrays.get(names.POSITIONS), arrays.get(names.CLASS_TOKEN)
+    positions = arrays.get(names.POSITIONS)
+    token = arrays.get(names.CLASS_TOKEN)
     if folder.class_row == "zeros":
-        arrays[names.POSITIONS] = np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)
+        arrays[names.POSITIONS] = np.concatenate(
+            [np.zeros_like(positions[:, :1]), positions], axis=1
+        )
     if folder.class_row == "into token":
         arrays[names.CLASS_TOKEN] = token + positions[:, :1]
         arrays[names.POSITIONS] = positions[:, 1:]
@@ -124,31 +172,41 @@ def _difference(arguments, folder, model):
         if name == "mlp":
             return gelu_of(arguments)
         value = arguments.get(name, _DEFAULTS.get(name)) or False
-        return bool(value) if name == "layer_scale" else value  # readers do not infer the initial scale
+        return (
+            bool(value) if name == "layer_scale" else value
+        )  # readers do not infer the initial scale
 
     _, read = inference.find_arguments(folder)
     different = [name for name in _CHECKED if value(arguments, name) != value(read, name)]
     if different == ["epsilon"]:
-        before, after = value(arguments, "epsilon"), value(read, "epsilon")
+        before = value(arguments, "epsilon")
+        after = value(read, "epsilon")
         change = _epsilon_effect(model, after)
         if change <= _EPSILON_TOLERANCE:
             log.warning(
-                "The library uses epsilon=%g instead of %g, which changes the features of noise by %.1e of the largest "
-                "feature", after, before, change,
-            )  # fmt: skip
+                "The library uses epsilon=%g instead of %g, which changes the features of noise "
+                "by %.1e of the largest feature",
+                after,
+                before,
+                change,
+            )
             return None
     return next(iter(different), None)
 
 
 def _epsilon_effect(model, epsilon):
-    """Returns the largest change of a feature with another epsilon, relative to the largest feature."""
+    """Returns the largest change of a feature with another epsilon, relative to the largest
+    feature."""
     other = type(model).from_config({**model.get_config(), "epsilon": epsilon})
     other.set_weights(model.get_weights())
     images = np.random.default_rng(0).normal(size=(2, *model.image_shape)).astype("float32")
 
     def features(model):  # the inputs of the head, which may be all zeros
         outputs = model.head.input if model.arguments["include_top"] else model.output
-        return np.stack(keras.Model(model.input, outputs).predict_on_batch(images)).astype("float32")
+        return np.stack(keras.Model(model.input, outputs).predict_on_batch(images)).astype(
+            "float32"
+        )
 
-    before, after = features(model), features(other)
+    before = features(model)
+    after = features(other)
     return np.abs(after - before).max() / max(np.abs(before).max(), 1e-30)

@@ -19,23 +19,31 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 # Exceptions raised by code in these folders have messages that are written for users.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
 # Environment variables that select the devices; the printed command repeats them.
-_VARIABLES = ("KERAS_BACKEND", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "TPU_NAME", "TPU_LOAD_LIBRARY")
+_VARIABLES = (
+    "KERAS_BACKEND",
+    "JAX_PLATFORMS",
+    "CUDA_VISIBLE_DEVICES",
+    "TPU_NAME",
+    "TPU_LOAD_LIBRARY",
+)
 _arguments: list[str] = []  # arguments of the command, with config names replaced by paths
 
 
 def run(load, name, arguments):
     """Runs a command and converts expected failures to a one-line message and an exit code.
 
-    The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was stopped and saved, 130
-    for a `KeyboardInterrupt`, and 141 if standard output is closed. For exit code 75, the command that resumes training
-    is printed. A `ValueError`, `ImportError`, `ConnectionError` or `ChildProcessError` raised by this project counts as
+    The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was
+    stopped and saved, 130 for a `KeyboardInterrupt`, and 141 if standard output is closed. For exit
+    code 75, the command that resumes training is printed. A `ValueError`, `ImportError`,
+    `ConnectionError` or `ChildProcessError` raised by this project counts as
     bad input. Other exceptions are bugs: Python prints a traceback and exits with 1.
 
-    `load()` imports and returns the module of the command. The module defines `define_flags()`, `main()`, and
-    optionally `POSITIONAL`, the names of its positional arguments.
+    `load()` imports and returns the module of the command. The module defines `define_flags()`,
+    `main()`, and optionally `POSITIONAL`, the names of its positional arguments.
     """
     _arguments[:] = map(_expand_config, arguments)
-    # JAX has set the first variable if the machine has no TPU. Then the others keep libtpu from printing errors.
+    # JAX has set the first variable if the machine has no TPU. Then the others keep libtpu from
+    # printing errors.
     if os.environ.get("TPU_SKIP_MDS_QUERY") == "1":
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
@@ -44,17 +52,24 @@ def run(load, name, arguments):
         known = set(flags.FLAGS)
         module.define_flags()
         if {"--help", "-h"} & set(arguments):
-            _print_help(module, name, [flags.FLAGS[flag] for flag in flags.FLAGS if flag not in known])
+            _print_help(
+                module, name, [flags.FLAGS[flag] for flag in flags.FLAGS if flag not in known]
+            )
             return
         positional = _parse(name, getattr(module, "POSITIONAL", ()))
         logging.use_absl_handler()
-        logging.set_verbosity(logging.WARNING)  # omit the line that TensorFlow logs for every checkpoint
-        # Flush after each line, even if the output is a file. Escape characters that the output's encoding lacks.
+        logging.set_verbosity(
+            logging.WARNING
+        )  # omit the line that TensorFlow logs for every checkpoint
+        # Flush after each line, even if the output is a file. Escape characters that the output's
+        # encoding lacks.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
     except BrokenPipeError:  # standard output was closed, for example by `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the flush at exit must not fail
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
@@ -79,29 +94,46 @@ def _parse(name, positional):
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
             _set_length(flags.FLAGS.config, config_flags.get_override_values(flags.FLAGS["config"]))
-            flags.FLAGS.config.to_dict()  # errors in a config are raised only when its fields are read
+            # errors in a config are raised only when its fields are read
+            flags.FLAGS.config.to_dict()
     except flags.Error as error:
-        # absl's error contains the whole traceback of a `ValueError` in a config file; print only the last line.
+        # absl's error contains the whole traceback of a `ValueError` in a config file; print only
+        # the last line.
         last = str(error).strip().splitlines()[-1]
         _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
-        given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
-        path, reason = given.partition(":")[0], _text(error)
+        given = next(
+            (word.partition("=")[2] for word in _arguments if word.startswith("--config=")), ""
+        )
+        path = given.partition(":")[0]
+        reason = _text(error)
         if path and not os.path.exists(path):
-            near = files.did_you_mean_path(path) if path.endswith(".py") else files.did_you_mean(path, _config_names())
-            reason = f"it must be a file or one of {', '.join(_config_names())}.{near} Received: config={given!r}"
+            near = (
+                files.did_you_mean_path(path)
+                if path.endswith(".py")
+                else files.did_you_mean(path, _config_names())
+            )
+            reason = (
+                f"it must be a file or one of {', '.join(_config_names())}.{near} Received: "
+                f"config={given!r}"
+            )
         _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
-        wanted = f"{' and '.join(positional)} are expected" if positional else "this command takes only flags"
+        wanted = (
+            f"{' and '.join(positional)} are expected"
+            if positional
+            else "this command takes only flags"
+        )
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
 
 
 def _set_length(config, overrides):
-    """Lets `total_steps` or `total_epochs` of the command line replace the other field of the config file."""
+    """Lets `total_steps` or `total_epochs` of the command line replace the other field of the
+    config file."""
     given = [name for name in ("total_steps", "total_epochs") if overrides.get(name)]
     if given == ["total_steps"] and "total_epochs" not in overrides:
         config.total_epochs = 0.0
@@ -115,16 +147,23 @@ def _print_help(module, name, defined):
     for flag in defined:
         value = (flag.default_as_str or "").replace(f"{CONFIGS}/", "")
         default = "" if flag.default in (None, "", []) else f" (default: {value})"
-        text = textwrap.fill(f"{flag.help}{default}", 96, initial_indent="      ", subsequent_indent="      ")
+        text = textwrap.fill(
+            f"{flag.help}{default}", 96, initial_indent="      ", subsequent_indent="      "
+        )
         print(f"  --{flag.name}\n{text}")
 
 
 def define_config(default="digits"):
     """Defines the flag `--config` and, through it, an override flag for every field."""
     names = ", ".join(_config_names())
-    text = f"Path of a config file, or a built-in config: {names}. --config.FIELD=VALUE overrides a field."
+    text = (
+        f"Path of a config file, or a built-in config: {names}. --config.FIELD=VALUE overrides a "
+        "field."
+    )
     try:
-        config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
+        config_flags.DEFINE_config_file(
+            "config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments
+        )
     except AttributeError as error:  # overrides are checked against the default config immediately
         _end(f"the config has no such field: {_text(error)}")
 
@@ -143,10 +182,15 @@ def _expand_config(argument):
 
 
 def check_output(path):
-    """Raises a `ValueError` if the folder of `--output` is missing or, if it is local, not writable; accepts ""."""
+    """Raises a `ValueError` if the folder of `--output` is missing or, if it is local, not
+    writable; accepts ""."""
     folder = os.path.dirname(path) or "."
-    if path and not (files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))):
-        raise ValueError(f"The folder of --output must exist and be writable. Received: output={path!r}")
+    if path and not (
+        files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))
+    ):
+        raise ValueError(
+            f"The folder of --output must exist and be writable. Received: output={path!r}"
+        )
 
 
 def run_name():
@@ -157,7 +201,8 @@ def run_name():
 
 
 def this_command():
-    """Returns the shell command that started this process; in a child of `run_children`, the command of its parent."""
+    """Returns the shell command that started this process; in a child of `run_children`, the
+    command of its parent."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
     variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
@@ -165,19 +210,24 @@ def this_command():
     if script.endswith(os.path.join("keras_vit", "__main__.py")):
         program = [Path(sys.executable).name, "-m", "keras_vit"]
     else:
-        program = [Path(sys.executable).name, script] if script.endswith(".py") else [Path(script).name]
+        program = (
+            [Path(sys.executable).name, script] if script.endswith(".py") else [Path(script).name]
+        )
     return shlex.join([*variables, *program, *arguments])
 
 
 def run_children(commands):
-    """Runs commands in parallel processes and forwards SIGTERM, SIGHUP and SIGINT to them as SIGTERM.
+    """Runs commands in parallel processes and forwards SIGTERM, SIGHUP and SIGINT to them as
+    SIGTERM.
 
-    Ctrl-C in a terminal already sends SIGINT to the children. An additional SIGTERM is harmless, but a second SIGINT
-    would end them before they save. Returns the exit codes and the names of the received signals.
+    Ctrl-C in a terminal already sends SIGINT to the children. An additional SIGTERM is harmless,
+    but a second SIGINT would end them before they save. Returns the exit codes and the names of the
+    received signals.
     """
     from keras_vit.training import preemption  # importing takes seconds
 
-    received, children = [], []
+    received = []
+    children = []
 
     def stop(number, _):
         received.append(signal.Signals(number).name)

@@ -1,14 +1,16 @@
-"""Converts a checkpoint to another format; `--verify` first compares the model's logits with expected logits.
+"""Converts a checkpoint to another format; `--verify` first compares the model's logits with
+expected logits.
 
     keras-vit convert vit.safetensors vit.keras --num_heads=12
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
     keras-vit convert runs/photos for_timm --format=timm
 
-SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights. Weights are the path or URL of an
-.npz (vit_jax or big_vision) or .safetensors file (timm or transformers), a folder with a .safetensors file,
-a repository on the Hugging Face Hub, or the name of a published file. Without --format, TARGET must end in .keras,
-.weights.h5 or .npz (the layout of vit_jax). With --format, TARGET is a folder; its config.json contains the class names
-of the source, if they are known.
+SOURCE is the workdir of a run, the folder of an export, a .keras file, or weights. Weights are the
+path or URL of an .npz (vit_jax or big_vision) or .safetensors file (timm or transformers), a folder
+with a .safetensors file, a repository on the Hugging Face Hub, or the name of a published file.
+Without --format, TARGET must end in .keras, .weights.h5 or .npz (the layout of vit_jax). With
+--format, TARGET is a folder; its config.json contains the class names of the source, if they are
+known.
 """
 
 import sys
@@ -29,33 +31,61 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_enum("format", None, ["timm", "huggingface"], "Library whose format to write to the folder TARGET.")
+    flags.DEFINE_enum(
+        "format",
+        None,
+        ["timm", "huggingface"],
+        "Library whose format to write to the folder TARGET.",
+    )
     shared_flags.define_class_names()
-    flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
-    flags.DEFINE_float("tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0)
+    flags.DEFINE_string(
+        "verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes)."
+    )
+    flags.DEFINE_float(
+        "tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0
+    )
     flags.DEFINE_integer(
-        "num_heads", None, "Number of attention heads, if the file does not specify it.", lower_bound=1
+        "num_heads",
+        None,
+        "Number of attention heads, if the file does not specify it.",
+        lower_bound=1,
     )
     flags.DEFINE_list("grid", None, "Rows,columns of patches, if the file does not specify them.")
-    flags.DEFINE_enum("channels", None, ["sum", "tile"], "How to adapt the first kernel to another number of channels.")
-    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; by default, as in the file.")
+    flags.DEFINE_enum(
+        "channels",
+        None,
+        ["sum", "tile"],
+        "How to adapt the first kernel to another number of channels.",
+    )
+    flags.DEFINE_list(
+        "input_shape",
+        None,
+        "Height,width,channels of the model's images; by default, as in the file.",
+    )
 
 
 def main(source, target):
     ending = next((ending for ending in ENDINGS if target.endswith(ending)), None)
     if ending is None and not FLAGS.format:
         raise ValueError(
-            f"TARGET must end in {', '.join(ENDINGS)}; --format=timm or --format=huggingface writes a folder. "
-            f"Received: {target}"
+            f"TARGET must end in {', '.join(ENDINGS)}; --format=timm or --format=huggingface "
+            f"writes a folder. Received: {target}"
         )
     if FLAGS.format and (ending or target.endswith(".safetensors")):
-        raise ValueError(f"With --format, TARGET is a folder. Received: {target} with --format={FLAGS.format}")
+        raise ValueError(
+            f"With --format, TARGET is a folder. Received: {target} with --format={FLAGS.format}"
+        )
     if FLAGS.class_names and not FLAGS.format:
-        raise ValueError(f"--class_names requires --format. Received: class_names={FLAGS.class_names!r} for {target}")
+        raise ValueError(
+            f"--class_names requires --format. Received: class_names={FLAGS.class_names!r} for "
+            f"{target}"
+        )
     model, class_names = read(source)
     if FLAGS.verify:
         difference = verify(model, FLAGS.verify)
-        print(f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
+        print(
+            f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})"
+        )
         if not difference <= FLAGS.tolerance:
             sys.exit("The logits differ from the expected logits, so nothing was written.")
     with files.explained_errors("TARGET cannot be written", "Choose another path.", target):
@@ -73,18 +103,23 @@ def main(source, target):
 def read(source):
     """Returns the model and the class names of SOURCE; the names are None if they are unknown."""
     if source.endswith(".keras") and not files.exists(source):
-        raise ValueError(f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}")
+        raise ValueError(
+            f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}"
+        )
     if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
         given = [f"--{name}" for name in OF_WEIGHTS if FLAGS[name].value is not None]
         if given:
             raise ValueError(
-                "Only weights take these flags; the model of a run, an export or a .keras file is complete. "
-                f"Received: {', '.join(given)} with {source}"
+                "Only weights take these flags; the model of a run, an export or a .keras file is "
+                f"complete. Received: {', '.join(given)} with {source}"
             )
         model, details = shared_flags.load_model(source)
         return model, class_names_for(model, details.get("class_names"))
     grid = _integers("grid", FLAGS.grid, 2)
-    overrides = {"num_heads": FLAGS.num_heads, "input_shape": _integers("input_shape", FLAGS.input_shape, 3)}
+    overrides = {
+        "num_heads": FLAGS.num_heads,
+        "input_shape": _integers("input_shape", FLAGS.input_shape, 3),
+    }
     overrides = {name: value for name, value in overrides.items() if value is not None}
     model, report = build_and_load(source, channels=FLAGS.channels, source_grid=grid, **overrides)
     print(report.full())
@@ -92,7 +127,8 @@ def read(source):
 
 
 def class_names_for(model, found):
-    """Returns the names selected by --class_names, else `found` if it has one name per class, else None."""
+    """Returns the names selected by --class_names, else `found` if it has one name per class, else
+    None."""
     if FLAGS.class_names:
         return shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
     has_head = getattr(model, "arguments", {}).get("include_top", True)
@@ -100,7 +136,8 @@ def class_names_for(model, found):
 
 
 def verify(model, case):
-    """Returns the largest absolute difference between the model's logits and the expected logits in a file."""
+    """Returns the largest absolute difference between the model's logits and the expected logits in
+    a file."""
     try:
         with NpzFile(case) as file:
             inputs, logits = (file.arrays[name].read() for name in ("inputs", "logits"))
@@ -111,7 +148,8 @@ def verify(model, case):
     results = keras.ops.convert_to_numpy(model(inputs))
     if results.shape != logits.shape:
         raise ValueError(
-            f"`logits` must have the model's output shape {results.shape}. Received: shape={logits.shape} in {case}"
+            f"`logits` must have the model's output shape {results.shape}. Received: "
+            f"shape={logits.shape} in {case}"
         )
     return float(np.abs(results - logits).max())
 
@@ -120,5 +158,7 @@ def _integers(flag, values, count):
     if values is None:
         return None
     if len(values) != count or not all(value.isdigit() and int(value) > 0 for value in values):
-        raise ValueError(f"--{flag} must be {count} positive integers. Received: --{flag}={','.join(values)}")
+        raise ValueError(
+            f"--{flag} must be {count} positive integers. Received: --{flag}={','.join(values)}"
+        )
     return tuple(int(value) for value in values)

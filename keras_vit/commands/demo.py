@@ -4,8 +4,9 @@
     keras-vit demo --model=mine.keras --class_names=names.txt
     keras-vit demo --variant=ViT_B16 --weights=augreg --class_names=published
 
-By default, only this machine can open the page; `--host=0.0.0.0` makes it accessible from the network. No data is sent
-to other servers. Images stay in memory and in a temporary folder for about an hour, or until the command ends.
+By default, only this machine can open the page; `--host=0.0.0.0` makes it accessible from the
+network. No data is sent to other servers. Images stay in memory and in a temporary folder for about
+an hour, or until the command ends.
 """
 
 import collections
@@ -28,18 +29,22 @@ from keras_vit.plots import overlaid
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # number of classes to show
-SIDE = 448  # pixels; images are enlarged by the integer factor that brings their longer side closest to this
+# pixels; images are enlarged by the integer factor that brings their longer side closest to this
+SIDE = 448
 # Content security policy that prevents the browser from loading anything from other servers.
 POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' "
+    "'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
+    "frame-ancestors 'none'"
 )
 
 
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 accepts connections from the network.")
+    flags.DEFINE_string(
+        "host", "127.0.0.1", "Address to listen on; 0.0.0.0 accepts connections from the network."
+    )
     flags.DEFINE_integer("port", 7860, "Port to listen on.", lower_bound=1, upper_bound=65535)
 
 
@@ -66,16 +71,23 @@ def import_gradio():
 
 
 class DemoModel:
-    """A classifier with its class names, patch grid, number of layers and number of attention heads.
+    """A classifier with its class names, patch grid, number of layers and number of attention
+    heads.
 
-    If the model contains no Vision Transformer with a fixed patch grid, the grid is None and both numbers are 0.
+    If the model contains no Vision Transformer with a fixed patch grid, the grid is None and both
+    numbers are 0.
     """
 
-    grid, layers, heads = None, 0, 0
+    grid = None
+    layers = 0
+    heads = 0
 
     def __init__(self, model, details, title, class_names=""):
-        self._classifier, self._model = Classifier(model, details, class_names), model
-        self.title, self.class_names, self.reader = title, self._classifier.class_names, self._classifier.reader
+        self._classifier = Classifier(model, details, class_names)
+        self._model = model
+        self.title = title
+        self.class_names = self._classifier.class_names
+        self.reader = self._classifier.reader
         height, width, _ = model.input_shape[1:]
         self.facts = f"{model.count_params():,} parameters; images of {width} x {height} pixels"
         try:
@@ -84,30 +96,44 @@ class DemoModel:
         except ValueError:
             self.facts += "; the model has no attention maps to show"
         else:
-            self.grid, self.layers, self.heads = vit.grid, vit.num_layers, vit.num_heads
-            self.facts += f"; {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches"
+            self.grid = vit.grid
+            self.layers = vit.num_layers
+            self.heads = vit.num_heads
+            rows, columns = self.grid
+            blocks = f"{self.layers} layers of {self.heads} heads"
+            self.facts += f"; {blocks}, {rows} x {columns} patches"
 
     def probabilities(self, image):
         """Returns `{class name: probability}` for an image, float32 `(H, W, C)`.
 
-        If several classes have one name, as ImageNet's two classes "crane", their numbers are added to it.
+        If several classes have one name, as ImageNet's two classes "crane", their numbers are added
+        to it.
         """
         counts = collections.Counter(self.class_names)
-        names = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(self.class_names)]
-        return dict(zip(names, map(float, self._classifier.probabilities(image[None])[0]), strict=True))
+        names = [
+            f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(self.class_names)
+        ]
+        return dict(
+            zip(names, map(float, self._classifier.probabilities(image[None])[0]), strict=True)
+        )
 
     def attention(self, image, patch=None, layer=-1, head=None):
-        """Returns two attention maps `(rows, columns)` of an image; see `keras_vit.inspection.token_attention`."""
-        rollout, attention = inspection.token_attention(self._model, image[None], patch, layer, head)
+        """Returns two attention maps `(rows, columns)` of an image; see
+        `keras_vit.inspection.token_attention`."""
+        rollout, attention = inspection.token_attention(
+            self._model, image[None], patch, layer, head
+        )
         return rollout[0], attention[0]
 
 
 def build_page(model):
-    """Builds the `gradio.Blocks` for a `DemoModel`; each browser tab has its own image and patch."""
+    """Builds the `gradio.Blocks` for a `DemoModel`; each browser tab has its own image and
+    patch."""
     gradio = import_gradio()
 
     def read(path):
-        """Reads an uploaded image; returns the values of `state`, `patch`, `classes` and `original`."""
+        """Reads an uploaded image; returns the values of `state`, `patch`, `classes` and
+        `original`."""
         if path is None:
             return None, None, None, None
         try:
@@ -120,41 +146,67 @@ def build_page(model):
         return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
 
     def draw(state, patch, layer, head):
-        """Returns the heading and two pictures: the attention rollout over all layers, and one layer's attention."""
+        """Returns the heading and two pictures: the attention rollout over all layers, and one
+        layer's attention."""
         if state is None or not model.layers:
             return "", None, None
-        query = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
+        query = (
+            "the output"
+            if patch is None
+            else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
+        )
         maps = model.attention(state[0], patch, int(layer), int(head) or None)
         pictures = []
         for name, attention in zip(("All layers (rollout)", f"Layer {int(layer)}"), maps):
             label = f"{name}: 0 to {100 * attention.max():.3g} %"
-            pictures.append(gradio.Image(attention_picture(state[1], attention, patch), label=label))
+            pictures.append(
+                gradio.Image(attention_picture(state[1], attention, patch), label=label)
+            )
         return f"### Attention of {query}", *pictures
 
-    with gradio.Blocks(title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)) as page:
-        state, patch = gradio.State(None), gradio.State(None)
+    with gradio.Blocks(
+        title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)
+    ) as page:
+        state = gradio.State(None)
+        patch = gradio.State(None)
         gradio.Markdown(f"# {model.title}\n{model.facts}")
         fixed = {"interactive": False, "buttons": ["fullscreen"]}
         # Left: the image and its classes. Right: the attention maps, if the model has a patch grid.
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
                 upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
-                original = gradio.Image(label="The file", type="filepath", elem_id="original", **fixed)
+                original = gradio.Image(
+                    label="The file", type="filepath", elem_id="original", **fixed
+                )
                 classes = gradio.Label(label="Best classes", num_top_classes=TOP, elem_id="classes")
             with gradio.Column(scale=5, visible=model.layers > 0):
                 query = gradio.Markdown(elem_id="query")
                 with gradio.Row():
-                    maps = (gradio.Image(format="png", elem_id=name, **fixed) for name in ("rollout", "attention"))
+                    maps = (
+                        gradio.Image(format="png", elem_id=name, **fixed)
+                        for name in ("rollout", "attention")
+                    )
                     rollout, attention = maps
                 gradio.Markdown("Click a patch in a picture to show its attention.")
                 with gradio.Row():
                     last = max(model.layers, 1)
-                    layer = gradio.Slider(1, max(last, 2), last, step=1, label="Layer", elem_id="layer")
-                    head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
-                output = gradio.Button("Show the attention of the output", size="sm", elem_id="output")
+                    layer = gradio.Slider(
+                        1, max(last, 2), last, step=1, label="Layer", elem_id="layer"
+                    )
+                    head = gradio.Slider(
+                        0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)"
+                    )
+                output = gradio.Button(
+                    "Show the attention of the output", size="sm", elem_id="output"
+                )
         # Connect events to functions; only one request at a time uses the model.
         options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
-        drawing = {"fn": draw, "inputs": [state, patch, layer, head], "outputs": [query, rollout, attention], **options}
+        drawing = {
+            "fn": draw,
+            "inputs": [state, patch, layer, head],
+            "outputs": [query, rollout, attention],
+            **options,
+        }
         upload.change(read, upload, [state, patch, classes, original], **options).then(**drawing)
         for image in (rollout, attention):
             image.select(choose_patch, state, patch, **options).then(**drawing)
@@ -165,15 +217,20 @@ def build_page(model):
 
 
 def attention_picture(picture, attention, patch=None, opacity=0.6):
-    """Enlarges an image, uint8 `(H, W, 3)`, and overlays it with an attention map `(rows, columns)`.
+    """Enlarges an image, uint8 `(H, W, 3)`, and overlays it with an attention map `(rows,
+    columns)`.
 
     The map is divided by its maximum. A frame marks `patch`, `(row, column)`.
     """
     picture = enlarge(picture)
     height, width = picture.shape[:2]
     unit = attention / max(float(attention.max()), 1e-30)
-    rows, columns = (np.arange(size) * count // size for size, count in zip((height, width), attention.shape))
-    picture = np.uint8(np.rint(255 * overlaid(picture / 255, unit[rows[:, None], columns], opacity)))
+    rows, columns = (
+        np.arange(size) * count // size for size, count in zip((height, width), attention.shape)
+    )
+    picture = np.uint8(
+        np.rint(255 * overlaid(picture / 255, unit[rows[:, None], columns], opacity))
+    )
     if patch is not None:
         inside = (rows == patch[0])[:, None] & (columns == patch[1])
         picture[inside & ~binary_erosion(inside, iterations=3)] = 255
@@ -181,14 +238,18 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
 
 
 def enlarge(picture):
-    """Enlarges an image, uint8 `(H, W, 3)`, by the integer factor that brings its longer side closest to `SIDE`."""
+    """Enlarges an image, uint8 `(H, W, 3)`, by the integer factor that brings its longer side
+    closest to `SIDE`."""
     factor = max(1, round(SIDE / max(picture.shape[:2])))
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
 def patch_at(x, y, size, grid):
-    """Returns the patch `(row, column)` that contains a pixel of a picture; `size` is `(height, width)`."""
-    return tuple(min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid))
+    """Returns the patch `(row, column)` that contains a pixel of a picture; `size` is `(height,
+    width)`."""
+    return tuple(
+        min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid)
+    )
 
 
 async def add_policy(request, call_next):
@@ -209,13 +270,28 @@ def serve(page, host, port):
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with files.explained_errors("The page cannot be served", "Choose another port.", f"host={host!r}, port={port}"):
+    with files.explained_errors(
+        "The page cannot be served", "Choose another port.", f"host={host!r}, port={port}"
+    ):
         page.launch(
-            server_name=host, server_port=port, quiet=True, prevent_thread_lock=True, ssr_mode=False, num_workers=0,
-            footer_links=[], max_file_size="100mb", app_kwargs={"middleware": middleware},
-            theme=import_gradio().themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        )  # fmt: skip
-    reach = "only this machine can open it" if host in LOCAL else "anyone who can reach this machine can open it"
+            server_name=host,
+            server_port=port,
+            quiet=True,
+            prevent_thread_lock=True,
+            ssr_mode=False,
+            num_workers=0,
+            footer_links=[],
+            max_file_size="100mb",
+            app_kwargs={"middleware": middleware},
+            theme=import_gradio().themes.Default(
+                font=["system-ui", "sans-serif"], font_mono=["monospace"]
+            ),
+        )
+    reach = (
+        "only this machine can open it"
+        if host in LOCAL
+        else "anyone who can reach this machine can open it"
+    )
     print(f"the page is at http://{host}:{port} ({reach}); press Ctrl-C to stop", flush=True)
     stop.wait()
     page.close(verbose=False)

@@ -1,13 +1,15 @@
 """Evaluates a model, prints a table of metrics and writes `results.json`.
 
-    keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
-    keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
+    keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits
+    --output=evaluation keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE
+    --evals=real,fewshot:cifar100@/data/tfds
 
-The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by default the run's.
-NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset from a folder. If a folder of images
-has no subfolders for splits, all its images are tested. If an evaluator needs training images, or if it is the folder
-of the run, only the held-out images are tested. Images are preprocessed for the model. `--pages` adds an HTML report
-with calibration, confusion matrix and worst mistakes.
+The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by
+default the run's. NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset
+from a folder. If a folder of images has no subfolders for splits, all its images are tested. If an
+evaluator needs training images, or if it is the folder of the run, only the held-out images are
+tested. Images are preprocessed for the model. `--pages` adds an HTML report with calibration,
+confusion matrix and worst mistakes.
 """
 
 from absl import flags
@@ -23,25 +25,42 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     flags.DEFINE_list(
-        "evals", ["top1"], f"Evaluators, NAME or NAME:DATASET; the names are {', '.join(evaluation.EVALUATORS)}."
+        "evals",
+        ["top1"],
+        f"Evaluators, NAME or NAME:DATASET; the names are {', '.join(evaluation.EVALUATORS)}.",
     )
     shared_flags.define_data()
-    flags.DEFINE_float("max_bad_share", 0.01, "Maximum share of a dataset's images that may be unreadable.", 0, 1)
-    flags.DEFINE_bool("pages", False, "Write an HTML report with calibration, confusion matrix and worst mistakes.")
+    flags.DEFINE_float(
+        "max_bad_share", 0.01, "Maximum share of a dataset's images that may be unreadable.", 0, 1
+    )
+    flags.DEFINE_bool(
+        "pages",
+        False,
+        "Write an HTML report with calibration, confusion matrix and worst mistakes.",
+    )
     flags.DEFINE_string("output", "evaluation", "Folder to write to.")
 
 
 def main():
     if not FLAGS.evals:
-        raise ValueError(f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}")
+        raise ValueError(
+            f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}"
+        )
     # Load the model, and the data if an evaluator or the report needs it.
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
     model, details, title = shared_flags.chosen_model()
     config = (details.get("recipe") or {}).get("data") or {}
-    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), config)
-    inputs, data = None, ""
+    evaluators = evaluation.get(
+        FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), config
+    )
+    inputs = None
+    data = ""
     if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
-        trains = any("train" in evaluator.kind.splits for evaluator in evaluators.values() if not evaluator.dataset)
+        trains = any(
+            "train" in evaluator.kind.splits
+            for evaluator in evaluators.values()
+            if not evaluator.dataset
+        )
         splits = ("train", "test") if trains else ("test",)
         inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
     if inputs is not None:
@@ -51,11 +70,18 @@ def main():
     # Run the evaluators and print their metrics.
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
-    results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}
+    results = {
+        "model": title,
+        "data": data,
+        "model_sha256": evaluation.model_digest(model),
+        "metrics": {},
+    }
     with reuse_compiled():
         for name, evaluator in evaluators.items():
             results["metrics"][name] = evaluator.evaluate(model, inputs)
-            files.write_json(output / "results.json", results)  # after each evaluator, because some take long
+            files.write_json(
+                output / "results.json", results
+            )  # after each evaluator, because some take long
             print(f"evaluated {name}", flush=True)
         table = metrics_table(results["metrics"], model.output_shape[-1])
         print("\n".join(table))
@@ -66,9 +92,12 @@ def main():
 
 def metrics_table(metrics_of, classes):
     """Returns the lines of a table of metrics, without top-5 accuracy for five or fewer classes."""
-    width, lines = max(len(name) for name in metrics_of), []
+    width = max(len(name) for name in metrics_of)
+    lines = []
     for name, metrics in metrics_of.items():
-        shown = {key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5}
+        shown = {
+            key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5
+        }
         for index, (metric, value) in enumerate(shown.items()):
             lines.append(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
     return lines

@@ -1,18 +1,19 @@
 """Exports a trained model as a SavedModel for a server, or as a LiteRT or ONNX file.
 
-    keras-vit export --model=runs/digits --output=served/digits
-    keras-vit export --model=mine.keras --output=served/mine --class_names=names.txt
-    keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --output=served/vit
-    keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite --calibrate=photos
-    keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=photos
+    keras-vit export --model=runs/digits --output=served/digits keras-vit export --model=mine.keras
+    --output=served/mine --class_names=names.txt keras-vit export --variant=ViT_B16 --weights=augreg
+    --class_names=published --output=served/vit keras-vit export --model=runs/digits
+    --format=litert_int8 --output=digits.tflite --calibrate=photos keras-vit export
+    --model=runs/digits --format=auto --output=digits --calibrate=photos
 
---format=auto measures the available formats on this machine and writes the fastest accurate one: a SavedModel to the
-folder --output, or a file whose name is --output plus .tflite or .onnx. float32 counts as accurate. bfloat16 and int8
-count as accurate if they predict the model's class for at least 99 % of the images in --calibrate. Without --calibrate,
-bfloat16 is compared on images of noise, and int8 is never selected.
+--format=auto measures the available formats on this machine and writes the fastest accurate one: a
+SavedModel to the folder --output, or a file whose name is --output plus .tflite or .onnx. float32
+counts as accurate. bfloat16 and int8 count as accurate if they predict the model's class for at
+least 99 % of the images in --calibrate. Without --calibrate, bfloat16 is compared on images of
+noise, and int8 is never selected.
 
-LiteRT and ONNX files contain no class names, preprocessing or signatures, so the flags for these require
---format=saved_model.
+LiteRT and ONNX files contain no class names, preprocessing or signatures, so the flags for these
+require --format=saved_model.
 """
 
 import sys
@@ -29,7 +30,16 @@ from keras_vit.export import choosing, conversions
 # Each is the name of a function in `export`, optionally followed by "_" and a quantization.
 FORMATS = ("litert", "litert_int8", "onnx", "onnx_int8")
 # Flags for a SavedModel only.
-SERVING = ("version", "name", "class_names", "signatures", "precision", "top", "max_megapixels", "max_batch_size")
+SERVING = (
+    "version",
+    "name",
+    "class_names",
+    "signatures",
+    "precision",
+    "top",
+    "max_megapixels",
+    "max_batch_size",
+)
 MOST_IMAGES = 128  # maximum number of images to read from --calibrate
 FLAGS = flags.FLAGS
 
@@ -37,22 +47,43 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
-    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above.")
-    text = f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare outputs."
+    flags.DEFINE_string(
+        "output", "", "Folder for the versions of a SavedModel, or file to write in another format."
+    )
+    flags.DEFINE_enum(
+        "format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above."
+    )
+    text = (
+        f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare "
+        "outputs."
+    )
     flags.DEFINE_string("calibrate", "", text)
-    flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
-    flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
+    flags.DEFINE_integer(
+        "version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0
+    )
+    flags.DEFINE_string(
+        "name", "", "Name of the model on the server; by default, the name of --output."
+    )
     flags.DEFINE_list(
         "signatures",
         ["serving_default", "tensor"],
         f"Signatures of the SavedModel, one or more of {', '.join(export.SIGNATURES)}.",
     )
-    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel.")
+    flags.DEFINE_enum(
+        "precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel."
+    )
     flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
-    flags.DEFINE_bool("exif", None, "Whether to apply the EXIF orientation of photographs; by default, as in the run.")
-    flags.DEFINE_float("max_megapixels", 50.0, "Maximum size of an image, in millions of pixels.", lower_bound=0)
-    flags.DEFINE_integer("max_batch_size", 512, "Maximum number of images in a request.", lower_bound=1)
+    flags.DEFINE_bool(
+        "exif",
+        None,
+        "Whether to apply the EXIF orientation of photographs; by default, as in the run.",
+    )
+    flags.DEFINE_float(
+        "max_megapixels", 50.0, "Maximum size of an image, in millions of pixels.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "max_batch_size", 512, "Maximum number of images in a request.", lower_bound=1
+    )
 
 
 def main():
@@ -63,18 +94,21 @@ def main():
         )
     if FLAGS.format == "auto" and FLAGS.output.endswith((".tflite", ".onnx")):
         raise ValueError(
-            "--output must not end in .tflite or .onnx, because --format=auto selects the file extension. "
-            f"Received: output={FLAGS.output!r}"
+            "--output must not end in .tflite or .onnx, because --format=auto selects the file "
+            f"extension. Received: output={FLAGS.output!r}"
         )
     # --exif also affects how the images of --calibrate are read.
     serving = SERVING if FLAGS.calibrate else (*SERVING, "exif")
     unused = [f"--{name}" for name in serving if FLAGS[name].present]
     if unused and FLAGS.format != "saved_model":
         raise ValueError(
-            f"These flags require --format=saved_model. Received: {', '.join(unused)} with --format={FLAGS.format}"
+            f"These flags require --format=saved_model. Received: {', '.join(unused)} with "
+            f"--format={FLAGS.format}"
         )
     if FLAGS.format == "onnx_int8" and not FLAGS.calibrate:
-        raise ValueError("--format=onnx_int8 requires --calibrate, a folder of images. Received: calibrate=''")
+        raise ValueError(
+            "--format=onnx_int8 requires --calibrate, a folder of images. Received: calibrate=''"
+        )
     if FLAGS.calibrate and FLAGS.format == "saved_model" and "tensor" not in FLAGS.signatures:
         raise ValueError(
             "--calibrate requires the signature `tensor` of a SavedModel. "
@@ -85,7 +119,9 @@ def main():
     paths = find_images([FLAGS.calibrate]) if FLAGS.calibrate else []
     model, details, _ = shared_flags.chosen_model()
     if FLAGS.class_names:
-        details["class_names"] = shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
+        details["class_names"] = shared_flags.read_class_names(
+            FLAGS.class_names, model.output_shape[-1]
+        )
     if FLAGS.exif is not None:
         details["exif"] = FLAGS.exif
     classifier = Classifier(model, details) if paths else None
@@ -96,11 +132,16 @@ def main():
         export_saved_model(model, details, FLAGS.precision, classifier, images)
     else:
         name, _, quantization = FLAGS.format.partition("_")
-        print(getattr(export, name)(model, FLAGS.output, quantization=quantization or "none", images=images))
+        print(
+            getattr(export, name)(
+                model, FLAGS.output, quantization=quantization or "none", images=images
+            )
+        )
 
 
 def read_images(reader, paths):
-    """Reads up to `MOST_IMAGES` images, float32 `(N, H, W, C)`, evenly spaced in `paths`; prints read errors."""
+    """Reads up to `MOST_IMAGES` images, float32 `(N, H, W, C)`, evenly spaced in `paths`; prints
+    read errors."""
     images = []
     for i in np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int)):
         try:
@@ -109,7 +150,8 @@ def read_images(reader, paths):
             print(error, file=sys.stderr)
     if not images:
         raise ValueError(
-            f"At least one image must be readable; see the errors above. Received: calibrate={FLAGS.calibrate!r}"
+            "At least one image must be readable; see the errors above. Received: "
+            f"calibrate={FLAGS.calibrate!r}"
         )
     return np.stack(images)
 
@@ -120,7 +162,9 @@ def export_fastest(model, details, classifier, images):
         name, reason = choosing.choose(measurements, calibrated=images is not None)
         print(reason)
         if name.startswith("saved_model"):
-            export_saved_model(model, details, name.partition(" ")[2] or "float32", classifier, images)
+            export_saved_model(
+                model, details, name.partition(" ")[2] or "float32", classifier, images
+            )
             return
         output = FLAGS.output + (".tflite" if name.startswith("litert") else ".onnx")
         files.copy(measurements[name][0].path, output)
@@ -131,10 +175,16 @@ def export_saved_model(model, details, precision, classifier, images):
     """Writes a SavedModel. If there are images, compares its probabilities with the model's."""
     same = ("signatures", "top", "max_megapixels", "max_batch_size")
     details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
-    path = export.saved_model(model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details)
+    path = export.saved_model(
+        model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details
+    )
     print(f"exported to {path}")
     if images is not None:
         probabilities = conversions.saved_model_probabilities(path, images)
         expected = conversions.in_batches(classifier.probabilities, images)
         reference = images, expected, conversions.count_of(images)
-        print(conversions.compare(path, conversions.saved_model_size(path), model, reference, probabilities))
+        print(
+            conversions.compare(
+                path, conversions.saved_model_size(path), model, reference, probabilities
+            )
+        )

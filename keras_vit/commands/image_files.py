@@ -17,32 +17,41 @@ from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
-    """Lists the given files, and the images in the given folders and subfolders, without hidden files and folders."""
+    """Lists the given files, and the images in the given folders and subfolders, without hidden
+    files and folders."""
     paths = []
     for source in map(Path, sources):
         if not source.exists():
             near = files.did_you_mean_path(source)
-            raise ValueError(f"The file or folder does not exist.{near} Received: {printable(str(source))}")
+            raise ValueError(
+                f"The file or folder does not exist.{near} Received: {printable(str(source))}"
+            )
         inside = [source]
         if source.is_dir():
             inside = _images_below(source)
             if not inside:
                 endings = ", ".join(IMAGE_ENDINGS)
-                raise ValueError(f"The folder contains no images ({endings}). Received: {printable(str(source))}")
+                raise ValueError(
+                    f"The folder contains no images ({endings}). Received: {printable(str(source))}"
+                )
         paths += inside
     return paths
 
 
 def _images_below(folder):
-    """Returns the images in a folder and its subfolders, sorted; follows links, but reads each folder once."""
-    found, seen = [], set()
+    """Returns the images in a folder and its subfolders, sorted; follows links, but reads each
+    folder once."""
+    found = []
+    seen = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         if os.path.realpath(place) in seen:
             folders.clear()
             continue
         seen.add(os.path.realpath(place))
-        images = (name for name in names if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name))
+        images = (
+            name for name in names if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)
+        )
         found += [Path(place, name) for name in images]
     return sorted(path for path in found if path.is_file())
 
@@ -50,14 +59,16 @@ def _images_below(folder):
 class Classifier:
     """A classifier with its class names and a reader of image files.
 
-    `details` come from `shared_flags.load_model`, and `class_names` is the value of `--class_names`.
+    `details` come from `shared_flags.load_model`, and `class_names` is the value of
+    `--class_names`.
     """
 
     def __init__(self, model, details, class_names=""):
         if not getattr(model, "arguments", {}).get("include_top", True):
             raise ValueError(
-                "The model has no classes, because it is a backbone without a head; train a head with `keras-vit train "
-                f"--config.weights=...`. Received: output_shape={model.output_shape}"
+                "The model has no classes, because it is a backbone without a head; train a head "
+                "with `keras-vit train --config.weights=...`. Received: "
+                f"output_shape={model.output_shape}"
             )
         activation = details.get("activation") or logits_activation_of(model)
         names = details.get("class_names")
@@ -69,26 +80,36 @@ class Classifier:
         self.class_names, decoder = export.check(
             model, class_names=names, signatures=("serving_default",), activation=activation, **how
         )
-        self.model, self.reader = model, ImageFileReader(decoder)
-        self._to_probabilities = np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
+        self.model = model
+        self.reader = ImageFileReader(decoder)
+        self._to_probabilities = (
+            np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
+        )
 
     def probabilities(self, images):
         """Returns probabilities `(B, classes)` of images, float32 `(B, H, W, C)`."""
-        return np.asarray(self._to_probabilities(np.asarray(self.model.predict_on_batch(images), "float32")))
+        return np.asarray(
+            self._to_probabilities(np.asarray(self.model.predict_on_batch(images), "float32"))
+        )
 
 
 class ImageFileReader:
     def __init__(self, decoder):
         self._preprocessing = decoder.preprocessing
         # Trace a single graph, because eager calls would trace some functions again for every file.
-        decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+        decode = tf.function(
+            decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
+        )
         self._decode = decode.get_concrete_function()
 
     def read(self, name, content):
-        """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it, uint8 `(H, W, 3)`."""
+        """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it,
+        uint8 `(H, W, 3)`."""
         try:
             image = self._decode(tf.constant(content)).numpy()
         except tf.errors.OpError as error:
             refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
-            raise ValueError(f"{name} cannot be read: it is {refused[1] if refused else 'damaged'}.") from error
+            raise ValueError(
+                f"{name} cannot be read: it is {refused[1] if refused else 'damaged'}."
+            ) from error
         return image, np.uint8(np.rint(255 * to_pictures(image[None], self._preprocessing)[0]))

@@ -4,9 +4,9 @@
     keras-vit inspect --model=mine.keras --data=FOLDER --output=inspection
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
-The plots show attention (rollout, last layer, relevance), attention distances, position embeddings, filters and
-patches. Images are preprocessed for the model. From a dataset, the command uses evenly spaced test images. Damaged
-image files are skipped.
+The plots show attention (rollout, last layer, relevance), attention distances, position embeddings,
+filters and patches. Images are preprocessed for the model. From a dataset, the command uses evenly
+spaced test images. Damaged image files are skipped.
 """
 
 import os
@@ -31,7 +31,9 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     shared_flags.define_data()
-    flags.DEFINE_list("others", [], "Additional models whose position embeddings are drawn for comparison.")
+    flags.DEFINE_list(
+        "others", [], "Additional models whose position embeddings are drawn for comparison."
+    )
     flags.DEFINE_integer("count", 128, "Maximum number of images to read.", lower_bound=1)
     flags.DEFINE_integer("shown", 8, "Maximum number of images to draw.", lower_bound=1)
     flags.DEFINE_string("output", "inspection", "Folder to write to.")
@@ -43,12 +45,18 @@ def main():
     classifier = find_classifier(model, details)
     images, names = read_images(model, details, FLAGS.count)
     print(f"{len(images)} images of {FLAGS.data or 'the run'}")
-    captions = [f"{said}\n{name}" for said, name in zip(predictions(classifier, images[: FLAGS.shown]), names)]
-    print(f"wrote {write_report(model, images, FLAGS.output, title, others, FLAGS.shown, captions=captions)}")
+    captions = [
+        f"{said}\n{name}"
+        for said, name in zip(predictions(classifier, images[: FLAGS.shown]), names)
+    ]
+    shown = FLAGS.shown
+    page = write_report(model, images, FLAGS.output, title, others, shown, captions=captions)
+    print(f"wrote {page}")
 
 
 def find_classifier(model, details):
-    """Returns the `Classifier`, or None if the model is no classifier and `--class_names` is not set."""
+    """Returns the `Classifier`, or None if the model is no classifier and `--class_names` is not
+    set."""
     try:
         return Classifier(model, details, FLAGS.class_names)
     except ValueError:
@@ -58,7 +66,8 @@ def find_classifier(model, details):
 
 
 def predictions(classifier, images):
-    """Returns a text for each image: its predicted class and probability, or "" without a classifier."""
+    """Returns a text for each image: its predicted class and probability, or "" without a
+    classifier."""
     if classifier is None:
         return [""] * len(images)
     rows = classifier.probabilities(images)
@@ -66,25 +75,37 @@ def predictions(classifier, images):
 
 
 def read_images(model, details, count):
-    """Returns up to `count` preprocessed images `(N, H, W, C)` of `--data` or of the run, and their names."""
+    """Returns up to `count` preprocessed images `(N, H, W, C)` of `--data` or of the run, and their
+    names."""
     source = FLAGS.data
-    is_name = source.partition(":")[0] in data.dataset_names() or FLAGS.data_path or files.is_remote(source)
+    is_name = (
+        source.partition(":")[0] in data.dataset_names()
+        or FLAGS.data_path
+        or files.is_remote(source)
+    )
     is_path = os.path.exists(source) or os.sep in source or source.lower().endswith(IMAGE_ENDINGS)
     if is_name or not is_path:
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
-            raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
-        images, _, names = read_test_examples(inputs, np.array(_spread_first(list(sample_indices(inputs, count)))))
+            raise ValueError(
+                "--data must name an image file, a folder or a dataset. Received: data=''"
+            )
+        images, _, names = read_test_examples(
+            inputs, np.array(_spread_first(list(sample_indices(inputs, count))))
+        )
         return images, names
     paths = find_images([source])
     if model.input_shape[-1] > 4:
         raise ValueError(
-            f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
-            f"instead. Received: data={source!r}"
+            "Image files have at most 4 channels, but the model's images have "
+            f"{model.input_shape[-1]}; use a dataset instead. Received: data={source!r}"
         )
     paths = _spread_first(paths)[:count]
-    reader = ImageFileReader(Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model)))
-    images, names = [], []
+    reader = ImageFileReader(
+        Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
+    )
+    images = []
+    names = []
     for path in paths:
         try:
             images.append(reader.read(printable(str(path)), path.read_bytes())[0])
@@ -97,6 +118,7 @@ def read_images(model, details, count):
 
 
 def _spread_first(items):
-    """Moves evenly spaced items to the front, because the report draws the first images, and folders sort by class."""
+    """Moves evenly spaced items to the front, because the report draws the first images, and
+    folders sort by class."""
     drawn = min(FLAGS.shown, len(items))
     return list(dict.fromkeys([*(items[i * len(items) // drawn] for i in range(drawn)), *items]))

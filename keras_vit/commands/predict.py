@@ -1,15 +1,17 @@
 """Predicts the classes of image files.
 
-    keras-vit predict --model=runs/photos new_photos
-    keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
-    keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=predictions.csv
+    keras-vit predict --model=runs/photos new_photos keras-vit predict --model=served/photos cat.jpg
+    "my dog.png" --top=3 keras-vit predict --model=mine.keras --class_names=names.txt photos --csv
+    --output=predictions.csv
 
-Folders are searched recursively. Images are preprocessed for the model. They may have as many pixels as in the model's
-training, by default 100 megapixels. Unreadable files are skipped and listed on standard error, and the exit code is
-then 1.
+Folders are searched recursively. Images are preprocessed for the model. They may have as many
+pixels as in the model's training, by default 100 megapixels. Unreadable files are skipped and
+listed on standard error, and the exit code is then 1.
 
-The default output is plain text. --json writes one object per line, {"image": FILE, "classes": [{"class": NAME,
-"probability": P}, ...]}, best class first. --csv writes the columns image, rank, class and probability.
+The default output is plain text. --json writes one object per line, {"image": FILE, "classes":
+[{"class": NAME,
+"probability": P}, ...]}, best class first. --csv writes the columns image, rank, class and
+    probability.
 """
 
 import contextlib
@@ -38,7 +40,9 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
     flags.DEFINE_bool("json", False, "Write one JSON object per image, each on its own line.")
     flags.DEFINE_bool("csv", False, "Write CSV with a header.")
-    flags.DEFINE_string("output", "", "File to write when all images are done; by default, standard output.")
+    flags.DEFINE_string(
+        "output", "", "File to write when all images are done; by default, standard output."
+    )
 
 
 def main(*sources):
@@ -58,7 +62,10 @@ def main(*sources):
         if FLAGS.csv:
             write("image,rank,class,probability\n")
         for path, row in predict(classifier, paths, FLAGS.batch_size):
-            best = [(classifier.class_names[i], float(row[i])) for i in np.argsort(-row, kind="stable")[: FLAGS.top]]
+            best = [
+                (classifier.class_names[i], float(row[i]))
+                for i in np.argsort(-row, kind="stable")[: FLAGS.top]
+            ]
             write(format_prediction(printable(str(path)), best, width))
             done += 1
     if FLAGS.output:
@@ -69,7 +76,8 @@ def main(*sources):
 
 
 def predict(classifier, paths, batch_size):
-    """Yields `(path, probabilities)` for each readable file; prints errors of other files to standard error."""
+    """Yields `(path, probabilities)` for each readable file; prints errors of other files to
+    standard error."""
 
     def read(path):
         try:
@@ -78,12 +86,16 @@ def predict(classifier, paths, batch_size):
             return error
 
     size = min(batch_size, len(paths))
-    with ThreadPoolExecutor(8) as pool, terminal.progress_bar("predicting", len(paths), "images") as update:
+    with (
+        ThreadPoolExecutor(8) as pool,
+        terminal.progress_bar("predicting", len(paths), "images") as update,
+    ):
         for first in range(0, len(paths), size):
             batch = paths[first : first + size]
             images = list(pool.map(read, batch))
             fine = [isinstance(image, np.ndarray) for image in images]
-            # Keep the batch size fixed, so that the model is compiled once. Rows without an image stay zero.
+            # Keep the batch size fixed, so that the model is compiled once. Rows without an image
+            # stay zero.
             inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")
             for i in np.flatnonzero(fine):
                 inputs[i] = images[i]
@@ -97,9 +109,12 @@ def predict(classifier, paths, batch_size):
 
 
 def format_prediction(name, best, width):
-    """Returns the output for one image in the selected format; `best` lists `(class name, probability)`."""
+    """Returns the output for one image in the selected format; `best` lists `(class name,
+    probability)`."""
     if FLAGS.json:
-        classes = [{"class": class_name, "probability": probability} for class_name, probability in best]
+        classes = [
+            {"class": class_name, "probability": probability} for class_name, probability in best
+        ]
         return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"
     if FLAGS.csv:
         text = io.StringIO()

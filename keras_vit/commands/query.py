@@ -4,8 +4,8 @@
     keras-vit query --model=digits --protocol=grpc --host=10.0.0.2 cat.jpg
     keras-vit query --model=digits --signature=tensor images.npy
 
-The command prints the top classes for each image. The server decodes image files. The signature `tensor` takes
-preprocessed images instead, float32 (B, H, W, C) in one .npy file.
+The command prints the top classes for each image. The server decodes image files. The signature
+`tensor` takes preprocessed images instead, float32 (B, H, W, C) in one .npy file.
 """
 
 import base64
@@ -24,11 +24,17 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("host", "localhost", "Name or address of the server.")
-    flags.DEFINE_integer("port", None, "Port; by default, TensorFlow Serving's 8501 (rest) or 8500 (grpc).")
+    flags.DEFINE_integer(
+        "port", None, "Port; by default, TensorFlow Serving's 8501 (rest) or 8500 (grpc)."
+    )
     flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "Protocol of the request.")
     flags.DEFINE_string("model", "model", "Name of the model on the server.")
-    flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "Signature to call.")
-    flags.DEFINE_integer("top", 3, "Number of classes to print per image, best first.", lower_bound=1)
+    flags.DEFINE_enum(
+        "signature", "serving_default", ["serving_default", "tensor"], "Signature to call."
+    )
+    flags.DEFINE_integer(
+        "top", 3, "Number of classes to print per image, best first.", lower_bound=1
+    )
     flags.DEFINE_float("timeout", 60, "Seconds to wait for the response.", lower_bound=0.001)
 
 
@@ -42,8 +48,13 @@ def main(*paths):
             best = [(x.decode() if isinstance(x, bytes) else x, p) for x, p in best][: FLAGS.top]
         else:
             probabilities = np.array(outputs["probabilities"][i])
-            best = [(f"class {j}", probabilities[j]) for j in np.argsort(-probabilities)[: FLAGS.top]]
-        print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in best))
+            best = [
+                (f"class {j}", probabilities[j]) for j in np.argsort(-probabilities)[: FLAGS.top]
+            ]
+        print(
+            f"{name}: "
+            + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
+        )
 
 
 def read_inputs(paths):
@@ -57,9 +68,12 @@ def read_inputs(paths):
             if images.dtype == np.float32:
                 return [f"image {i}" for i in range(len(images))], {"images": images}
     except (OSError, ValueError) as error:
-        raise ValueError(f"An image file cannot be read ({error}). Received: {' '.join(paths)}") from error
+        raise ValueError(
+            f"An image file cannot be read ({error}). Received: {' '.join(paths)}"
+        ) from error
     raise ValueError(
-        f"IMAGES must be image files or, for the signature `tensor`, one float32 .npy file. Received: {' '.join(paths)}"
+        "IMAGES must be image files or, for the signature `tensor`, one float32 .npy file. "
+        f"Received: {' '.join(paths)}"
     )
 
 
@@ -67,20 +81,32 @@ def predict_rest(address, inputs):
     """Sends a REST request; returns the outputs in column format, `{name: nested lists}`."""
 
     def encoded(array):
-        return array.tolist() if array.dtype != object else [{"b64": base64.b64encode(x).decode()} for x in array]
+        return (
+            array.tolist()
+            if array.dtype != object
+            else [{"b64": base64.b64encode(x).decode()} for x in array]
+        )
 
-    body = {"signature_name": FLAGS.signature, "inputs": {name: encoded(array) for name, array in inputs.items()}}
+    body = {
+        "signature_name": FLAGS.signature,
+        "inputs": {name: encoded(array) for name, array in inputs.items()},
+    }
     url = f"http://{address}/v1/models/{FLAGS.model}:predict"
     try:
-        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=FLAGS.timeout) as response:
+        with urllib.request.urlopen(
+            url, json.dumps(body).encode(), timeout=FLAGS.timeout
+        ) as response:
             outputs = json.load(response)["outputs"]
     except urllib.error.HTTPError as error:
         message = error.read().decode(errors="replace")
         raise ValueError(
-            f"The server rejected the request: {message[:500]} Received: HTTP {error.code} from {url}"
+            f"The server rejected the request: {message[:500]} Received: HTTP {error.code} from "
+            f"{url}"
         ) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise ValueError(f"The model server did not return predictions ({error}). Received: {url}") from error
+        raise ValueError(
+            f"The model server did not return predictions ({error}). Received: {url}"
+        ) from error
     # The server omits the name of a single output.
     return outputs if isinstance(outputs, dict) else {"probabilities": outputs}
 
@@ -90,13 +116,16 @@ def predict_grpc(address, inputs):
     try:
         import grpc
     except ImportError as error:
-        raise ImportError('--protocol=grpc requires grpcio: pip install "keras_vit[serving]"') from error
+        raise ImportError(
+            '--protocol=grpc requires grpcio: pip install "keras_vit[serving]"'
+        ) from error
     import tensorflow as tf
 
     from keras_vit.export import messages
 
     request = messages.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = FLAGS.model, FLAGS.signature
+    request.model_spec.name = FLAGS.model
+    request.model_spec.signature_name = FLAGS.signature
     for name, array in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
     with grpc.insecure_channel(address) as channel:
@@ -108,6 +137,9 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            text = f"The server rejected the request: {error.details()} Received: {error.code()} from {address}"
+            text = (
+                f"The server rejected the request: {error.details()} Received: {error.code()} from "
+                f"{address}"
+            )
             raise ValueError(text) from error
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}

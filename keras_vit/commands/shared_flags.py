@@ -22,28 +22,43 @@ def define_model():
     flags.DEFINE_string("model", "", f"{MODELS[0].upper()}{MODELS[1:]}.")
     flags.DEFINE_string("variant", "", "Constructor to use instead of --model, such as ViT_B16.")
     flags.DEFINE_string(
-        "weights", "", "Published weights, a path or a URL; without --variant, they determine the model."
+        "weights",
+        "",
+        "Published weights, a path or a URL; without --variant, they determine the model.",
     )
-    flags.DEFINE_string("text_embeddings", "", "An .npz file with text embeddings of the classes, for CLIP or SigLIP.")
+    flags.DEFINE_string(
+        "text_embeddings",
+        "",
+        "An .npz file with text embeddings of the classes, for CLIP or SigLIP.",
+    )
 
 
 def define_class_names():
-    flags.DEFINE_string("class_names", "", "Text file with one class name per line, or 'published' for ImageNet names.")
+    flags.DEFINE_string(
+        "class_names",
+        "",
+        "Text file with one class name per line, or 'published' for ImageNet names.",
+    )
 
 
 def define_data():
-    flags.DEFINE_string("data", "", "Dataset, such as digits or tfds:NAME, or folder; by default, the run's data.")
+    flags.DEFINE_string(
+        "data", "", "Dataset, such as digits or tfds:NAME, or folder; by default, the run's data."
+    )
     flags.DEFINE_string("data_path", "", "Folder of the dataset, if it is not the default folder.")
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
-    """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither is known.
+    """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither
+    is known.
 
-    If `--data` is a folder, it must contain one subfolder per class, or one subfolder per split, each of which contains
-    one subfolder per class. If `splits` is only "test", all images of a folder without splits are read, unless it is
-    the folder of the run, whose training images are left out.
+    If `--data` is a folder, it must contain one subfolder per class, or one subfolder per split,
+    each of which contains one subfolder per class. If `splits` is only "test", all images of a
+    folder without splits are read, unless it is the folder of the run, whose training images are
+    left out.
     """
-    name, path = FLAGS.data, FLAGS.data_path
+    name = FLAGS.data
+    path = FLAGS.data_path
     if not path:
         name, path = name_and_path(name)
     check_data_name(name)
@@ -51,12 +66,22 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     part = ""
     if name == "folder" and has_no_splits(path):
         splits = splits_to_read(path, splits, config)
-        part = " (all images)" if splits == ("",) else " (held-out images; the others are for training)"
+        part = (
+            " (all images)"
+            if splits == ("",)
+            else " (held-out images; the others are for training)"
+        )
     if name:
         # A folder is split as in the run, so that no training image is tested.
-        same = {field: config[field] for field in ("test_share", "split_seed") if field in config and name == "folder"}
+        same = {
+            field: config[field]
+            for field in ("test_share", "split_seed")
+            if field in config and name == "folder"
+        }
         same["class_names"] = details.get("class_names") or ()
-        inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share, **same)
+        inputs = evaluation.load_inputs(
+            model, name, path, splits, max_bad_share=max_bad_share, **same
+        )
     elif config:
         config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}
         name = config.get("name", "digits")
@@ -64,7 +89,8 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
             inputs = load_run_inputs(model, config)
         except ValueError as error:
             raise ValueError(
-                f"The data of the run cannot be loaded; set --data, or --data_path if it has moved. {error}"
+                "The data of the run cannot be loaded; set --data, or --data_path if it has "
+                f"moved. {error}"
             ) from error
     else:
         return None, ""
@@ -72,14 +98,15 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
 
 
 def check_data_name(name):
-    """Raises a `ValueError` unless `name` is empty or names a dataset, such as "cifar10" or "tfds:mnist"."""
+    """Raises a `ValueError` unless `name` is empty or names a dataset, such as "cifar10" or
+    "tfds:mnist"."""
     if name and name.partition(":")[0] not in data.dataset_names():
         known = data.dataset_names()
         advice = files.did_you_mean_path(name) or files.did_you_mean(name, known)
         advice = advice or f" The datasets are {', '.join(known)}:NAME."
         raise ValueError(
-            "No such folder or dataset exists. --data takes a folder with subfolders for classes, or the name of a "
-            f"dataset.{advice} Received: data={name!r}"
+            "No such folder or dataset exists. --data takes a folder with subfolders for classes, "
+            f"or the name of a dataset.{advice} Received: data={name!r}"
         )
 
 
@@ -89,14 +116,20 @@ def chosen_model():
     Returns:
         `(model, details, title)`; `details` is a dict of arguments for `export.saved_model`.
     """
-    source, variant, weights, details = FLAGS.model, FLAGS.variant, FLAGS.weights, {}
+    source = FLAGS.model
+    variant = FLAGS.variant
+    weights = FLAGS.weights
+    details = {}
     if bool(source) == bool(variant or weights):
         raise ValueError(
             "Pass either --model, or at least one of --variant and --weights. "
             f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
         )
     if weights.endswith(".keras"):
-        raise ValueError(f"--weights must not be a .keras file; pass it as --model. Received: weights={weights!r}")
+        raise ValueError(
+            "--weights must not be a .keras file; pass it as --model. Received: "
+            f"weights={weights!r}"
+        )
     if source:
         model, details = load_model(source)
     elif not variant:
@@ -106,37 +139,50 @@ def chosen_model():
     else:
         known = keras_vit.families.CONSTRUCTORS
         near = files.did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
-        raise ValueError(f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}")
+        raise ValueError(
+            f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}"
+        )
     names = checkpoints.find_class_names(weights) if weights else None
     if names and len(names) == model.output_shape[-1]:
         details = {"class_names": names}
     if FLAGS.text_embeddings:
         model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
         details = {"class_names": class_names_of(model)}
-    return model, details, source or (f"{variant} with {weights or 'random'} weights" if variant else weights)
+    return (
+        model,
+        details,
+        source or (f"{variant} with {weights or 'random'} weights" if variant else weights),
+    )
 
 
 def has_weights(folder):
-    """Returns whether a folder contains weight files of timm or transformers, judging by the file names."""
-    return any(name.endswith((".safetensors", ".safetensors.index.json", ".bin")) for name in files.list_dir(folder))
+    """Returns whether a folder contains weight files of timm or transformers, judging by the file
+    names."""
+    return any(
+        name.endswith((".safetensors", ".safetensors.index.json", ".bin"))
+        for name in files.list_dir(folder)
+    )
 
 
 def load_model(source):
     """Returns `(model, details)`; `details` is a dict of arguments for `export.saved_model`.
 
-    `source` is a run's workdir, the folder of an export or of its versions, or a .keras file, local or remote. If a
-    folder contains several versions, the newest is loaded. A run without an export, or an unfinished run with a
-    checkpoint, is loaded as `training.load_checkpoint` describes.
+    `source` is a run's workdir, the folder of an export or of its versions, or a .keras file, local
+    or remote. If a folder contains several versions, the newest is loaded. A run without an export,
+    or an unfinished run with a checkpoint, is loaded as `training.load_checkpoint` describes.
     """
-    with files.explained_errors("The model cannot be read", f"--model takes {MODELS}.", f"model={source!r}"):
+    with files.explained_errors(
+        "The model cannot be read", f"--model takes {MODELS}.", f"model={source!r}"
+    ):
         return _load(source)
 
 
 def _load(source):
     if not files.exists(source):
         raise ValueError(
-            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, and --variant "
-            f"takes a constructor.{_did_you_mean_model(source)} Received: model={source!r}"
+            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, "
+            f"and --variant takes a constructor.{_did_you_mean_model(source)} Received: "
+            f"model={source!r}"
         )
     if source.endswith(".keras"):
         model = load_keras_file(source, compile=False)
@@ -144,15 +190,27 @@ def _load(source):
         return model, {"class_names": names} if names else {}
     if not files.is_dir(source) or has_weights(source):
         is_weights = files.is_dir(source) or source.endswith((".npz", ".safetensors"))
-        reason = "--model must not be weights; use --weights instead" if is_weights else f"--model takes {MODELS}"
+        reason = (
+            "--model must not be weights; use --weights instead"
+            if is_weights
+            else f"--model takes {MODELS}"
+        )
         raise ValueError(f"{reason}. Received: model={source!r}")
     # Load an unfinished run, or a run without an export, from a checkpoint.
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
     is_done = files.exists(folder / "results.json")  # written after the export
-    if files.exists(folder / "config.json") and not (newest and (is_done or not training.has_checkpoint(folder))):
-        why = "the run is not finished, and its export may be older" if newest else "the run has no export"
-        run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}", file=sys.stderr))
+    if files.exists(folder / "config.json") and not (
+        newest and (is_done or not training.has_checkpoint(folder))
+    ):
+        why = (
+            "the run is not finished, and its export may be older"
+            if newest
+            else "the run has no export"
+        )
+        run, config = training.load_checkpoint(
+            folder, lambda line: print(f"{why}: {line}", file=sys.stderr)
+        )
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     # Load an export from a run, a folder of versions, or a version.
     folder = files.as_path(newest or export.newest_version(folder) or folder)
@@ -161,7 +219,8 @@ def _load(source):
         inside = [str(folder / name) for name in inside if _is_model(folder / name)]
         near = f" Did you mean {' or '.join(inside[:5])}?" if inside else ""
         raise ValueError(
-            f"The folder contains neither a run nor an export. --model takes {MODELS}.{near} Received: model={source!r}"
+            f"The folder contains neither a run nor an export. --model takes {MODELS}.{near} "
+            f"Received: model={source!r}"
         )
     card = export.load_card(folder)
     details = {name: card[name] for name in ("class_names", "activation", "metrics")}
@@ -177,8 +236,11 @@ def _is_model(path):
 
 
 def _did_you_mean_model(source):
-    """Returns a suggestion for a `--model` that does not exist: a similar path, another flag, or ""."""
-    constructors = {re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS}
+    """Returns a suggestion for a `--model` that does not exist: a similar path, another flag, or
+    ""."""
+    constructors = {
+        re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS
+    }
     if name := constructors.get(re.sub(r"\W|_", "", source).lower()):
         return f" Did you mean --variant={name}?"
     near = files.did_you_mean_path(source)
@@ -190,7 +252,8 @@ def _did_you_mean_model(source):
 
 
 def read_class_names(source, classes):
-    """Returns the lines of the file `source`. For "published", returns names for 1,000 or 21,843 classes."""
+    """Returns the lines of the file `source`. For "published", returns names for 1,000 or 21,843
+    classes."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
     if not files.exists(source):

@@ -1,9 +1,10 @@
 """Draws a training batch and an evaluation batch as the model sees them.
 
-    keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
+    keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR
+    --output=batches.png
 
-Each title shows up to three labels of the image, with their proportions unless they are 1. If images have more than
-three channels, the first three are drawn.
+Each title shows up to three labels of the image, with their proportions unless they are 1. If
+images have more than three channels, the first three are drawn.
 """
 
 import os
@@ -31,17 +32,24 @@ def main():
     rows = -(-FLAGS.batch_size // columns)
     figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
     ending = FLAGS.output.rpartition(".")[2]
-    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
+    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(
+        os.path.dirname(FLAGS.output) or "."
+    ):
         raise ValueError(
             f"--output must be an image file, such as .png or .pdf, in an existing folder. "
             f"Received: output={FLAGS.output!r}"
         )
     # Draw both batches, one below the other.
     config = FLAGS.config.copy_and_resolve_references()
-    config.batch_size, config.seed = FLAGS.batch_size, FLAGS.seed
+    config.batch_size = FLAGS.batch_size
+    config.seed = FLAGS.seed
     inputs = load_inputs(config, print)
-    train, test = inputs.train_batches(start_step=FLAGS.step), inputs.eval_batches()
-    batches = [("train", FLAGS.step, train, inputs.train_target), ("test", 0, test, inputs.test_target)]
+    train = inputs.train_batches(start_step=FLAGS.step)
+    test = inputs.eval_batches()
+    batches = [
+        ("train", FLAGS.step, train, inputs.train_target),
+        ("test", 0, test, inputs.test_target),
+    ]
     for part, (split, step, dataset, kind) in zip(figure.subfigures(2, 1), batches):
         images, targets, weights = (values.numpy() for values in next(iter(dataset)))
         inputs.bad_examples(split, print).update(step)

@@ -1,11 +1,13 @@
-"""Trains at several learning rates, compares them on held-out data, and trains with the best rate on all data.
+"""Trains at several learning rates, compares them on held-out data, and trains with the best rate
+on all data.
 
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
     keras-vit sweep --config=digits --rates=1e-3,3e-3 --seeds=0,1
 
-Every run is a `keras-vit train` process with its own folder in the workdir. The same command resumes a stopped sweep.
-`table.json` and `table.csv` contain the metrics of every run and are updated after each run. At the end, the sweep
-prints the table and, for several seeds, the mean and standard deviation of the final runs.
+Every run is a `keras-vit train` process with its own folder in the workdir. The same command
+resumes a stopped sweep. `table.json` and `table.csv` contain the metrics of every run and are
+updated after each run. At the end, the sweep prints the table and, for several seeds, the mean and
+standard deviation of the final runs.
 """
 
 import csv
@@ -31,7 +33,11 @@ _TRAIN = (sys.executable, "-m", "keras_vit", "train")
 def define_flags():
     command_line.define_config()
     flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-CONFIG if not given.")
-    flags.DEFINE_list("rates", [], "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.")
+    flags.DEFINE_list(
+        "rates",
+        [],
+        "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.",
+    )
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
     flags.DEFINE_string("tune_train", "tune_train", "Split to train on while comparing rates.")
     flags.DEFINE_string("tune_val", "tune_val", "Split to test on while comparing rates.")
@@ -45,9 +51,10 @@ def main():
     has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
     if not has_splits and {"tune_train", "tune_val"} & {*held_out.values()}:
         raise ValueError(
-            "This kind of data has no splits tune_train and tune_val; set --tune_train and --tune_val to two disjoint "
-            "splits, such as train[:90%] and train[90%:] for TFDS. "
-            f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, tune_val={FLAGS.tune_val!r}"
+            "This kind of data has no splits tune_train and tune_val; set --tune_train and "
+            "--tune_val to two disjoint splits, such as train[:90%] and train[90%:] for TFDS. "
+            f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, "
+            f"tune_val={FLAGS.tune_val!r}"
         )
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
     rows = make_rows(
@@ -63,11 +70,15 @@ def main():
     print(f"Everything is in {folder}.")
 
 
-def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
-    """Trains at each rate with the config changes `held_out`, then trains on all data at the best rate with each seed.
+def make_rows(
+    train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None
+):
+    """Trains at each rate with the config changes `held_out`, then trains on all data at the best
+    rate with each seed.
 
-    `train(name, changes)` trains with changes to the config and returns the results, or None if training diverged.
-    Returns one dict per run with `run` ("tune" or "final"), `rate`, `seed`, the test metrics and `name`.
+    `train(name, changes)` trains with changes to the config and returns the results, or None if
+    training diverged. Returns one dict per run with `run` ("tune" or "final"), `rate`, `seed`, the
+    test metrics and `name`.
     """
     rows = []
 
@@ -75,7 +86,11 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
         results = train(name, {"schedule.base": rate, "seed": seed, **changes})
         if results is None:
             results = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
-        metrics = {key.removeprefix("test/"): value for key, value in results.items() if key.startswith("test/")}
+        metrics = {
+            key.removeprefix("test/"): value
+            for key, value in results.items()
+            if key.startswith("test/")
+        }
         rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
         write(rows)
 
@@ -88,7 +103,8 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
 
 
 def _diverged(row, best_metric):
-    """Returns whether a run diverged; checks the loss too, because `skip_nonfinite` can keep the accuracy finite."""
+    """Returns whether a run diverged; checks the loss too, because `skip_nonfinite` can keep the
+    accuracy finite."""
     return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
 
 
@@ -96,21 +112,33 @@ def best_rate(rows, best_metric="accuracy"):
     """Returns the rate with the best metric, using the lower loss to break ties."""
     rows = [row for row in rows if not _diverged(row, best_metric)]
     if not rows:
-        raise ValueError("Training diverged at every rate; pass lower --rates. Received: no finite metric")
+        raise ValueError(
+            "Training diverged at every rate; pass lower --rates. Received: no finite metric"
+        )
     sign = 1 if is_better(best_metric, 1, 0) else -1
     return max(rows, key=lambda row: (sign * row[best_metric], -row["loss"]))["rate"]
 
 
 def summary(rows, best_metric="accuracy"):
-    """Returns the table's lines. If several final runs succeed, the last line has the mean and standard deviation."""
+    """Returns the table's lines. If several final runs succeed, the last line has the mean and
+    standard deviation."""
     lines = ["run    rate      seed  metrics"]
     for row in rows:
-        metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
+        metrics = {
+            name: value
+            for name, value in row.items()
+            if name not in ("run", "rate", "seed", "name")
+        }
         said = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
         lines.append(f"{row['run']:5}  {row['rate']:<8}  {row['seed']:<4}  {said}")
-    final = [row[best_metric] for row in rows if row["run"] == "final" and not _diverged(row, best_metric)]
+    final = [
+        row[best_metric]
+        for row in rows
+        if row["run"] == "final" and not _diverged(row, best_metric)
+    ]
     if len(final) > 1:
-        mean, deviation = format_metrics({best_metric: statistics.mean(final)}), statistics.stdev(final)
+        mean = format_metrics({best_metric: statistics.mean(final)})
+        deviation = statistics.stdev(final)
         lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
     return lines
 
@@ -119,14 +147,17 @@ def write_table(folder, rows):
     folder = files.as_path(folder)
     files.make_dirs(folder)
     with files.atomic_write(folder / "table.csv") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+        writer = csv.DictWriter(
+            file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(rows)
     files.write_json(folder / "table.json", rows)
 
 
 def _results(workdir, changes):
-    """Trains with changes to the config, unless results exist; returns the results, or None if training diverged."""
+    """Trains with changes to the config, unless results exist; returns the results, or None if
+    training diverged."""
     config = FLAGS.config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
     if training.Workdir(workdir, config.to_dict(), change=None).results() is None:
@@ -137,17 +168,23 @@ def _results(workdir, changes):
 
 
 def _train(workdir, changes):
-    """Trains in a separate process, so that its memory and devices are freed; returns False if training diverged."""
+    """Trains in a separate process, so that its memory and devices are freed; returns False if
+    training diverged."""
     overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
     path = config_flags.get_config_filename(FLAGS["config"])
     command = [*_TRAIN, f"--config={path}", f"--workdir={workdir}"]
     command += [f"--config.{name}={value}" for name, value in overrides.items()]
     (code,), received = command_line.run_children([command])
     if received and not code:
-        print(f"stopped by {received[0]} after {workdir}; resume with:\n  {command_line.this_command()}")
+        print(
+            f"stopped by {received[0]} after {workdir}; resume with:\n  "
+            f"{command_line.this_command()}"
+        )
         sys.exit(training.EXIT_CODE)
     if code and (received or code != Diverged.exit_code):
-        sys.exit(code if code > 0 else 128 - code)  # the run has printed the reason, or a signal has ended it
+        sys.exit(
+            code if code > 0 else 128 - code
+        )  # the run has printed the reason, or a signal has ended it
     return not code
 
 
@@ -155,4 +192,6 @@ def _numbers(flag, kind):
     try:
         return list(dict.fromkeys(map(kind, FLAGS[flag].value)))
     except ValueError as error:
-        raise ValueError(f"`{flag}` must be numbers ({error}). Received: {flag}={FLAGS[flag].value}") from error
+        raise ValueError(
+            f"`{flag}` must be numbers ({error}). Received: {flag}={FLAGS[flag].value}"
+        ) from error

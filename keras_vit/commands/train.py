@@ -1,4 +1,5 @@
-"""Trains a model on the available devices (TPU, GPUs or CPU), exports it, and predicts test images with the export.
+"""Trains a model on the available devices (TPU, GPUs or CPU), exports it, and predicts test images
+with the export.
 
     keras-vit train
     keras-vit train --config=digits --workdir=runs/mine --config.seed=1
@@ -34,7 +35,9 @@ def define_flags():
     command_line.define_config()
     flags.DEFINE_string("workdir", "", "Folder of the run; runs/CONFIG if not given.")
     flags.DEFINE_bool(
-        "change", False, "Continue from the last checkpoint with a changed config or test set; see changes.json."
+        "change",
+        False,
+        "Continue from the last checkpoint with a changed config or test set; see changes.json.",
     )
 
 
@@ -44,7 +47,11 @@ def main():
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
     # If the run is already finished, only print its results again.
     if results := workdir.results():
-        metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
+        metrics = {
+            name.removeprefix("test/"): value
+            for name, value in results.items()
+            if name.startswith("test/")
+        }
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         print_next(config, workdir)
@@ -53,16 +60,25 @@ def main():
     engine = training.choose_engine(config)
     workdir.is_chief = engine.host_index == 0
     options = task.export_options()
-    evaluators = evaluation.get(config.evals, config.data.get("max_bad_share", 0.01), run=config.data.to_dict())
+    evaluators = evaluation.get(
+        config.evals, config.data.get("max_bad_share", 0.01), run=config.data.to_dict()
+    )
     check = None if options is None else functools.partial(check_export, options)
     with workdir.lock():
         with reuse_compiled():
             run = training.run(
-                config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START
+                config,
+                workdir,
+                task=task,
+                evaluators=evaluators,
+                engine=engine,
+                check=check,
+                start=START,
             )
         if workdir.is_chief:
             finish(config, options, workdir, run)
-    # The other hosts wait until process 0 has exported, because process 0 would otherwise log that they crashed.
+    # The other hosts wait until process 0 has exported, because process 0 would otherwise log that
+    # they crashed.
     engine.gather_hosts([0])
 
 
@@ -80,13 +96,19 @@ def finish(config, options, workdir, run):
         version = None if options is None else export_model(config, options, workdir, run)
         workdir.write_results(run.metrics)  # marks the run as done, even if a plot fails
     tables = [workdir.path / f"{name}.csv" for name in ("metrics", "evaluations")]
-    draw(workdir.path / "curve.png", lambda path: training_curve(path, *map(training.read_metrics, tables)))
+    draw(
+        workdir.path / "curve.png",
+        lambda path: training_curve(path, *map(training.read_metrics, tables)),
+    )
     if config.patch_sizes and "test/accuracy" in run.metrics:
         rows = patch_size_rows(run.model, config.patch_sizes, run.metrics)
         print("patch size  tokens  multiply-accumulates  accuracy")
         for size, tokens, cost, accuracy in map(dict.values, rows):
             print(f"{size:10}  {tokens:6}  {cost:20,}  {100 * accuracy:6.2f} %")
-        draw(workdir.path / "patch_sizes.png", lambda path: accuracy_against_cost(path, {str(workdir.path): rows}))
+        draw(
+            workdir.path / "patch_sizes.png",
+            lambda path: accuracy_against_cost(path, {str(workdir.path): rows}),
+        )
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
@@ -111,7 +133,9 @@ def export_model(config, options, workdir, run):
     Returns the path of the version, or None if the weights or the test loss are not finite.
     """
     weights = run.model.get_weights()
-    if not np.isfinite(run.metrics["test/loss"]) or not all(np.isfinite(weight).all() for weight in weights):
+    if not np.isfinite(run.metrics["test/loss"]) or not all(
+        np.isfinite(weight).all() for weight in weights
+    ):
         print("the model is not exported, because its weights or its test loss are not finite")
         return None
     names = run.inputs.test.class_names
@@ -127,7 +151,8 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts test images with the exported model, prints a few predictions, and draws up to `number` of them."""
+    """Predicts test images with the exported model, prints a few predictions, and draws up to
+    `number` of them."""
     images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
     probabilities = export.conversions.saved_model_probabilities(version, images)
     names = inputs.test.class_names
@@ -144,7 +169,8 @@ def predict(version, inputs, picture, number=32):
 
 
 def pick(probabilities, labels, number):
-    """Selects up to `number` rows: half of them at random, then the worst mistakes, then more at random."""
+    """Selects up to `number` rows: half of them at random, then the worst mistakes, then more at
+    random."""
     margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
     worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
     any_rows = np.random.default_rng(0).permutation(len(labels)).tolist()
@@ -152,7 +178,8 @@ def pick(probabilities, labels, number):
 
 
 def draw(picture, function):
-    """Draws with `function(path)` and copies the result to `picture`, which may be remote; prints any error."""
+    """Draws with `function(path)` and copies the result to `picture`, which may be remote; prints
+    any error."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             function(f"{folder}/picture.png")

@@ -1,13 +1,14 @@
-"""Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty classes.
+"""Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty
+classes.
 
 Also counts the JPEG files that EXIF rotates.
 
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
-The command reads all splits of `--data`, or the training and test splits of a config. It also finds duplicates across
-splits, and warns of splits whose images are nearly black. The exit code is 1 if it finds a problem other than black
-images, and 2 if the data cannot be loaded.
+The command reads all splits of `--data`, or the training and test splits of a config. It also finds
+duplicates across splits, and warns of splits whose images are nearly black. The exit code is 1 if
+it finds a problem other than black images, and 2 if the data cannot be loaded.
 """
 
 import os
@@ -23,8 +24,12 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("data", "", "Folder of images, DIR/CLASS/* or DIR/SPLIT/CLASS/*; all splits are read.")
-    flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Number of images to read in parallel.", lower_bound=1)
+    flags.DEFINE_string(
+        "data", "", "Folder of images, DIR/CLASS/* or DIR/SPLIT/CLASS/*; all splits are read."
+    )
+    flags.DEFINE_integer(
+        "threads", 2 * (os.cpu_count() or 1), "Number of images to read in parallel.", lower_bound=1
+    )
     flags.DEFINE_string("output", "", "JSON file for the report.")
 
 
@@ -33,8 +38,8 @@ def main():
     if FLAGS.data and not files.is_dir(FLAGS.data):
         near = files.did_you_mean_path(FLAGS.data)
         raise ValueError(
-            "--data must be a folder with subfolders for classes; --config.data.name and --config.data.path verify "
-            f"other datasets.{near} Received: data={FLAGS.data!r}"
+            "--data must be a folder with subfolders for classes; --config.data.name and "
+            f"--config.data.path verify other datasets.{near} Received: data={FLAGS.data!r}"
         )
     fields = FLAGS.config.data.to_dict()
     sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)
@@ -46,7 +51,9 @@ def main():
                 yield example
                 update(done)
 
-    report = data.verify(sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads})
+    report = data.verify(
+        sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads}
+    )
     if FLAGS.output:
         files.write_json(FLAGS.output, report)
     for name, reason in report["reasons"].items():
@@ -56,7 +63,9 @@ def main():
     for name in report["empty_classes"]:
         print(f"no examples: {name}")
     if rotated := report["rotated"]:
-        print(f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}")
+        print(
+            f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}"
+        )
     for message in report["warnings"]:
         print(f"warning: {message}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}

@@ -1,9 +1,10 @@
-"""Trains a small Vision Transformer on scikit-learn's handwritten digits, in about a minute on two CPU cores.
+"""Trains a small Vision Transformer on scikit-learn's handwritten digits, in about a minute on two
+CPU cores.
 
     keras-vit train --config=digits
 
-Copy this file to write your own config. Every field can be overridden, as in `--config.total_epochs=10`;
-`keras_vit/recipes/defaults.py` lists the fields.
+Copy this file to write your own config. Every field can be overridden, as in
+`--config.total_epochs=10`; `keras_vit/recipes/defaults.py` lists the fields.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +20,8 @@ def get_config():
             total_epochs=75.0,
             steps_per_call=20,
             checkpoint_every_steps=200,
-            model={  # arguments of keras_vit.VisionTransformer; classes and input shape come from the data
+            # arguments of keras_vit.VisionTransformer; classes and input shape come from the data
+            model={
                 "patch_size": 4,
                 "num_layers": 4,
                 "hidden_size": 96,

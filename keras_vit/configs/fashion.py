@@ -2,8 +2,8 @@
 
     keras-vit train --config=fashion --workdir=runs/fashion
 
-On Debian, the package dataset-fashion-mnist installs the images. On other systems, download the four IDX files and set
---config.data.path=FOLDER.
+On Debian, the package dataset-fashion-mnist installs the images. On other systems, download the
+four IDX files and set --config.data.path=FOLDER.
 """
 
 from ml_collections import ConfigDict
@@ -29,7 +29,9 @@ def get_config():
                 image_size=48,
                 train_crop="resize",
                 flip="on",
-                shift=3,  # largest random shift in pixels of the resized image, about 2 pixels of the original image
+                # largest random shift in pixels of the resized image, about 2 pixels of the
+                # original image
+                shift=3,
                 label_smoothing=0.1,
             ),
             optimizer={"name": "adamw", "weight_decay": 0.1},

@@ -1,8 +1,8 @@
 """The input pipeline, from stored images to batches.
 
-`load` returns the training and test sources of a dataset. `train_batches` and `eval_batches` make batches from a
-source. `from_config` returns an `InputPipeline`, which does both for a config's `data` group; `defaults` returns the
-fields of that group.
+`load` returns the training and test sources of a dataset. `train_batches` and `eval_batches` make
+batches from a source. `from_config` returns an `InputPipeline`, which does both for a config's
+`data` group; `defaults` returns the fields of that group.
 """
 
 from keras_vit.data.bad_examples import BadExamples, verify
@@ -27,9 +27,32 @@ from keras_vit.data.targets import TARGETS, Target
 from keras_vit.data.targets.classes import check_splits
 
 __all__ = [
-    "DATASETS", "SOURCES", "TARGETS", "BadExamples", "InputPipeline", "Options", "Source", "Target", "arrays",
+    "DATASETS",
+    "SOURCES",
+    "TARGETS",
+    "BadExamples",
+    "InputPipeline",
+    "Options",
+    "Source",
+    "Target",
+    "arrays",
     "check_splits",
-    "dataset_names", "defaults", "eval_batches", "evaluation_order", "file_list", "folder", "folder_splits",
-    "from_config", "hide_accelerators_from_tensorflow", "load", "load_split", "load_splits", "option_fields", "subset",
-    "tfds", "tfrecords", "train_batches", "verify",
-]  # fmt: skip
+    "dataset_names",
+    "defaults",
+    "eval_batches",
+    "evaluation_order",
+    "file_list",
+    "folder",
+    "folder_splits",
+    "from_config",
+    "hide_accelerators_from_tensorflow",
+    "load",
+    "load_split",
+    "load_splits",
+    "option_fields",
+    "subset",
+    "tfds",
+    "tfrecords",
+    "train_batches",
+    "verify",
+]

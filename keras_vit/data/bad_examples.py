@@ -25,7 +25,8 @@ NAMED = 10  # maximum number of bad examples that are logged; further bad exampl
 
 
 class Skipped:
-    """Indices of examples that are not read. It may grow while batches are made, without calling Python there."""
+    """Indices of examples that are not read. It may grow while batches are made, without calling
+    Python there."""
 
     def __init__(self) -> None:
         self._table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
@@ -44,11 +45,13 @@ class BadExamples:
 
     Args:
         source: the `Source` of the batches.
-        failures: dict from steps to indices of unreadable examples; `train_batches` or `eval_batches` fills it.
-        decode: function returned by `decoder`; it raises an error that explains why an example cannot be decoded.
+        failures: dict from steps to indices of unreadable examples; `train_batches` or
+            `eval_batches` fills it.
+        decode: function returned by `decoder`; it raises an error that explains why an example
+            cannot be decoded.
         batch_size: number of examples in a batch, over all hosts.
-        max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is 0, one bad example
-            per epoch is always tolerated.
+        max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is
+            0, one bad example per epoch is always tolerated.
         warn: function called with each log message.
         skip: `Skipped` to which examples are added that were read but cannot be decoded.
         target: the `Target` of the batches; None for `Classes`.
@@ -59,16 +62,29 @@ class BadExamples:
     """
 
     def __init__(
-        self, source: Source, failures: dict[int, list[int]], decode: Any, batch_size: int,
-        max_share: float = 0.01, warn: Callable[[str], object] = log.warning, skip: Skipped | None = None,
+        self,
+        source: Source,
+        failures: dict[int, list[int]],
+        decode: Any,
+        batch_size: int,
+        max_share: float = 0.01,
+        warn: Callable[[str], object] = log.warning,
+        skip: Skipped | None = None,
         target: Target | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= max_share <= 1:
-            raise ValueError(f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}")
-        self._source, self._failures, self._decode = source, failures, decode
+            raise ValueError(
+                f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}"
+            )
+        self._source = source
+        self._failures = failures
+        self._decode = decode
         self._target = target or Classes(source)
-        self._batch_size, self._max_share, self._warn = batch_size, max_share, warn
-        self.count, self._last = 0, ""
+        self._batch_size = batch_size
+        self._max_share = max_share
+        self._warn = warn
+        self.count = 0
+        self._last = ""
         self.counts: dict[int, int] = collections.Counter()
         self._skip = Skipped() if skip is None else skip
         self._examined: set[int] = set()
@@ -95,7 +111,8 @@ class BadExamples:
         return len(indices)
 
     def check_small_source(self) -> None:
-        """Reads all files of a source of at most 200 examples, in which two bad files may end a run.
+        """Reads all files of a source of at most 200 examples, in which two bad files may end a
+        run.
 
         Raises:
             ValueError: more examples are bad than an epoch may have.
@@ -103,29 +120,44 @@ class BadExamples:
         count = self._source.num_examples
         if count > SMALL or self._source.read is None or not self._source.is_encoded:
             return
-        self._decode.get_concrete_function()  # trace it first, because TensorFlow warns if several threads wait for it
+        # trace it first, because TensorFlow warns if several threads wait for it
+        self._decode.get_concrete_function()
         with ThreadPoolExecutor(8) as pool:
             reasons = list(pool.map(self._reason, range(count)))
-        names = [f"{self._source.name_of(index)}: {reason}" for index, reason in enumerate(reasons) if reason]
+        names = [
+            f"{self._source.name_of(index)}: {reason}"
+            for index, reason in enumerate(reasons)
+            if reason
+        ]
         if len(names) > self._limit:
-            raise ValueError(f"{self._too_many} Received: {len(names)} bad examples: {'; '.join(names[:NAMED])}")
+            raise ValueError(
+                f"{self._too_many} Received: {len(names)} bad examples: {'; '.join(names[:NAMED])}"
+            )
 
     def check(self, step: int, count: int, endless: bool = False) -> None:
-        """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch has too many.
+        """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch
+        has too many.
 
-        A step counts for the epoch in which it starts. If the batches are `endless`, as in training, the last step of
-        an epoch may also contain examples of later epochs, and the limit includes the limits of these examples.
+        A step counts for the epoch in which it starts. If the batches are `endless`, as in
+        training, the last step of an epoch may also contain examples of later epochs, and the limit
+        includes the limits of these examples.
         """
-        n, size = self._source.num_examples, self._batch_size
+        n = self._source.num_examples
+        size = self._batch_size
         epoch = step * size // n
         self.counts[epoch] += count
         allowed = limit = self._limit
         if endless:
-            start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))  # positions of the epoch's steps
+            start, end = (
+                -(-e * n // size) * size for e in (epoch, epoch + 1)
+            )  # positions of the epoch's steps
             parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
             allowed = sum(min(limit, part) for part in parts)
         if self.counts[epoch] > allowed:
-            raise ValueError(f"{self._too_many} Received: {self.counts[epoch]} bad examples in one epoch{self._last}")
+            raise ValueError(
+                f"{self._too_many} Received: {self.counts[epoch]} bad examples in one "
+                f"epoch{self._last}"
+            )
 
     @property
     def _limit(self):
@@ -135,12 +167,14 @@ class BadExamples:
     @property
     def _too_many(self):
         return (
-            f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
-            "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples."
+            f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are "
+            "bad; --config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists "
+            "all bad examples."
         )
 
     def _reason(self, index, fine=""):
-        """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be read."""
+        """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be
+        read."""
         if self._source.read is None:
             return "cannot be read"
         example, stored, reason, _ = examine(self._source, index, self._decode)
@@ -152,7 +186,8 @@ class BadExamples:
 
 
 def wrong_label(index):
-    """Returns a negative number that stands for an example with a wrong label, or the index of such a number."""
+    """Returns a negative number that stands for an example with a wrong label, or the index of such
+    a number."""
     return -2 - index
 
 
@@ -166,13 +201,18 @@ def raise_wrong_label(target, index):
 
 
 def decoder(source, options, shape=None):
-    """Returns a `tf.function` that decodes an image of a source and returns its largest pixel value.
+    """Returns a `tf.function` that decodes an image of a source and returns its largest pixel
+    value.
 
     If `shape` is set, the function checks the image's shape.
     """
     spec = source.image_spec
-    decode = lambda image: tf.reduce_max(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
-    return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
+    decode = lambda image: tf.reduce_max(  # noqa: E731
+        examples.decode_pixels(image, source, options, shape=shape)[0]
+    )
+    return tf.function(
+        decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False
+    )
 
 
 def examine(source, index, decode, record=None):
@@ -180,11 +220,23 @@ def examine(source, index, decode, record=None):
 
     Returns `(example or {}, stored bytes or None, error message or "", largest pixel value)`.
     """
-    example, stored, highest = {}, None, 0.0
+    example = {}
+    stored = None
+    highest = 0.0
     try:
-        example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
+        example = (
+            source.read(tf.constant(index, tf.int64))
+            if record is None
+            else source.shards.parse(record)
+        )
         image = example["image"].numpy()
-        stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
+        stored = (
+            image
+            if isinstance(image, bytes)
+            else b"".join(image)
+            if image.dtype == object
+            else image.tobytes()
+        )
         if not stored:
             return example, stored, "the file is empty", highest
         highest = float(decode(example["image"]))
@@ -194,7 +246,8 @@ def examine(source, index, decode, record=None):
 
 
 def dark_warning(source, options, highest):
-    """Returns a warning if `highest`, the largest value in image files, is at most a quarter of white, else ""."""
+    """Returns a warning if `highest`, the largest value in image files, is at most a quarter of
+    white, else ""."""
     white = options.white(source)
     is_known = options.mean and max(options.mean) <= highest
     if not source.is_encoded or is_known or not 0 < highest <= white / 4:
@@ -204,13 +257,15 @@ def dark_warning(source, options, highest):
     middle = ((2**bits - 1) / 2,) * options.channels
     depth = "--config.data.bit_depth=16, " if lacks_depth else ""
     return (
-        f"maximum value {highest:g} of {white:g}: the images are nearly black. For 16-bit PNG files with values of "
-        f"{bits} bits, set {depth}--config.data.mean and --config.data.std, both to {middle}"
+        f"maximum value {highest:g} of {white:g}: the images are nearly black. For 16-bit PNG "
+        f"files with values of {bits} bits, set {depth}--config.data.mean and --config.data.std, "
+        f"both to {middle}"
     )
 
 
 def find_dark_images(source, options, most=16):
-    """Returns `dark_warning` for some images of a source, evenly spaced; the first images if it is read in order."""
+    """Returns `dark_warning` for some images of a source, evenly spaced; the first images if it is
+    read in order."""
     if not source.is_encoded:
         return ""
     decode = decoder(source, options)
@@ -221,22 +276,26 @@ def find_dark_images(source, options, most=16):
 
 
 def verify(
-    sources: Source | Mapping[str, Source], progress: Callable[[Iterator], Iterable] = iter, **fields: Any
+    sources: Source | Mapping[str, Source],
+    progress: Callable[[Iterator], Iterable] = iter,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Reads and decodes every example, as training would.
 
     Args:
-        sources: a `Source`, or a dict from splits to sources. If there are several splits, names in the report start
-            with the split, such as "train: ".
-        progress: function that wraps the iterator over all examples to show progress, such as `tqdm`.
-        **fields: fields of `Options`, such as `max_megapixels` and `channels`. `threads` is 8 by default.
+        sources: a `Source`, or a dict from splits to sources. If there are several splits, names in
+            the report start with the split, such as "train: ".
+        progress: function that wraps the iterator over all examples to show progress, such as
+            `tqdm`.
+        **fields: fields of `Options`, such as `max_megapixels` and `channels`. `threads` is 8 by
+            default.
 
-    Returns:
-        A dict with `examples`, the number of examples; `bad`, the names of examples with an unreadable image or an
-        invalid label; `reasons`, a dict from these names to error messages; `duplicates`, a list with the names of
-        each group of byte-identical images, within and across splits; `empty_classes`, the names of classes without
-        examples; `rotated`, the names of JPEG files whose EXIF orientation is not upright; and `warnings`, a list of
-        messages about splits whose images are nearly black.
+    Returns: A dict with `examples`, the number of examples; `bad`, the names of examples with an
+        unreadable image or an invalid label; `reasons`, a dict from these names to error messages;
+        `duplicates`, a list with the names of each group of byte-identical images, within and
+        across splits; `empty_classes`, the names of classes without examples; `rotated`, the names
+        of JPEG files whose EXIF orientation is not upright; and `warnings`, a list of messages
+        about splits whose images are nearly black.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
@@ -246,12 +305,20 @@ def verify(
     options_of = {split: options.resolve(source) for split, source in sources.items()}
     decoders = {split: decoder(source, options_of[split]) for split, source in sources.items()}
     brightest = dict.fromkeys(sources, 0.0)
-    counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
+    counts = {
+        split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()
+    }
 
     # Examine examples in parallel, and collect the results in order.
-    names_of, reasons, rotated = collections.defaultdict(list), {}, []
+    names_of = collections.defaultdict(list)
+    reasons = {}
+    rotated = []
     threads = options.threads or 8
-    examined = ((split, *row) for split in sources for row in _examined(sources[split], decoders[split], threads))
+    examined = (
+        (split, *row)
+        for split in sources
+        for row in _examined(sources[split], decoders[split], threads)
+    )
     for split, name, digest, reason, labels, is_rotated, highest in progress(examined):
         brightest[split] = max(brightest[split], highest)
         name = prefixes[split] + name
@@ -266,7 +333,10 @@ def verify(
         for split, source in sources.items()
         for label in np.flatnonzero(counts[split] == 0)
     ]
-    warnings = {split: dark_warning(sources[split], options_of[split], brightest[split]) for split in sources}
+    warnings = {
+        split: dark_warning(sources[split], options_of[split], brightest[split])
+        for split in sources
+    }
     return {
         "examples": sum(source.num_examples for source in sources.values()),
         "bad": list(reasons),
@@ -279,20 +349,26 @@ def verify(
 
 
 def _examined(source, decode, threads):
-    """Yields `(name, digest, reason, labels, whether EXIF rotates the image, largest value)` of each example, in order.
+    """Yields `(name, digest, reason, labels, whether EXIF rotates the image, largest value)` of
+    each example, in order.
 
     Reads a bounded number of examples ahead.
     """
-    orientation = tf.function(images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+    orientation = tf.function(
+        images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
+    )
     for function in (decode, orientation):
-        function.get_concrete_function()  # trace it first, because TensorFlow warns if several threads wait for it
+        # trace it first, because TensorFlow warns if several threads wait for it
+        function.get_concrete_function()
     is_encoded = source.is_encoded
     target = Classes(source) if source.class_names else NoTarget(source)
 
     def work(index, record=None):
         example, stored, reason, highest = examine(source, int(index), decode, record)
         if example and not reason and not target.is_valid(example):
-            reason = f"the {target.key} must be {target.rule}, but is: {example[target.key].numpy()}"
+            reason = (
+                f"the {target.key} must be {target.rule}, but is: {example[target.key].numpy()}"
+            )
         labels = np.zeros([0], np.int64)
         if source.labels is not None:
             labels = source.labels[index]
@@ -302,16 +378,30 @@ def _examined(source, decode, threads):
         is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
         return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated, highest
 
-    items = iter(source.shards.in_order() if source.read is None else zip(range(source.num_examples)))
+    items = iter(
+        source.shards.in_order() if source.read is None else zip(range(source.num_examples))
+    )
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(items, 16 * threads)):
             yield from pool.map(lambda item: work(*item), some)
 
 
 def _first_line(message):
-    """Returns the first line of a TensorFlow error message, without stack traces and names of operations."""
+    """Returns the first line of a TensorFlow error message, without stack traces and names of
+    operations."""
     text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
-    stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
-    reasons = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(stack)]
+    stack = (
+        "Graph execution error",
+        "Detected at node",
+        "File ",
+        "<stack traces",
+        "Stack trace",
+        "[[",
+    )
+    reasons = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith(stack)
+    ]
     text = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
     return " ".join(text.removeprefix("assertion failed: ").split())[:300]

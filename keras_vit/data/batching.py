@@ -1,7 +1,7 @@
 """Makes batches from a source, in a reproducible order.
 
-If an example cannot be read, the whole batch is made again, row by row. An example that cannot be read this time is
-replaced by a placeholder with weight 0, so the other examples keep their places.
+If an example cannot be read, the whole batch is made again, row by row. An example that cannot be
+read this time is replaced by a placeholder with weight 0, so the other examples keep their places.
 """
 
 import os
@@ -17,46 +17,60 @@ from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import Classes, Target
 
-_BATCHES_AT_A_TIME = 2  # batches made in parallel; threads that finish one batch early start on the next
+_BATCHES_AT_A_TIME = (
+    2  # batches made in parallel; threads that finish one batch early start on the next
+)
 _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by row
 
 
 def train_batches(
-    source: Source, *, batch_size: int, seed: int, start_step: int = 0, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Skipped | None = None,
-    target: Target | None = None, **fields: Any,
-) -> tf.data.Dataset:  # fmt: skip
+    source: Source,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_hosts: int = 1,
+    host_index: int = 0,
+    options: Options | None = None,
+    failures: dict[int, list[int]] | None = None,
+    skip: Skipped | None = None,
+    target: Target | None = None,
+    **fields: Any,
+) -> tf.data.Dataset:
     """Returns an endless dataset of training batches.
 
-    Random augmentation depends only on (seed, epoch, example), and mixup and CutMix only on (seed, step). A pipeline
-    that starts at `start_step` therefore returns the same batches as an uninterrupted pipeline, on any number of hosts,
-    threads and replicas. Each epoch contains every example once; a batch may span two epochs.
+    Random augmentation depends only on (seed, epoch, example), and mixup and CutMix only on (seed,
+    step). A pipeline that starts at `start_step` therefore returns the same batches as an
+    uninterrupted pipeline, on any number of hosts, threads and replicas. Each epoch contains every
+    example once; a batch may span two epochs.
 
     Args:
         source: a `Source`.
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
         start_step: step of the first batch.
-        num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per host.
+        num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per
+            host.
         host_index: index of the share to return, from 0.
         options: `Options` to use instead of `fields`.
-        failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2 - index`, of
-            examples with a label out of range.
+        failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2
+            - index`, of examples with a label out of range.
         skip: examples that cannot be decoded, which are not read; it may grow during the iteration.
         target: makes the targets; None for `Classes`.
         **fields: fields of `Options`.
 
-    Returns:
-        A `tf.data.Dataset` of `(images, targets, weights)` with static shapes and B = `batch_size / num_hosts`.
-        Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or `std` is set; `data.inputs` has other
-        kinds. Targets are float32 `(B, classes)`; `data.targets` has other kinds. Weights are float32 `(B,)`: 1,
-        or 0 for examples that are unreadable or have no target. The targets of examples with weight 0 are zeros.
-        Before mixup and CutMix, the image of an unreadable example is blank.
+    Returns: A `tf.data.Dataset` of `(images, targets, weights)` with static shapes and B =
+        `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
+        `std` is set; `data.inputs` has other kinds. Targets are float32 `(B, classes)`;
+        `data.targets` has other kinds. Weights are float32 `(B,)`: 1, or 0 for examples that are
+        unreadable or have no target. The targets of examples with weight 0 are zeros. Before mixup
+        and CutMix, the image of an unreadable example is blank.
 
     Raises:
-        ValueError: an argument or option is invalid, or the batch cannot be divided among the hosts.
-        tf.errors.OpError: while iterating without `failures`, a label is out of range. With `failures`,
-            `BadExamples.update` raises a `ValueError` instead.
+        ValueError: an argument or option is invalid, or the batch cannot be divided among the
+            hosts.
+        tf.errors.OpError: while iterating without `failures`, a label is out of range. With
+            `failures`, `BadExamples.update` raises a `ValueError` instead.
     """
     options = (options or Options(**fields)).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
@@ -68,10 +82,13 @@ def train_batches(
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
     n = source.num_examples
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
-    read_slots, *rows_and_partners = order.host_rows(host_slots, batch_size, options.mixup_form if mixing else "")
+    read_slots, *rows_and_partners = order.host_rows(
+        host_slots, batch_size, options.mixup_form if mixing else ""
+    )
     steps = tf.data.Dataset.counter(start_step)
 
-    # Choose the examples of each step. Elements of `rows` are `(step, (numbers, keys))`; see `_make_batch`.
+    # Choose the examples of each step. Elements of `rows` are `(step, (numbers, keys))`; see
+    # `_make_batch`.
     if source.read is None:
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
         rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))
@@ -86,7 +103,9 @@ def train_batches(
 
     def decode(number, example):
         key = tf.stack([tf.constant(seed, tf.int64), number])
-        return examples.train_image(example, key, source, options), examples.geometry(key, source, options)
+        return examples.train_image(example, key, source, options), examples.geometry(
+            key, source, options
+        )
 
     def make(step, rows):
         images, targets, weights, failed = _make_batch(*rows, source, decode, options, target)
@@ -101,18 +120,24 @@ def train_batches(
 
 
 def eval_batches(
-    source: Source, *, batch_size: int, num_hosts: int = 1, host_index: int = 0,
-    options: Options | None = None, failures: dict[int, list[int]] | None = None, skip: Skipped | None = None,
-    target: Target | None = None, **fields: Any,
-) -> tf.data.Dataset:  # fmt: skip
+    source: Source,
+    *,
+    batch_size: int,
+    num_hosts: int = 1,
+    host_index: int = 0,
+    options: Options | None = None,
+    failures: dict[int, list[int]] | None = None,
+    skip: Skipped | None = None,
+    target: Target | None = None,
+    **fields: Any,
+) -> tf.data.Dataset:
     """Returns a dataset with every example once, in the order of `evaluation_order`.
 
     The arguments are as in `train_batches`.
 
-    Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)` as in training. Weight 0 marks padding in the last batch,
-        unreadable examples, and examples without a label. The labels of all these rows are zeros. All hosts get the
-        same number of batches.
+    Returns: A `tf.data.Dataset` of `(images, labels, weights)` as in training. Weight 0 marks
+        padding in the last batch, unreadable examples, and examples without a label. The labels of
+        all these rows are zeros. All hosts get the same number of batches.
     """
     options = (options or Options(**fields)).resolve(source)
     target = target or Classes(source, options)
@@ -121,12 +146,17 @@ def eval_batches(
     steps = tf.data.Dataset.range(-(-n // batch_size))
 
     if source.read is None:
-        rows = tf.data.Dataset.zip(steps, ShardReaders(source.shards, batch_size).steps(host_slots, 0))
+        rows = tf.data.Dataset.zip(
+            steps, ShardReaders(source.shards, batch_size).steps(host_slots, 0)
+        )
     else:
 
         def rows_of(step):
             index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
-            return step, (tf.where(index < n, index, NO_EXAMPLE), index if skip is None else skip.removed_from(index))
+            return step, (
+                tf.where(index < n, index, NO_EXAMPLE),
+                index if skip is None else skip.removed_from(index),
+            )
 
         rows = steps.map(rows_of)
 
@@ -140,18 +170,20 @@ def eval_batches(
 
 
 def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
-    """Returns the index of the example at each position of `eval_batches`: int64 `(num_examples,)`."""
+    """Returns the index of the example at each position of `eval_batches`: int64
+    `(num_examples,)`."""
     if source.shards is None:
         return np.arange(source.num_examples)
     return ShardReaders(source.shards, batch_size).evaluation_order()
 
 
 def _make_batch(numbers, keys, source, decode, options, target):
-    """Returns one batch `(images, targets, weights, failed)`; unreadable examples and padding are placeholders."""
-    # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices, or records if the
-    # source is read in order, and `NO_EXAMPLE` for examples that are not read because they cannot be decoded. `failed`
-    # has the index of each unreadable example, `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for
-    # other rows.
+    """Returns one batch `(images, targets, weights, failed)`; unreadable examples and padding are
+    placeholders."""
+    # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices,
+    # or records if the source is read in order, and `NO_EXAMPLE` for examples that are not read
+    # because they cannot be decoded. `failed` has the index of each unreadable example,
+    # `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for other rows.
     size = numbers.shape[0]
     blank = options.kind.blank(options.image_shape(source))
     placeholder = tf.constant(blank), target.padding(), tf.constant(0.0)
@@ -163,7 +195,12 @@ def _make_batch(numbers, keys, source, decode, options, target):
         image, geometry = decode(number, example)
         decoded, weight, is_valid = target.decode(example)
         transformed = target.transform(decoded, geometry)
-        return image, transformed, weight, tf.where(is_valid, fine, wrong_label(number % source.num_examples))
+        return (
+            image,
+            transformed,
+            weight,
+            tf.where(is_valid, fine, wrong_label(number % source.num_examples)),
+        )
 
     row = tf.function(row, autograph=False)  # used twice, traced once
 
@@ -171,17 +208,30 @@ def _make_batch(numbers, keys, source, decode, options, target):
         failed = tf.where(number >= 0, number % source.num_examples, fine)
         again = tf.data.Dataset.from_tensors((number, key, is_read))
         again = again.filter(lambda *parts: parts[-1]).repeat(attempts)
-        return again.map(row).ignore_errors().concatenate(tf.data.Dataset.from_tensors((*placeholder, failed))).take(1)
+        return (
+            again.map(row)
+            .ignore_errors()
+            .concatenate(tf.data.Dataset.from_tensors((*placeholder, failed)))
+            .take(1)
+        )
 
-    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`, which avoids a copy,
-    # unless some rows are placeholders anyway.
+    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`,
+    # which avoids a copy, unless some rows are placeholders anyway.
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys, is_read))
     all_read = tf.reduce_all(is_read)
-    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)  # in the second phase, so that each row is tried twice
+    attempts = tf.where(
+        all_read, tf.constant(1, tf.int64), 2
+    )  # in the second phase, so that each row is tried twice
     whole = rows.take(tf.where(all_read, tf.constant(size, tf.int64), 0))
-    whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
-    parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
+    whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(
+        size, drop_remainder=True
+    )
+    parallel = {
+        "cycle_length": _ROWS_AT_A_TIME,
+        "num_parallel_calls": _ROWS_AT_A_TIME,
+        "deterministic": True,
+    }
     # `flat_map` defers creating this dataset until it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
         lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
@@ -192,7 +242,8 @@ def _make_batch(numbers, keys, source, decode, options, target):
 
 
 def _finished(rows, make, target, options, failures):
-    """Returns a prefetching dataset of the batches that `make` returns; records failed examples in `failures`."""
+    """Returns a prefetching dataset of the batches that `make` returns; records failed examples in
+    `failures`."""
 
     def keep(step, failed):
         indices = failed[failed != NO_EXAMPLE].tolist()
@@ -204,7 +255,9 @@ def _finished(rows, make, target, options, failures):
 
     def note(step, batch, failed):
         keep_failed = lambda: tf.numpy_function(keep, [step, failed], tf.int64)  # noqa: E731
-        noted = tf.cond(tf.reduce_any(failed != NO_EXAMPLE), keep_failed, lambda: tf.constant(0, tf.int64))
+        noted = tf.cond(
+            tf.reduce_any(failed != NO_EXAMPLE), keep_failed, lambda: tf.constant(0, tf.int64)
+        )
         with tf.control_dependencies([noted]):
             return tuple(tf.identity(part) for part in batch)
 
@@ -213,7 +266,8 @@ def _finished(rows, make, target, options, failures):
     result.deterministic = True
     # Turn off sharding, because batches are already divided among the hosts.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # Turn off map parallelization, which would run every map in several threads, each with a batch in memory.
+    # Turn off map parallelization, which would run every map in several threads, each with a batch
+    # in memory.
     result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads

@@ -23,9 +23,10 @@ _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
 def defaults(**changes: Any) -> dict[str, Any]:
     """Returns the fields of a config's `data` group as a dict of defaults, updated with `changes`.
 
-    The functions in `SOURCES` declare the fields that locate a dataset; `train_split` and `test_split` are values of
-    `load_split`'s `split`. `Options` documents the fields that process images. `max_bad_share` is the largest tolerated
-    fraction of unreadable examples in an epoch, for each split.
+    The functions in `SOURCES` declare the fields that locate a dataset; `train_split` and
+    `test_split` are values of `load_split`'s `split`. `Options` documents the fields that process
+    images. `max_bad_share` is the largest tolerated fraction of unreadable examples in an epoch,
+    for each split.
 
     Raises:
         ValueError: a field is unknown.
@@ -39,7 +40,9 @@ def defaults(**changes: Any) -> dict[str, Any]:
         "max_bad_share": 0.01,
     }
     if unknown := sorted(set(changes) - set(fields)):
-        raise ValueError(f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}")
+        raise ValueError(
+            f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}"
+        )
     return fields | changes
 
 
@@ -51,7 +54,8 @@ class InputPipeline:
         train, test: the training and the test `Source`.
         options: fields of `Options`, as a dict.
         batch_size, seed: as in the run's config.
-        max_bad_share: largest tolerated fraction of unreadable examples in an epoch, for each split.
+        max_bad_share: largest tolerated fraction of unreadable examples in an epoch, for each
+            split.
         target: name of the target kind, a key of `TARGETS`.
         target_arguments: further arguments of the target kind, as a JSON-serializable dict.
     """
@@ -97,38 +101,57 @@ class InputPipeline:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of an image in a batch, and the model's default input shape; see `Options.image_shape`."""
+        """The shape of an image in a batch, and the model's default input shape; see
+        `Options.image_shape`."""
         return self.train_options.image_shape(self.train)
 
     def summary(self) -> str:
-        """Returns a line that summarizes crops, shifts, flips and RandAugment, in terms of the config fields."""
-        train, test = self.train_options, self.test_options
+        """Returns a line that summarizes crops, shifts, flips and RandAugment, in terms of the
+        config fields."""
+        train = self.train_options
+        test = self.test_options
         flip = "on" if train.flip else "off"
         exif = "; EXIF rotation is applied" if test.exif else ""
         return (
             f"training images: train_crop {train.train_crop}, shift {train.shift}, flip {flip}, "
-            f"{train.randaugment_layers} layers of RandAugment; test images: eval_crop {test.eval_crop}{exif}"
+            f"{train.randaugment_layers} layers of RandAugment; test images: eval_crop "
+            f"{test.eval_crop}{exif}"
         )
 
-    def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
+    def train_batches(
+        self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0
+    ) -> tf.data.Dataset:
         """Returns the training batches; see `data.train_batches`."""
-        how: dict[str, Any] = {"seed": self.seed, "start_step": start_step, "failures": self._failures["train"]}
+        how: dict[str, Any] = {
+            "seed": self.seed,
+            "start_step": start_step,
+            "failures": self._failures["train"],
+        }
         how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
         how |= {"skip": self._skip["train"], "target": self.train_target}
         return batching.train_batches(self.train, options=self.train_options, **how)
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """Returns the test batches; see `data.eval_batches`."""
-        how: dict[str, Any] = {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
-        how |= {"failures": self._failures["test"], "skip": self._skip["test"], "target": self.test_target}
+        how: dict[str, Any] = {
+            "batch_size": self.batch_size,
+            "num_hosts": num_hosts,
+            "host_index": host_index,
+        }
+        how |= {
+            "failures": self._failures["test"],
+            "skip": self._skip["test"],
+            "target": self.test_target,
+        }
         return batching.eval_batches(self.test, options=self.test_options, **how)
 
     def fingerprint(self, old: bool = False) -> tuple[int, int, int, int, int]:
-        """Returns five integers that identify the data; `old` uses the checksums of earlier versions.
+        """Returns five integers that identify the data; `old` uses the checksums of earlier
+        versions.
 
-        The integers are the number of training examples, the number of test examples, a checksum of the class names,
-        a checksum of the data, and a checksum of the training data. The last two cover the labels (if known) and the
-        `Source.checksum`.
+        The integers are the number of training examples, the number of test examples, a checksum of
+        the class names, a checksum of the data, and a checksum of the training data. The last two
+        cover the labels (if known) and the `Source.checksum`.
         """
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         checksums = [0]
@@ -147,13 +170,19 @@ class InputPipeline:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "InputPipeline":
-        """Returns the pipeline that `describe` described: its classes, shapes and preprocessing, without examples."""
-        sources = {split: Source.from_description(description[split]) for split in ("train", "test")}
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in description["options"].items()}
+        """Returns the pipeline that `describe` described: its classes, shapes and preprocessing,
+        without examples."""
+        sources = {
+            split: Source.from_description(description[split]) for split in ("train", "test")
+        }
+        options = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in description["options"].items()
+        }
         return cls(**{**description, **sources, "options": options})
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
-        """Returns a copy that decodes and normalizes images with the library, mean and std of a `Preprocessing`.
+        """Returns a copy that decodes and normalizes images with the library, mean and std of a
+        `Preprocessing`.
 
         Raises:
             ValueError: the means or stds do not fit the number of channels.
@@ -164,21 +193,29 @@ class InputPipeline:
         if {*preprocessing.mean, *preprocessing.std} == {white / 2}:
             return dataclasses.replace(self, options={**options, "mean": (), "std": ()})
         scale = self.test_options.white(self.test) / white
-        fields = {name: tuple(scale * value for value in getattr(preprocessing, name)) for name in ("mean", "std")}
+        fields = {
+            name: tuple(scale * value for value in getattr(preprocessing, name))
+            for name in ("mean", "std")
+        }
         return dataclasses.replace(self, options={**options, **fields})
 
     def model_preprocessing(self) -> Preprocessing:
-        """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the test images."""
+        """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the
+        test images."""
         return self.test_options.model_preprocessing(self.test)
 
     def dark_warning(self) -> str:
-        """Returns a warning if some training images are all nearly black, like 12-bit values in 16-bit files, or ""."""
+        """Returns a warning if some training images are all nearly black, like 12-bit values in
+        16-bit files, or ""."""
         return find_dark_images(self.train, self.train_options)
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
-        """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each message."""
+        """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each
+        message."""
         is_train = split == "train"
-        source, options = (self.train, self.train_options) if is_train else (self.test, self.test_options)
+        source, options = (
+            (self.train, self.train_options) if is_train else (self.test, self.test_options)
+        )
         target = self.train_target if is_train else self.test_target
         crop = options.train_crop if is_train else options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
@@ -187,12 +224,14 @@ class InputPipeline:
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of `Options` as a dict: values from a config's `data` group, and defaults for other fields."""
+    """Returns the fields of `Options` as a dict: values from a config's `data` group, and defaults
+    for other fields."""
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """Loads both splits of a config's `data` group and returns `{split: source}`; omits the checks of `load`."""
+    """Loads both splits of a config's `data` group and returns `{split: source}`; omits the checks
+    of `load`."""
     fields = defaults(**dict(config))
     splits = fields["train_split"], fields["test_split"]
     return dict(zip(splits, _load_pair(fields, is_checked=False)))
@@ -201,11 +240,18 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
 def _load_pair(fields, is_checked=True):
     """Loads both splits that the fields of a `data` group name."""
     arguments = {name: fields[name] for name in loading.loading_fields()}
-    return loading.load_pair(fields["name"], fields["train_split"], fields["test_split"], is_checked, **arguments)
+    return loading.load_pair(
+        fields["name"], fields["train_split"], fields["test_split"], is_checked, **arguments
+    )
 
 
 def from_config(
-    config: Mapping[str, Any], *, batch_size: int, seed: int, target: str = "classes", **target_arguments: Any
+    config: Mapping[str, Any],
+    *,
+    batch_size: int,
+    seed: int,
+    target: str = "classes",
+    **target_arguments: Any,
 ) -> InputPipeline:
     """Loads both splits of a dataset and returns an `InputPipeline` for them.
 
@@ -214,19 +260,24 @@ def from_config(
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
         target: name of the target kind, a key of `TARGETS`.
-        **target_arguments: further arguments of the target kind. For "classes", `empty_is_negative=False` gives
-            examples without a correct class weight 0, as the softmax loss requires.
+        **target_arguments: further arguments of the target kind. For "classes",
+            `empty_is_negative=False` gives examples without a correct class weight 0, as the
+            softmax loss requires.
 
     Raises:
-        ValueError: a field is unknown or invalid, the dataset cannot be loaded, or it does not fit the target kind.
+        ValueError: a field is unknown or invalid, the dataset cannot be loaded, or it does not fit
+            the target kind.
     """
     fields = defaults(**dict(config))
     options = option_fields(fields)
     Options(**options)  # raises if a field is invalid, before a dataset is loaded
     train, test = _load_pair(fields)
     max_bad_share = fields["max_bad_share"]
-    inputs = InputPipeline(train, test, options, batch_size, seed, max_bad_share, target, target_arguments)
-    # Resolve the options now, so that options that do not fit the sources raise an error before the first batch.
+    inputs = InputPipeline(
+        train, test, options, batch_size, seed, max_bad_share, target, target_arguments
+    )
+    # Resolve the options now, so that options that do not fit the sources raise an error before the
+    # first batch.
     inputs.train_target.check_splits(inputs.test_target)
     return inputs
 

@@ -1,7 +1,7 @@
 """The paper's public datasets, and ImageNet-V2.
 
-Splits of TFDS datasets use the syntax of TFDS. "train" is for final runs; "tune_train" and "tune_val" divide "train"
-for hyperparameter tuning; "test" is for the reported results.
+Splits of TFDS datasets use the syntax of TFDS. "train" is for final runs; "tune_train" and
+"tune_val" divide "train" for hyperparameter tuning; "test" is for the reported results.
 """
 
 import dataclasses
@@ -16,13 +16,19 @@ class Dataset:
 
     tfds: str  # TFDS builder, if necessary with config and version; "" for a folder
     classes: int
-    splits: dict  # from "train", "tune_train", "tune_val" and "test" to TFDS splits, or to split names of a folder
-    label: str | Callable = "label"  # name of the label feature, or a function from all features to the label
+    # from "train", "tune_train", "tune_val" and "test" to TFDS splits, or to split names of a
+    # folder
+    splits: dict
+    label: str | Callable = (
+        "label"  # name of the label feature, or a function from all features to the label
+    )
     image: str = "image"  # name of the image feature
     scale: int = 1  # factor that multiplies pixel values
     test_tfds: str = ""  # TFDS builder of the test split, if different
     test_label: str = "label"  # name of the label feature of `test_tfds`
-    options: dict = dataclasses.field(default_factory=dict)  # values that replace "auto" in `Options`
+    options: dict = dataclasses.field(
+        default_factory=dict
+    )  # values that replace "auto" in `Options`
 
 
 def _splits(train, test, tune_train, tune_val):
@@ -30,7 +36,8 @@ def _splits(train, test, tune_train, tune_val):
 
 
 def _vtab(validation, test="test"):
-    """Returns the splits of a VTAB-1k task; "train" has the 800 examples of "tune_train" and the 200 of "tune_val"."""
+    """Returns the splits of a VTAB-1k task; "train" has the 800 examples of "tune_train" and the
+    200 of "tune_val"."""
     return _splits(f"train[:800]+{validation}", test, "train[:800]", validation)
 
 
@@ -39,16 +46,20 @@ def _clevr_count(record):
 
 
 def _clevr_distance(record):
-    """Returns the depth class of the nearest object: the index of the last threshold below its depth."""
+    """Returns the depth class of the nearest object: the index of the last threshold below its
+    depth."""
     depths = record["objects"]["pixel_coords"][:, 2]
     return _largest_below(tf.reduce_min(depths), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
 
 
 def _kitti_distance(record):
-    """Returns the depth class of the nearest car, van or truck, or 3 for an image without these vehicles."""
+    """Returns the depth class of the nearest car, van or truck, or 3 for an image without these
+    vehicles."""
     depths = record["objects"]["location"][:, 2]
     vehicles = tf.boolean_mask(depths, record["objects"]["type"] < 3)
-    return _largest_below(tf.reduce_min(tf.concat([vehicles, [1000.0]], 0)), [-100.0, 8.0, 20.0, 999.0])
+    return _largest_below(
+        tf.reduce_min(tf.concat([vehicles, [1000.0]], 0)), [-100.0, 8.0, 20.0, 999.0]
+    )
 
 
 def _dsprites_location(record):
@@ -66,7 +77,9 @@ def _largest_below(value, thresholds):
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has a different label
 _WHOLE = {"train_crop": "resize"}  # a crop could change the label
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
-_DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # validation and test start at 80 % and 90 % of 737,280
+_DSPRITES = _vtab(
+    "train[589824:590024]", "train[663552:]"
+)  # validation and test start at 80 % and 90 % of 737,280
 _NORB = _vtab("test[:200]", "test[50%:]")
 _CLEVR = _vtab("train[63000:63200]", "validation")  # 63,000 is 90 % of 70,000
 
@@ -74,17 +87,28 @@ DATASETS = {
     # The paper's fine-tuning tasks. "tune_val" is 1, 2 or 10 % of the training set (appendix B.1).
     "imagenet2012": Dataset("imagenet2012:5.*.*", 1000, _IMAGENET),
     "cifar10": Dataset("cifar10:3.*.*", 10, _splits("train", "test", "train[:98%]", "train[98%:]")),
-    "cifar100": Dataset("cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")),
+    "cifar100": Dataset(
+        "cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")
+    ),
     "pets": Dataset("oxford_iiit_pet", 37, _splits("train", "test", "train[:90%]", "train[90%:]")),
-    "flowers": Dataset("oxford_flowers102:2.*.*", 102, _splits("train", "test", "train[:90%]", "train[90%:]")),
+    "flowers": Dataset(
+        "oxford_flowers102:2.*.*", 102, _splits("train", "test", "train[:90%]", "train[90%:]")
+    ),
     # ImageNet with different test labels or test images.
     "imagenet2012_real": Dataset(
-        "imagenet2012:5.*.*", 1000, _IMAGENET, test_tfds="imagenet2012_real", test_label="real_label"
+        "imagenet2012:5.*.*",
+        1000,
+        _IMAGENET,
+        test_tfds="imagenet2012_real",
+        test_label="real_label",
     ),
-    "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
+    "imagenet_v2": Dataset(
+        "imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"
+    ),
     # Not in TFDS: a folder with one subfolder per class.
     "imagenet21k": Dataset("", 21843, _splits("train", "test", "tune_train", "tune_val")),
-    # VTAB-1k: natural, specialized and structured tasks. A comment such as "90 % of 3,059" shows where a split starts.
+    # VTAB-1k: natural, specialized and structured tasks. A comment such as "90 % of 3,059" shows
+    # where a split starts.
     "vtab/caltech101": Dataset("caltech101:3.*.*", 102, _vtab("train[2753:2953]")),  # 90 % of 3,059
     "vtab/cifar100": Dataset("cifar100:3.*.*", 100, _vtab("train[45000:45200]")),
     "vtab/dtd": Dataset("dtd:3.*.*", 47, _vtab("validation[:200]")),
@@ -100,7 +124,9 @@ DATASETS = {
     "vtab/resisc45": Dataset(
         "resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")
     ),  # 60 % and 80 % of 31,500
-    "vtab/retinopathy": Dataset("diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")),
+    "vtab/retinopathy": Dataset(
+        "diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")
+    ),
     "vtab/clevr_count": Dataset("clevr:3.*.*", 8, _CLEVR, _clevr_count, options=_WHOLE),
     "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_WHOLE),
     "vtab/dmlab": Dataset("dmlab:2.0.1", 6, _vtab("validation[:200]"), options=_WHOLE),
@@ -110,8 +136,12 @@ DATASETS = {
     "vtab/dsprites_orientation": Dataset(
         "dsprites:2.*.*", 16, _DSPRITES, _dsprites_orientation, scale=255, options=_SAME_SIDE
     ),
-    "vtab/kitti": Dataset("kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_WHOLE),
-    "vtab/smallnorb_azimuth": Dataset("smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE),
+    "vtab/kitti": Dataset(
+        "kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_WHOLE
+    ),
+    "vtab/smallnorb_azimuth": Dataset(
+        "smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE
+    ),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),
 }
 """The paper's public datasets and ImageNet-V2, by name."""

@@ -1,8 +1,9 @@
 """Decodes, crops and augments examples, and mixes examples within a batch.
 
-Mixup and CutMix mix example i of a batch of B examples with a partner: example i - 1 ("roll", as in big_vision) or
-example B - 1 - i ("reverse", as in the first release of `vit_jax`). Each host also reads the partners of its
-examples, so results do not depend on the number of hosts.
+Mixup and CutMix mix example i of a batch of B examples with a partner: example i - 1 ("roll", as in
+    big_vision) or
+example B - 1 - i ("reverse", as in the first release of `vit_jax`). Each host also reads the
+partners of its examples, so results do not depend on the number of hosts.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
@@ -14,10 +15,11 @@ import tensorflow as tf
 from keras_vit.data import images, transforms
 from keras_vit.data.randaugment import randaugment
 
-# Each random operation adds its own offset to a seed, so that operations draw independent numbers. The offsets are
-# multiples of 2**32, and seeds are from 0 to 2**31 - 1, so sums of different offsets and seeds never coincide. The seed
-# of an example is (seed, epoch * num_examples + index), and the seed of a batch is (seed, step). These seeds can be
-# equal, so never use the same offset for examples and batches.
+# Each random operation adds its own offset to a seed, so that operations draw independent numbers.
+# The offsets are multiples of 2**32, and seeds are from 0 to 2**31 - 1, so sums of different
+# offsets and seeds never coincide. The seed of an example is (seed, epoch * num_examples + index),
+# and the seed of a batch is (seed, step). These seeds can be equal, so never use the same offset
+# for examples and batches.
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
@@ -47,9 +49,9 @@ def eval_image(example, source, options):
 def geometry(seed, source, options):
     """Returns a function that says where the pixels of an image in a batch come from.
 
-    It maps the size `(H, W)` of a stored image to int32 `(height, width, 2)`: the row and column of the nearest stored
-    pixel, or -1 outside the image. `seed` is that of a training image, or None in evaluation. RandAugment's moves are
-    unknown.
+    It maps the size `(H, W)` of a stored image to int32 `(height, width, 2)`: the row and column of
+    the nearest stored pixel, or -1 outside the image. `seed` is that of a training image, or None
+    in evaluation. RandAugment's moves are unknown.
     """
 
     def origins(size):
@@ -57,7 +59,9 @@ def geometry(seed, source, options):
         grid = tf.cast(tf.stack([rows, columns, tf.ones_like(rows)], -1), tf.float32)
         shape = (*options.image_shape(source)[:2], 3)
         if seed is None:
-            as_stored = dataclasses.replace(options.preprocessing(source), mean=(0.0,) * 3, std=(1.0,) * 3)
+            as_stored = dataclasses.replace(
+                options.preprocessing(source), mean=(0.0,) * 3, std=(1.0,) * 3
+            )
             kept = None if options.eval_crop == "none" else shape[:2]
             grid = options.kind.evaluation_image(grid, kept, as_stored)
         else:
@@ -72,7 +76,8 @@ def geometry(seed, source, options):
 
 
 def _window(seed, options):
-    """Returns the function that draws the window of a training image, or None without inception crops."""
+    """Returns the function that draws the window of a training image, or None without inception
+    crops."""
     if options.train_crop != "inception":
         return None
     return lambda size: transforms.inception_window(size, seed + CROP)
@@ -88,13 +93,17 @@ def _moved(image, seed, options, shape):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """Returns an image, decoded if necessary, as uint8 or float32 `(H, W, C)`, and the value of a white pixel."""
+    """Returns an image, decoded if necessary, as uint8 or float32 `(H, W, C)`, and the value of a
+    white pixel."""
     channels = options.channels
     if image.dtype == tf.string:
         pages = tf.unstack(image) if image.shape.rank else [image]
         how = {"window": window, "exif": options.exif, "bit_depth": options.bit_depth}
         how["library"] = options.library or "vit_jax"
-        how |= {"max_megapixels": options.max_megapixels / len(pages), "channels": channels // len(pages)}
+        how |= {
+            "max_megapixels": options.max_megapixels / len(pages),
+            "channels": channels // len(pages),
+        }
         image = tf.concat([images.decode(page, **how) for page in pages], -1)
     else:
         if image.shape[-1] == 1 and channels == 3:
@@ -103,27 +112,33 @@ def decode_pixels(image, source, options, window=None, shape=None):
         if image.dtype.is_floating:
             image = tf.cast(image, tf.float32)
             wrong = tf.math.count_nonzero(~tf.math.is_finite(image))
-            image = images.checked(image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong)
+            image = images.checked(
+                image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong
+            )
         if window is not None:
             y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
             image = image[y : y + height, x : x + width]
         image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
     if shape is not None:
-        message = f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but have:"
+        message = (
+            f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but "
+            "have:"
+        )
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
         image = tf.ensure_shape(image, shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
-    # Multiply small values by the largest integer that keeps them within 255. Otherwise, rounding resized values to
-    # integers would lose most of the precision.
+    # Multiply small values by the largest integer that keeps them within 255. Otherwise, rounding
+    # resized values to integers would lose most of the precision.
     factor = int(255 // white)
     return image * factor, factor * white
 
 
 def _randaugment(image, white, seed, options):
-    """Applies RandAugment, which expects values in [0, 255]; rescales images with other ranges before and after."""
+    """Applies RandAugment, which expects values in [0, 255]; rescales images with other ranges
+    before and after."""
     if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
@@ -165,26 +180,32 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
 def mixing_weight(alpha, seed, form="roll"):
     """Draws the mixing weight of the batch from Beta(alpha, alpha), as a float32 scalar.
 
-    With "roll", returns `max(draw, 1 - draw)`, as in big_vision. With "reverse", returns the draw itself.
+    With "roll", returns `max(draw, 1 - draw)`, as in big_vision. With "reverse", returns the draw
+    itself.
     """
-    # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws tiny.
+    # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws
+    # tiny.
     one, other = tf.unstack(
         tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
     )
-    # Use 1 if both draws underflow to 0. This only happens if alpha is so small that most weights are 0 or 1 anyway.
+    # Use 1 if both draws underflow to 0. This only happens if alpha is so small that most weights
+    # are 0 or 1 anyway.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):
-    """Replaces a random window of each image with the same window of its partner; all images share one window.
+    """Replaces a random window of each image with the same window of its partner; all images share
+    one window.
 
     Returns the mixed images and the fraction of each original image that remains.
     """
-    height, width = images.shape[1], images.shape[2]
+    height = images.shape[1]
+    width = images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]
-    rows, columns = tf.range(height, dtype=tf.float32) + 0.5, tf.range(width, dtype=tf.float32) + 0.5
+    rows = tf.range(height, dtype=tf.float32) + 0.5
+    columns = tf.range(width, dtype=tf.float32) + 0.5
     inside = (tf.abs(rows - y) < half_height)[:, None] & (tf.abs(columns - x) < half_width)[None, :]
     mixed = tf.where(inside[None, :, :, None], partners, images)
     return mixed, 1.0 - tf.reduce_mean(tf.cast(inside, tf.float32))

@@ -1,22 +1,42 @@
 """Decodes image files inside `tf.data`, after checking their sizes.
 
-The formats are JPEG, PNG, GIF (the first frame), BMP and, on TensorFlow 2.21 or later, WebP without animation.
+The formats are JPEG, PNG, GIF (the first frame), BMP and, on TensorFlow 2.21 or later, WebP without
+animation.
 
-For three channels, gray values are repeated, alpha channels are dropped, palettes are applied and CMYK is converted.
-For one channel, colors are converted to gray. Any other number of channels must match the file. Compressed BMP files
-are refused. EXIF orientation is ignored by default.
+For three channels, gray values are repeated, alpha channels are dropped, palettes are applied and
+CMYK is converted. For one channel, colors are converted to gray. Any other number of channels must
+match the file. Compressed BMP files are refused. EXIF orientation is ignored by default.
 """
 
 import tensorflow as tf
 
 _JPEG_END = b"\xff\xd9"
-# For each EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to mirror
-# horizontally first.
-_ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
+# For each EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to
+# mirror horizontally first.
+_ORIENTATIONS = [
+    (0, False),
+    (0, False),
+    (0, True),
+    (2, False),
+    (2, True),
+    (1, True),
+    (3, False),
+    (3, True),
+    (1, False),
+]
 
 
-def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8, library="vit_jax"):
-    """Decodes an image file, or a window of it, to `(H, W, C)`; `library` is that of a `Preprocessing`.
+def decode(
+    encoded,
+    max_megapixels=100.0,
+    window=None,
+    exif=False,
+    channels=3,
+    bit_depth=8,
+    library="vit_jax",
+):
+    """Decodes an image file, or a window of it, to `(H, W, C)`; `library` is that of a
+    `Preprocessing`.
 
     Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
     """
@@ -30,7 +50,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
         file = _small_enough(encoded, size, max_megapixels)
         return widen(_decode_jpeg(file, channels, dct, None if window is None else window(size)))
 
-    # Prevent inlining, because TensorFlow visits all operations of an inlined branch even if the branch is not taken.
+    # Prevent inlining, because TensorFlow visits all operations of an inlined branch even if the
+    # branch is not taken.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         file = _small_enough(encoded, header_size(encoded), max_megapixels)
@@ -48,7 +69,9 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
     else:
         image = other()
     if exif:
-        turns, mirrored = [tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)]
+        turns, mirrored = [
+            tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)
+        ]
         image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
         image = tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
     return tf.ensure_shape(image, (None, None, channels))
@@ -57,7 +80,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 def header_size(encoded):
     """Returns the size of an image file, int32 `(height, width)`, without decoding the pixels.
 
-    The size of a GIF is that of all frames, stacked vertically. For an unsupported file, both numbers are 0.
+    The size of a GIF is that of all frames, stacked vertically. For an unsupported file, both
+    numbers are 0.
     """
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
@@ -70,7 +94,9 @@ def header_size(encoded):
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        still = 1 - number(20) // 2 % 2  # an animation gets size 0, because it may have any number of frames
+        still = (
+            1 - number(20) // 2 % 2
+        )  # an animation gets size 0, because it may have any number of frames
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
         lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
@@ -80,11 +106,15 @@ def header_size(encoded):
     return tf.case(
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
-            # The PNG format requires the header (IHDR) to come first, although the decoder accepts it elsewhere.
+            # The PNG format requires the header (IHDR) to come first, although the decoder accepts
+            # it elsewhere.
             (starts_with(png), lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
             (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
             # The height of a BMP is negative if its rows are stored top-down.
-            (starts_with(b"BM"), lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
+            (
+                starts_with(b"BM"),
+                lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)])),
+            ),
             (starts_with(b"RIFF"), webp),
         ],
         default=lambda: tf.zeros([2], tf.int32),
@@ -94,8 +124,8 @@ def header_size(encoded):
 def _gif_size(encoded):
     """Returns the total size of a GIF's frames, stacked vertically: int32 `(height, width)`.
 
-    The decoder allocates each frame at the size of the largest frame, regardless of the file's header. To bound the
-    work, a file with too many blocks gets size 0.
+    The decoder allocates each frame at the size of the largest frame, regardless of the file's
+    header. To bound the work, a file with too many blocks gets size 0.
     """
     size = tf.strings.length(encoded)
     data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
@@ -103,12 +133,18 @@ def _gif_size(encoded):
     colors = lambda flags: tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)  # noqa: E731
 
     def within(step, at, in_blocks, *_):
-        return (step < most_steps) & (at < size) & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
+        return (
+            (step < most_steps)
+            & (at < size)
+            & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
+        )
 
     def follow(step, at, in_blocks, frames, height, width):
-        # The data is a chain of blocks. Each block starts with its length, and the last block has length 0.
+        # The data is a chain of blocks. Each block starts with its length, and the last block has
+        # length 0.
         is_frame = ~in_blocks & (data[at] == 0x2C)
-        # A frame starts with a descriptor of ten bytes, an optional color table, and one byte before its data.
+        # A frame starts with a descriptor of ten bytes, an optional color table, and one byte
+        # before its data.
         head = tf.where(is_frame, 10 + colors(data[at + 9]) + 1, 2)
         width, height = [
             tf.maximum(before, tf.where(is_frame, data[at + place] + 256 * data[at + place + 1], 0))
@@ -129,9 +165,13 @@ def orientation(encoded):
 
     Returns 1 (upright) if the first 4096 bytes of the file do not specify the orientation.
     """
-    head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
-    # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count 1, and the value.
-    big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
+    head = tf.io.decode_raw(
+        tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8
+    )
+    # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count
+    # 1, and the value.
+    big = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00"
+    little = b"\x12\x01\x03\x00\x01\x00\x00\x00"
     values = [tf.constant([1], tf.int32)]
     for pattern in (big, little):
         starts = tf.maximum(tf.size(head) - len(pattern), 0)
@@ -143,9 +183,13 @@ def orientation(encoded):
 
 
 def checked(value, condition, message, received):
-    """Returns `value`; raises a TensorFlow error with `message` and `received` if `condition` is False."""
-    # Use the raw op, because `tf.debugging.Assert` adds a conditional, which costs more than reading a header.
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, received])]):
+    """Returns `value`; raises a TensorFlow error with `message` and `received` if `condition` is
+    False."""
+    # Use the raw op, because `tf.debugging.Assert` adds a conditional, which costs more than
+    # reading a header.
+    with tf.control_dependencies(
+        [tf.raw_ops.Assert(condition=condition, data=[message, received])]
+    ):
         return tf.identity(value)
 
 
@@ -176,9 +220,12 @@ def _decode_bmp(encoded, channels):
 
     def from_palette():
         compression = number(30, tf.int32)
-        file = checked(encoded, compression == 0, "a compressed BMP file; compression:", compression)
+        file = checked(
+            encoded, compression == 0, "a compressed BMP file; compression:", compression
+        )
         places = tf.io.decode_image(file, 3, expand_animations=False)[..., 0]
-        # The palette, of four bytes for each color (blue, green, red, 0), lies between the headers and the pixels.
+        # The palette, of four bytes for each color (blue, green, red, 0), lies between the headers
+        # and the pixels.
         start = 14 + number(14, tf.int32)
         palette = tf.strings.substr(encoded, start, number(10, tf.int32) - start)
         colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8), (-1, 4))[:, 2::-1]
@@ -200,7 +247,9 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
         ]
         if hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
             # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
-            decoders.append((start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4]))
+            decoders.append(
+                (start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4])
+            )
         other = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
         return tf.ensure_shape(tf.case(decoders, default=other), (None, None, channels or None))
 
@@ -223,5 +272,10 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
 def _of_channels(image, channels):
     """Returns the image; raises a TensorFlow error unless it has this number of channels."""
     stored = tf.shape(image)[2]
-    image = checked(image, stored == channels, f"not an image with {channels} channels; number of channels:", stored)
+    image = checked(
+        image,
+        stored == channels,
+        f"not an image with {channels} channels; number of channels:",
+        stored,
+    )
     return tf.ensure_shape(image, (None, None, channels))

@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 def _check_classes(source, name, path):
     row = DATASETS[name]
     if len(source.class_names) != row.classes:
-        raise ValueError(f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}")
+        raise ValueError(
+            f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}"
+        )
     return dataclasses.replace(source, options=row.options, empty_is_negative=False)
 
 
@@ -53,14 +55,18 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "tfrecords": tfrecords.split_of_tfrecords,
     "idx": arrays.split_of_idx,
     "tfds": tfds.split_of_tfds,
-    **{name: functools.partial(_row_of_tfds if row.tfds else _row_of_folder, name) for name, row in DATASETS.items()},
+    **{
+        name: functools.partial(_row_of_tfds if row.tfds else _row_of_folder, name)
+        for name, row in DATASETS.items()
+    },
 }
 """Maps the name of a dataset to a function that loads a split of it.
 
-The function is called as `function(split, **fields)`. If it has a second positional argument, datasets are named
-"NAME:REST", and it is called as `function(split, rest, **fields)`. Its other arguments are the fields of `config.data`
-that it takes, with their defaults; `fields` are those whose values differ from the config's defaults. A function
-without a field `path` draws its images, or finds them on every machine.
+The function is called as `function(split, **fields)`. If it has a second positional argument,
+datasets are named "NAME:REST", and it is called as `function(split, rest, **fields)`. Its other
+arguments are the fields of `config.data` that it takes, with their defaults; `fields` are those
+whose values differ from the config's defaults. A function without a field `path` draws its images,
+or finds them on every machine.
 """
 
 
@@ -74,19 +80,22 @@ def fields_of(name: str) -> dict[str, Any]:
 
 
 def loading_fields() -> dict[str, Any]:
-    """Returns the fields of all sources with their defaults; the first source that has a field sets its default."""
+    """Returns the fields of all sources with their defaults; the first source that has a field sets
+    its default."""
     every: dict[str, Any] = {}
     for function in SOURCES.values():
         every = _signature(function)[1] | every
     return every
 
 
-def load(name: str, *, train_split: str = "train", test_split: str = "test", **fields: Any) -> tuple[Source, Source]:
+def load(
+    name: str, *, train_split: str = "train", test_split: str = "test", **fields: Any
+) -> tuple[Source, Source]:
     """Loads the training and the test source of a dataset; `fields` are those of `load_split`.
 
     Raises:
-        ValueError: as in `load_split`; also if the splits have different classes, a class has no training examples, or
-            different splits have common examples.
+        ValueError: as in `load_split`; also if the splits have different classes, a class has no
+            training examples, or different splits have common examples.
     """
     train, test = load_pair(name, train_split, test_split, **fields)
     check_splits(train, test)
@@ -97,10 +106,16 @@ def load_pair(name, train_split, test_split, is_checked=True, **fields):
     """Loads two splits; if `is_checked`, refuses splits with common examples."""
     train = load_split(name, train_split, **fields)
     # Names that were found in the training split also apply to the test split.
-    names = {"class_names": train.class_names} if train.finds_classes and not fields.get("class_names") else {}
+    names = (
+        {"class_names": train.class_names}
+        if train.finds_classes and not fields.get("class_names")
+        else {}
+    )
     test = load_split(name, test_split, **{**fields, **names})
     if is_checked and train_split == test_split:
-        log.warning("the training and test splits are equal: train_split=test_split=%r", train_split)
+        log.warning(
+            "the training and test splits are equal: train_split=test_split=%r", train_split
+        )
     elif is_checked:
         check_disjoint(train, test, f"train_split={train_split!r}, test_split={test_split!r}")
     return train, test
@@ -110,39 +125,53 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
     """Loads one split of a dataset.
 
     Args:
-        name: a key of `SOURCES`: "folder", "list", "tfrecords", "idx", "digits", a key of `DATASETS` such as "cifar10",
-            or your own. "tfds:NAME" is a classification dataset of TFDS.
-        split: for TFDS, a split in its syntax, such as `train[:90%]`; for "list", the path of the list; for
-            "tfrecords", a pattern of file names; for "digits" and "idx", a split or a class-balanced part of it, such
-            as `train[:100]`; for "folder", see `folder`.
-        **fields: the fields that the source takes, such as `path`; the table of all config fields describes them.
+        name: a key of `SOURCES`: "folder", "list", "tfrecords", "idx", "digits", a key of
+            `DATASETS` such as "cifar10", or your own. "tfds:NAME" is a classification dataset of
+            TFDS.
+        split: for TFDS, a split in its syntax, such as `train[:90%]`; for "list", the path of the
+            list; for "tfrecords", a pattern of file names; for "digits" and "idx", a split or a
+            class-balanced part of it, such as `train[:100]`; for "folder", see `folder`.
+        **fields: the fields that the source takes, such as `path`; the table of all config fields
+            describes them.
 
     Returns:
         A `Source`.
 
     Raises:
-        ValueError: the name is unknown, a required field is missing, a field does not apply to this kind of dataset, or
-            the source cannot be read.
+        ValueError: the name is unknown, a required field is missing, a field does not apply to this
+            kind of dataset, or the source cannot be read.
     """
     function, rest = _find(name)
     defaults = loading_fields()
-    changed = {field: value for field, value in fields.items() if field not in defaults or value != defaults[field]}
+    changed = {
+        field: value
+        for field, value in fields.items()
+        if field not in defaults or value != defaults[field]
+    }
     _, taken, takes_all = _signature(function)
     if not takes_all and set(changed) - set(taken):
-        received = ", ".join(f"{field}={value!r}" for field, value in changed.items() if field not in taken)
-        raise ValueError(f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: {received}")
+        received = ", ".join(
+            f"{field}={value!r}" for field, value in changed.items() if field not in taken
+        )
+        raise ValueError(
+            f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: "
+            f"{received}"
+        )
     return function(split, *rest, **changed)
 
 
 def dataset_names() -> list[str]:
-    """Returns the names of all datasets. The last name, "tfds", stands for names such as "tfds:mnist"."""
+    """Returns the names of all datasets. The last name, "tfds", stands for names such as
+    "tfds:mnist"."""
     return sorted(SOURCES, key="tfds".__eq__)
 
 
 def name_and_path(text: str) -> tuple[str, str]:
-    """Returns the fields `name` and `path` for a dataset's name, or for the path of a folder of images.
+    """Returns the fields `name` and `path` for a dataset's name, or for the path of a folder of
+    images.
 
-    A text that is no name of a dataset is a path if it starts with a dot, a slash or a tilde, or is a folder.
+    A text that is no name of a dataset is a path if it starts with a dot, a slash or a tilde, or is
+    a folder.
     """
     if text.partition(":")[0] not in SOURCES and (text[:1] in ("/", ".", "~") or is_dir(text)):
         return "folder", os.path.expanduser(text)
@@ -150,22 +179,29 @@ def name_and_path(text: str) -> tuple[str, str]:
 
 
 def _find(name):
-    """Returns the function for a name, and the positional arguments after the split: `(rest,)` or `()`."""
+    """Returns the function for a name, and the positional arguments after the split: `(rest,)` or
+    `()`."""
     kind, _, rest = name.partition(":")
     function = SOURCES.get(kind)
     takes_rest = function is not None and _signature(function)[0]
     if function is None or (rest and not takes_rest):
         known = dataset_names()
         raise ValueError(
-            f"`name` must be one of {', '.join(known)}:NAME.{did_you_mean(name, known)} Received: name={name!r}"
+            f"`name` must be one of {', '.join(known)}:NAME.{did_you_mean(name, known)} Received: "
+            f"name={name!r}"
         )
     return function, (rest,) if takes_rest else ()
 
 
 def _signature(function):
-    """Returns whether a source takes the rest of a name, its fields, and whether it takes all other fields."""
+    """Returns whether a source takes the rest of a name, its fields, and whether it takes all other
+    fields."""
     parameters = list(inspect.signature(function).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:2]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][
+        :2
+    ]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    fields = {p.name: p.default for p in parameters if p not in positional and p.kind is not p.VAR_KEYWORD}
+    fields = {
+        p.name: p.default for p in parameters if p not in positional and p.kind is not p.VAR_KEYWORD
+    }
     return len(positional) == 2, fields, takes_all

@@ -60,27 +60,32 @@ class Options(_FieldsOfKinds):
         flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most
             datasets. True and False also work.
         shift: largest random shift of a training image in each direction, in pixels.
-        augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2", "strong1" or "strong2".
-            It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
+        augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2",
+            "strong1" or "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and
+            `mixup_alpha`.
         randaugment_layers: number of RandAugment operations per image; 0 is off.
         randaugment_magnitude: strength of these operations, usually 0 to 10; AugReg uses up to 20.
-        randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which AugReg used:
-            `Contrast` blends with the number of pixels / 256 instead of the mean gray value, and `Solarize` takes
-            thresholds modulo 256, so that thresholds above 255 also invert pixels. Translations of up to 10 pixels per
-            unit of magnitude, and the cutout of 8 pixels, are scaled by `image_size / 224`; with "original" they are
-            not, and `image_size` must be larger than 10 times the magnitude.
+        randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which
+            AugReg used: `Contrast` blends with the number of pixels / 256 instead of the mean gray
+            value, and `Solarize` takes thresholds modulo 256, so that thresholds above 255 also
+            invert pixels. Translations of up to 10 pixels per unit of magnitude, and the cutout of
+            8 pixels, are scaled by `image_size / 224`; with "original" they are not, and
+            `image_size` must be larger than 10 times the magnitude.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
-        mixup_form: mixup partner of an example: "roll" is the previous example of the batch; "reverse" is the example
-            at the same distance from the end of the batch.
-        cutmix_alpha: like `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal
-            probability.
-        max_megapixels: largest size of an image, in megapixels; larger images count as unreadable and are not decoded.
-        library: library whose JPEG decoder and rounding of crops apply: "vit_jax", "torchvision" (timm, open_clip) or
-            "transformers", see `keras_vit.Preprocessing`; "" for that of the weights.
-        exif: "on" applies the EXIF orientation of photographs; "off" ignores it, as in `vit_jax`. "auto" is "on" for
-            "folder" and "list", and "off" for other datasets. True and False also work.
-        shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling sources that cannot
-            be read by index.
+        mixup_form: mixup partner of an example: "roll" is the previous example of the batch;
+            "reverse" is the example at the same distance from the end of the batch.
+        cutmix_alpha: like `mixup_alpha`, for CutMix. If both are on, each batch uses one of them,
+            with equal probability.
+        max_megapixels: largest size of an image, in megapixels; larger images count as unreadable
+            and are not decoded.
+        library: library whose JPEG decoder and rounding of crops apply: "vit_jax", "torchvision"
+            (timm, open_clip) or "transformers", see `keras_vit.Preprocessing`; "" for that of the
+            weights.
+        exif: "on" applies the EXIF orientation of photographs; "off" ignores it, as in `vit_jax`.
+            "auto" is "on" for "folder" and "list", and "off" for other datasets. True and False
+            also work.
+        shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling
+            sources that cannot be read by index.
         prefetch: number of batches to prepare ahead.
         threads: number of threads that decode and transform images; 0 is one per CPU core.
     """
@@ -114,44 +119,76 @@ class Options(_FieldsOfKinds):
     def __post_init__(self):
         for field in ("flip", "exif"):  # the command line passes True and False as text
             value = getattr(self, field)
-            object.__setattr__(self, field, {"true": True, "false": False}.get(str(value).lower(), value))
+            object.__setattr__(
+                self, field, {"true": True, "false": False}.get(str(value).lower(), value)
+            )
         known = {
-            "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
-            "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"), "bit_depth": (8, 16),
-            "rounding": ("float", "uint8"), "interpolation": ("", "bilinear", "bicubic"), "augreg": tuple(LEVELS),
-            "flip": ("auto", "on", "off", True, False), "exif": ("auto", "on", "off", True, False), "mixup_form": FORMS,
-            "randaugment_form": ("corrected", "original"), "library": ("", *LIBRARIES),
-        }  # fmt: skip
+            "train_crop": (
+                "auto",
+                "inception",
+                "resize_small_crop",
+                "resize_crop",
+                "resize",
+                "none",
+            ),
+            "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"),
+            "bit_depth": (8, 16),
+            "rounding": ("float", "uint8"),
+            "interpolation": ("", "bilinear", "bicubic"),
+            "augreg": tuple(LEVELS),
+            "flip": ("auto", "on", "off", True, False),
+            "exif": ("auto", "on", "off", True, False),
+            "mixup_form": FORMS,
+            "randaugment_form": ("corrected", "original"),
+            "library": ("", *LIBRARIES),
+        }
         lowest = {
-            "image_size": 0, "channels": 1, "resize_size": 0, "shift": 0, "randaugment_layers": 0,
-            "randaugment_magnitude": 0, "mixup_alpha": 0, "cutmix_alpha": 0, "shuffle_buffer": 1, "prefetch": 1,
+            "image_size": 0,
+            "channels": 1,
+            "resize_size": 0,
+            "shift": 0,
+            "randaugment_layers": 0,
+            "randaugment_magnitude": 0,
+            "mixup_alpha": 0,
+            "cutmix_alpha": 0,
+            "shuffle_buffer": 1,
+            "prefetch": 1,
             "threads": 0,
-        }  # fmt: skip
+        }
         rules = [
             ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
             ("std", len(self.std) in (0, self.channels), "() or a number for each channel"),
             ("std", min(self.std, default=1) > 0, "above 0"),
             ("max_megapixels", self.max_megapixels > 0, "above 0"),
-            *((name, getattr(self, name) in of, f"one of {', '.join(map(str, of))}") for name, of in known.items()),
-            *((name, getattr(self, name) >= least, f"{least} or more") for name, least in lowest.items()),
+            *(
+                (name, getattr(self, name) in of, f"one of {', '.join(map(str, of))}")
+                for name, of in known.items()
+            ),
+            *(
+                (name, getattr(self, name) >= least, f"{least} or more")
+                for name, least in lowest.items()
+            ),
         ]
         for field, holds, rule in rules:
             if not holds:
                 raise ValueError(
-                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, channels={self.channels}"
+                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, "
+                    f"channels={self.channels}"
                 )
         for kind in (*inputs.KINDS, *targets.TARGETS.values()):
             kind.check(self)
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
-                    f"`resize_size` must be at least `image_size`, {self.image_size}, for this crop, such as 256 for "
-                    f"224 or 448 for 384. Received: resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
+                    f"`resize_size` must be at least `image_size`, {self.image_size}, for this "
+                    "crop, such as 256 for 224 or 448 for 384. Received: "
+                    f"resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
                 )
         if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
             raise ValueError(
-                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which replaces them. Received: "
-                f"augreg={self.augreg!r}, randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
+                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
+                f"replaces them. Received: augreg={self.augreg!r}, "
+                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
             )
 
     @property
@@ -160,7 +197,8 @@ class Options(_FieldsOfKinds):
         return inputs.chosen_by(self)
 
     def resolve(self, source: Source) -> "Options":
-        """Returns these options for a source, with "auto" and `augreg` replaced by the values that they stand for.
+        """Returns these options for a source, with "auto" and `augreg` replaced by the values that
+        they stand for.
 
         Raises:
             ValueError: the options do not fit the source.
@@ -172,11 +210,17 @@ class Options(_FieldsOfKinds):
         defaults |= source.options
         if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
             defaults |= {"train_crop": "resize", "eval_crop": "resize"}
-        changes: dict = {field: default for field, default in defaults.items() if getattr(self, field) == "auto"}
+        changes: dict = {
+            field: default for field, default in defaults.items() if getattr(self, field) == "auto"
+        }
         if self.augreg != "none":
             names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
             changes |= {"augreg": "none", **dict(zip(names, LEVELS[self.augreg]))}
-        if small and changes.get("train_crop") == "resize" and not (set(source.options) - {"exif"} or self.shift):
+        if (
+            small
+            and changes.get("train_crop") == "resize"
+            and not (set(source.options) - {"exif"} or self.shift)
+        ):
             changes["shift"] = self.image_size // 8
         for field in ("flip", "exif"):
             changes[field] = changes.get(field, getattr(self, field)) in ("on", True)
@@ -190,35 +234,46 @@ class Options(_FieldsOfKinds):
         """Raises a `ValueError` unless these resolved options fit a source."""
         spec = source.image_spec
         stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
-        crops = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
+        crops = (
+            f"image_size={self.image_size}, train_crop={self.train_crop!r}, "
+            f"eval_crop={self.eval_crop!r}"
+        )
         keeps_size = "none" in (self.train_crop, self.eval_crop)
         if not self.kind.shape(self) and not (
             self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()
         ):
             raise ValueError(
-                "`image_size` must be set for images without a fixed size, as with --config.data.image_size=224. "
-                f"Received: {crops}"
+                "`image_size` must be set for images without a fixed size, as with "
+                f"--config.data.image_size=224. Received: {crops}"
             )
-        if self.image_size and keeps_size and not stored.is_compatible_with((self.image_size, self.image_size, None)):
+        if (
+            self.image_size
+            and keeps_size
+            and not stored.is_compatible_with((self.image_size, self.image_size, None))
+        ):
             raise ValueError(
-                f"`image_size` must match the source's size, {stored[0]}x{stored[1]}, if a crop is 'none'. "
-                f"Received: {crops}"
+                f"`image_size` must match the source's size, {stored[0]}x{stored[1]}, if a crop is "
+                f"'none'. Received: {crops}"
             )
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
-                "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs images with 1 or 3 "
-                f"channels. Received: channels={self.channels}, augreg={augreg!r}, "
-                f"randaugment_layers={self.randaugment_layers}"
+                "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs "
+                f"images with 1 or 3 channels. Received: channels={self.channels}, "
+                f"augreg={augreg!r}, randaugment_layers={self.randaugment_layers}"
             )
         side = self.kind.side(self.image_shape(source))
         farthest = 10 * self.randaugment_magnitude
         if self.randaugment_layers and self.randaugment_form == "original" and farthest >= side:
             raise ValueError(
-                f"`randaugment_form` must be 'corrected', because 'original' moves images by {farthest:g} pixels, "
-                f"which leaves nothing of an image of {side} pixels. Received: randaugment_form='original'"
+                "`randaugment_form` must be 'corrected', because 'original' moves images by "
+                f"{farthest:g} pixels, which leaves nothing of an image of {side} pixels. "
+                "Received: randaugment_form='original'"
             )
         if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
-            raise ValueError(f"`channels` must be {stored[2]}, as in the source. Received: channels={self.channels}")
+            raise ValueError(
+                f"`channels` must be {stored[2]}, as in the source. Received: "
+                f"channels={self.channels}"
+            )
         if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
             raise ValueError(
                 f"`channels` must be a multiple of {spec.shape[0]}, the number of files per image. "
@@ -226,8 +281,8 @@ class Options(_FieldsOfKinds):
             )
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(
-                f"`bit_depth` must be 8 for pixel values stored as {spec.dtype.name}; only image files can have 16. "
-                "Received: bit_depth=16"
+                f"`bit_depth` must be 8 for pixel values stored as {spec.dtype.name}; only image "
+                "files can have 16. Received: bit_depth=16"
             )
 
     # The methods below require resolved options.
@@ -253,7 +308,9 @@ class Options(_FieldsOfKinds):
             mean=tuple(value * scale for value in self.mean) or middle,
             std=tuple(value * scale for value in self.std) or middle,
             resize=self.kind.resize(self),
-            crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
+            crop_fraction=self.image_size / self.resize_size
+            if self.eval_crop.endswith("_crop")
+            else 1.0,
             rounding=self.rounding,
             interpolation=self.interpolation,
             exif=self.exif is True,
@@ -264,10 +321,15 @@ class Options(_FieldsOfKinds):
     def model_preprocessing(self, source: Source) -> Preprocessing:
         """Returns the preprocessing that a model trained on a source needs for image files.
 
-        It expects white pixels of value 255. For image files with a `bit_depth` of 16, and for arrays of other types
-        than uint8, it expects 65,535. For example, uint8 arrays with values from 0 to 16 correspond to 8-bit PNG files,
-        and uint16 arrays correspond to 16-bit PNG files.
+        It expects white pixels of value 255. For image files with a `bit_depth` of 16, and for
+        arrays of other types than uint8, it expects 65,535. For example, uint8 arrays with values
+        from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays correspond to 16-bit PNG
+        files.
         """
-        is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
+        is_deep = (
+            self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
+        )
         bit_depth = 16 if is_deep else 8
-        return dataclasses.replace(self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth)
+        return dataclasses.replace(
+            self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth
+        )

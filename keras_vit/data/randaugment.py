@@ -1,11 +1,13 @@
 """RandAugment as in big_vision: sixteen operations on uint8 images with one or three channels.
 
-Each layer draws one operation and always applies it, at a fixed magnitude. RandAugment's paper defines magnitudes from
-0 to 10; AugReg uses up to 20. With `original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by
-default, `contrast` and `solarize` are corrected, and translations and the cutout, which big_vision specifies in pixels
-of 224-pixel images, are scaled by the size of the image.
+Each layer draws one operation and always applies it, at a fixed magnitude. RandAugment's paper
+defines magnitudes from 0 to 10; AugReg uses up to 20. With `original=True`, every pixel agrees with
+big_vision's pp/archive/autoaugment.py; by default, `contrast` and `solarize` are corrected, and
+translations and the cutout, which big_vision specifies in pixels of 224-pixel images, are scaled by
+the size of the image.
 
-References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
+References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section
+    3.3.
 """
 
 import math
@@ -32,7 +34,8 @@ LEVELS = {
 def autocontrast(image):
     """Stretches each channel to [0, 255]; constant channels do not change."""
     values = tf.cast(image, tf.float32)
-    # Reduce one axis at a time, so that the first reduction works on whole rows, which is several times faster.
+    # Reduce one axis at a time, so that the first reduction works on whole rows, which is several
+    # times faster.
     low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
     scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
@@ -44,11 +47,15 @@ def equalize(image):
     height, width = tf.unstack(tf.shape(image)[:2])
     channels = image.shape[-1]
     values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
-    # Use one histogram and one lookup table for all channels: channel c occupies the 256 bins from 256 * c on.
+    # Use one histogram and one lookup table for all channels: channel c occupies the 256 bins from
+    # 256 * c on.
     shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
     # Use the raw op, because `tf.math.bincount` computes the maximum first.
     counts = tf.raw_ops.DenseBincount(
-        input=tf.reshape(shifted, [-1]), size=256 * channels, weights=tf.zeros([0], tf.int32), binary_output=False
+        input=tf.reshape(shifted, [-1]),
+        size=256 * channels,
+        weights=tf.zeros([0], tf.int32),
+        binary_output=False,
     )
     counts = tf.reshape(counts, [channels, 256])
     order = tf.range(256)
@@ -60,7 +67,9 @@ def equalize(image):
     # The exclusive sum shifts the table by one entry; the first entry must be 0, not step // 2.
     table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
     table = tf.where(step > 0, table, order)
-    return tf.reshape(tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image))
+    return tf.reshape(
+        tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image)
+    )
 
 
 def invert(image):
@@ -71,26 +80,31 @@ def rotate(image, degrees):
     """Rotates about the center, with nearest-neighbor sampling."""
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
     angle = degrees * (math.pi / 180.0)
-    cos, sin = tf.cos(angle), tf.sin(angle)
+    cos = tf.cos(angle)
+    sin = tf.sin(angle)
     x = (width - (cos * width - sin * height)) / 2.0
     y = (height - (sin * width + cos * height)) / 2.0
     return _transform(image, [cos, -sin, x, sin, cos, y])
 
 
 def posterize(image, bits):
-    """Keeps the `bits` most significant bits of each value; at least one, because TensorFlow shifts by at most 7."""
+    """Keeps the `bits` most significant bits of each value; at least one, because TensorFlow shifts
+    by at most 7."""
     shift = min(max(8 - bits, 0), 7)
     return tf.bitwise.bitwise_and(image, tf.constant(0xFF >> shift << shift, tf.uint8))
 
 
 def solarize(image, threshold, original=False):
-    """Inverts values of `threshold` or more; `original` reduces the threshold modulo 256, so 256 inverts everything."""
+    """Inverts values of `threshold` or more; `original` reduces the threshold modulo 256, so 256
+    inverts everything."""
     threshold = threshold % 256 if original else threshold
     # Compare as Python integers, so that 256 does not wrap to 0.
     if threshold > 255:
         return tf.identity(image)
     # Invert by flipping all bits, because `tf.where` takes several times as long on bytes.
-    return tf.bitwise.bitwise_xor(image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8))
+    return tf.bitwise.bitwise_xor(
+        image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
+    )
 
 
 def solarize_add(image, addition, threshold=128):
@@ -101,19 +115,26 @@ def solarize_add(image, addition, threshold=128):
 
 
 def color(image, factor):
-    """Blends between the image in gray (factor 0) and the image (factor 1); larger factors extrapolate."""
+    """Blends between the image in gray (factor 0) and the image (factor 1); larger factors
+    extrapolate."""
     return _blend(_gray(image), image, factor)
 
 
 def contrast(image, factor, original=False):
-    """Blends between the mean gray value (factor 0) and the image (factor 1); larger factors extrapolate.
+    """Blends between the mean gray value (factor 0) and the image (factor 1); larger factors
+    extrapolate.
 
-    With `original`, the mean count of the gray histogram, at most 255, replaces the mean gray value.
+    With `original`, the mean count of the gray histogram, at most 255, replaces the mean gray
+    value.
     """
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
     # big_vision averages the counts of the histogram instead of the values.
-    start = tf.minimum(pixels / 256, 255.0) if original else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
+    start = (
+        tf.minimum(pixels / 256, 255.0)
+        if original
+        else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
+    )
     return _blend(tf.floor(start), image, factor)
 
 
@@ -123,10 +144,13 @@ def brightness(image, factor):
 
 
 def sharpness(image, factor):
-    """Blends between a smoothed image (factor 0) and the image (factor 1); pixels at the border do not change."""
+    """Blends between a smoothed image (factor 0) and the image (factor 1); pixels at the border do
+    not change."""
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, image.shape[-1], 1])
-    smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
+    smooth = tf.nn.depthwise_conv2d(
+        tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID"
+    )[0]
     inner = _blend(truncate(smooth), image[1:-1, 1:-1], factor)
     rows = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], 1)
     return tf.concat([image[:1], rows, image[-1:]], 0)
@@ -142,10 +166,16 @@ def translate(image, shift, axis):
 
     def whole():
         size = tf.shape(image)[axis]
-        before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
+        before, after = [
+            tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)
+        ]
         inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
         pads = [tf.stack([before, after])] + [tf.zeros([2], tf.int32)] * 2
-        return tf.pad(inside, tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]), constant_values=GRAY)
+        return tf.pad(
+            inside,
+            tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]),
+            constant_values=GRAY,
+        )
 
     matrix = [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)]
     # Slicing is faster, but requires a whole number of pixels.
@@ -153,9 +183,13 @@ def translate(image, shift, axis):
 
 
 def cutout(image, half, y, x):
-    """Fills a square with sides of `2 * half` pixels around (y, x), clipped to the image, with gray."""
-    rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
-    inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
+    """Fills a square with sides of `2 * half` pixels around (y, x), clipped to the image, with
+    gray."""
+    rows = tf.range(tf.shape(image)[0])
+    columns = tf.range(tf.shape(image)[1])
+    inside = ((rows >= y - half) & (rows < y + half))[:, None] & (
+        (columns >= x - half) & (columns < x + half)
+    )[None, :]
     # Use the shape `(H, W * C)` to avoid broadcasting over the channels.
     inside = tf.cast(tf.repeat(inside, image.shape[-1], axis=1), tf.uint8)
     flat = tf.reshape(image, tf.shape(inside))
@@ -163,7 +197,8 @@ def cutout(image, half, y, x):
 
 
 def operations(magnitude, original=False):
-    """Returns the sixteen operations by name: functions of an image, a sign, and two random numbers for the cutout."""
+    """Returns the sixteen operations by name: functions of an image, a sign, and two random numbers
+    for the cutout."""
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
 
@@ -194,20 +229,28 @@ def operations(magnitude, original=False):
         "ShearY": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 0),
         "TranslateX": lambda image, sign, u, v: translate(image, sign * pixels(image, 1), 1),
         "TranslateY": lambda image, sign, u, v: translate(image, sign * pixels(image, 0), 0),
-        "Cutout": lambda image, sign, u, v: cutout(image, half(image), place(u, image, 0), place(v, image, 1)),
+        "Cutout": lambda image, sign, u, v: cutout(
+            image, half(image), place(u, image, 0), place(v, image, 1)
+        ),
         "SolarizeAdd": lambda image, sign, u, v: solarize_add(image, int(110 * level)),
     }
 
 
 def randaugment(image, layers, magnitude, seed, original=False):
-    """Applies `layers` random operations in turn to a uint8 image `(H, W, C)` with 1 or 3 channels."""
+    """Applies `layers` random operations in turn to a uint8 image `(H, W, C)` with 1 or 3
+    channels."""
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, original).values())
     for layer in range(layers):
         chosen, sign, u, v = tf.unstack(draws[layer])
         sign = tf.where(sign < 0.5, 1.0, -1.0)
-        branches = [lambda image=image, apply=apply, s=sign, u=u, v=v: apply(image, s, u, v) for apply in choices]
-        image = tf.ensure_shape(tf.switch_case(tf.cast(chosen * len(choices), tf.int32), branches), image.shape)
+        branches = [
+            lambda image=image, apply=apply, s=sign, u=u, v=v: apply(image, s, u, v)
+            for apply in choices
+        ]
+        image = tf.ensure_shape(
+            tf.switch_case(tf.cast(chosen * len(choices), tf.int32), branches), image.shape
+        )
     return image
 
 
@@ -216,14 +259,20 @@ def _gray(image):
 
 
 def _blend(start, image, factor):
-    """Interpolates or extrapolates linearly; returns `start` for factor 0 and the image for factor 1."""
+    """Interpolates or extrapolates linearly; returns `start` for factor 0 and the image for factor
+    1."""
     start = tf.cast(start, tf.float32)
     return truncate(start + factor * (tf.cast(image, tf.float32) - start))
 
 
 def _transform(image, matrix):
-    """Replaces pixel (x, y) by pixel (a x + b y + c, d x + e y + f), or gray outside; `matrix` is (a, ..., f)."""
+    """Replaces pixel (x, y) by pixel (a x + b y + c, d x + e y + f), or gray outside; `matrix` is
+    (a, ..., f)."""
     return tf.raw_ops.ImageProjectiveTransformV3(
-        images=image[None], transforms=tf.stack([*matrix, 0.0, 0.0])[None], output_shape=tf.shape(image)[:2],
-        fill_value=float(GRAY), interpolation="NEAREST", fill_mode="CONSTANT",
-    )[0]  # fmt: skip
+        images=image[None],
+        transforms=tf.stack([*matrix, 0.0, 0.0])[None],
+        output_shape=tf.shape(image)[:2],
+        fill_value=float(GRAY),
+        interpolation="NEAREST",
+        fill_mode="CONSTANT",
+    )[0]

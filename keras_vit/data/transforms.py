@@ -1,7 +1,7 @@
 """Random windows and shifts, resizing, cropping and normalization of single images.
 
-With `rounding="float"`, resized images stay float32 as in `vit_jax`. With "uint8", resized uint8 images are truncated
-to uint8 as in big_vision.
+With `rounding="float"`, resized images stay float32 as in `vit_jax`. With "uint8", resized uint8
+images are truncated to uint8 as in big_vision.
 """
 
 import tensorflow as tf
@@ -9,27 +9,43 @@ import tensorflow as tf
 
 def normalize(image, preprocessing):
     """Returns `(image - mean) / std` as float32."""
-    mean, std = preprocessing.mean, preprocessing.std
+    mean = preprocessing.mean
+    std = preprocessing.std
     if len({*zip(mean, std)}) == 1:  # several times faster than broadcasting over the channels
-        mean, std = mean[0], std[0]
+        mean = mean[0]
+        std = std[0]
     return (tf.cast(image, tf.float32) - mean) / std
 
 
 def inception_window(size, seed):
-    """Draws a random window, int32 `(y, x, height, width)`: 5 to 100 % of the area, aspect ratio 0.75 to 1.33."""
+    """Draws a random window, int32 `(y, x, height, width)`: 5 to 100 % of the area, aspect ratio
+    0.75 to 1.33."""
     # The largest aspect ratio is 1.33 instead of 4/3, as in the JAX reference.
-    ranges = {"aspect_ratio_range": (0.75, 1.33), "area_range": (0.05, 1.0), "min_object_covered": 0.0}
+    ranges = {
+        "aspect_ratio_range": (0.75, 1.33),
+        "area_range": (0.05, 1.0),
+        "min_object_covered": 0.0,
+    }
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.concat([size, [3]], 0), tf.zeros([1, 0, 4]), seed, use_image_if_no_bounding_boxes=True, **ranges
+        tf.concat([size, [3]], 0),
+        tf.zeros([1, 0, 4]),
+        seed,
+        use_image_if_no_bounding_boxes=True,
+        **ranges,
     )
     return tf.concat([begin[:2], window[:2]], 0)
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """Resizes to `size`, ignoring the aspect ratio, with half-pixel centers; antialiased if `interpolation` is set."""
-    resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
+    """Resizes to `size`, ignoring the aspect ratio, with half-pixel centers; antialiased if
+    `interpolation` is set."""
+    resized = tf.image.resize(
+        image, size, method=interpolation or method, antialias=bool(interpolation)
+    )
     if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
-        resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
+        resized = (
+            tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
+        )
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 
@@ -41,7 +57,9 @@ def truncate(image):
 def resize_to_cover(image, size, rounding="float", interpolation="", library="vit_jax"):
     """Resizes to the smallest image of the same aspect ratio that covers `size`."""
     shape = tf.shape(image)[:2]
-    if interpolation:  # round the longer side down; timm rounds to the nearest if `size` is not square
+    if (
+        interpolation
+    ):  # round the longer side down; timm rounds to the nearest if `size` is not square
         sides = shape * size[::-1] / shape[::-1]
         is_nearest = library == "torchvision" and size[0] != size[1]
         sides = tf.cast(tf.round(sides) if is_nearest else tf.floor(sides), tf.int32)
@@ -52,9 +70,12 @@ def resize_to_cover(image, size, rounding="float", interpolation="", library="vi
 
 
 def central_crop(image, size, library="vit_jax"):
-    """Crops the center to `size`, `(height, width)`; half an odd margin is rounded as `library` does."""
+    """Crops the center to `size`, `(height, width)`; half an odd margin is rounded as `library`
+    does."""
     margins = (tf.shape(image)[:2] - size) / 2
-    margins = tf.round(margins) if library == "torchvision" else tf.floor(margins)  # `tf.round`: half to even
+    margins = (
+        tf.round(margins) if library == "torchvision" else tf.floor(margins)
+    )  # `tf.round`: half to even
     y, x = tf.unstack(tf.cast(margins, tf.int32))
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 

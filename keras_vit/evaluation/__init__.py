@@ -1,8 +1,9 @@
 """Evaluates models on the data of a training run or on other datasets.
 
-`config.evals` lists the evaluators of a run. The run reports their metrics as `<evaluator>/<metric>`. The command
-`keras-vit evaluate` applies evaluators to any model. To add an evaluator, write a function `(model, inputs, engine)`
-that returns a dict of floats, and add a `Kind` with this function to `EVALUATORS`.
+`config.evals` lists the evaluators of a run. The run reports their metrics as
+`<evaluator>/<metric>`. The command `keras-vit evaluate` applies evaluators to any model. To add an
+evaluator, write a function `(model, inputs, engine)` that returns a dict of floats, and add a
+`Kind` with this function to `EVALUATORS`.
 
 Examples of evaluator names:
 
@@ -22,7 +23,12 @@ import keras
 
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import accuracy, calibration, frozen, objectnet
-from keras_vit.evaluation.collecting import check_classes, load_inputs, reuse_compiled, splits_to_read
+from keras_vit.evaluation.collecting import (
+    check_classes,
+    load_inputs,
+    reuse_compiled,
+    splits_to_read,
+)
 from keras_vit.files import did_you_mean
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
@@ -36,7 +42,8 @@ class Kind:
     Attributes:
         metrics: names of the metrics.
         evaluate: function `(model, inputs, engine)` that returns `{metric: float}`.
-        check: function `(model, inputs)` that raises a `ValueError` if the model cannot be evaluated on the data.
+        check: function `(model, inputs)` that raises a `ValueError` if the model cannot be
+            evaluated on the data.
         splits: names of the required splits.
         dataset: name of the default dataset; "" for the run's data.
         load: function that loads the dataset, with the arguments of `load_inputs`.
@@ -59,11 +66,22 @@ EVALUATORS = {
     "real": Kind(("accuracy",), accuracy.real, dataset="imagenet2012_real"),
     "imagenet_v2": Kind(_ACCURACIES, accuracy.top1, dataset="imagenet_v2"),
     "fewshot": Kind(_SHOTS, frozen.fewshot, frozen.check_representation, _BOTH),
-    "linear_probe": Kind(("accuracy", "inverse_regularization"), frozen.linear_probe, frozen.check_linear_probe, _BOTH),
+    "linear_probe": Kind(
+        ("accuracy", "inverse_regularization"),
+        frozen.linear_probe,
+        frozen.check_linear_probe,
+        _BOTH,
+    ),
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
-    "objectnet": Kind(objectnet.METRICS, objectnet.objectnet, objectnet.check, dataset="folder", load=objectnet.load),
+    "objectnet": Kind(
+        objectnet.METRICS,
+        objectnet.objectnet,
+        objectnet.check,
+        dataset="folder",
+        load=objectnet.load,
+    ),
 }
 """All kinds of evaluators by name."""
 
@@ -96,11 +114,13 @@ class Evaluator:
         return self.kind.metrics
 
     def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
-        """Raises a `ValueError` if the dataset cannot be loaded or the model cannot be evaluated on it.
+        """Raises a `ValueError` if the dataset cannot be loaded or the model cannot be evaluated on
+        it.
 
         Args:
             model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own dataset.
+            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own
+                dataset.
         """
         self.kind.check(model, self._inputs(model, inputs))
 
@@ -111,7 +131,8 @@ class Evaluator:
 
         Args:
             model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own dataset.
+            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own
+                dataset.
             engine: the `training.Engine` of the run; None outside a run.
         """
         loaded = self._inputs(model, inputs)
@@ -120,7 +141,10 @@ class Evaluator:
     def _inputs(self, model, inputs):
         if not self.dataset:
             if inputs is None:
-                raise ValueError(f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}")
+                raise ValueError(
+                    f"The evaluator needs a dataset, as in {self.name}:digits. Received: "
+                    f"{self.name!r}"
+                )
             return inputs
         names = self.class_names or (() if inputs is None else inputs.test.class_names)
         if "train" in self.kind.splits:
@@ -138,26 +162,36 @@ class Evaluator:
         return self._loaded[key]
 
     def _load(self, model, names):
-        splits, options = self.kind.splits, {"max_bad_share": self.max_bad_share, "class_names": names}
+        splits = self.kind.splits
+        options = {"max_bad_share": self.max_bad_share, "class_names": names}
         if self.dataset == "folder":
             splits = splits_to_read(self.path, splits, self.run)
-            options |= {field: self.run[field] for field in ("test_share", "split_seed") if field in self.run}
+            options |= {
+                field: self.run[field]
+                for field in ("test_share", "split_seed")
+                if field in self.run
+            }
         return self.kind.load(model, self.dataset, self.path, splits, **options)
 
 
 def get(
-    names: Iterable[str], max_bad_share: float = 0.01, class_names: Sequence[str] = (),
+    names: Iterable[str],
+    max_bad_share: float = 0.01,
+    class_names: Sequence[str] = (),
     run: Mapping[str, Any] | None = None,
-) -> dict[str, Evaluator]:  # fmt: skip
+) -> dict[str, Evaluator]:
     """Returns evaluators by name.
 
     Args:
-        names: names of the form `NAME`, `NAME:DATASET` or `NAME:DATASET@FOLDER`, in which `NAME` is a key of
-            `EVALUATORS`.
-        max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0, 1].
-        class_names: names of the model's classes, in the order of its outputs; by default those of the run's data.
-        run: the `data` fields of the run's config. A folder without subfolders for splits is divided as in the run if
-            it is the folder of the run or the evaluator needs training images; otherwise all its images are tested.
+        names: names of the form `NAME`, `NAME:DATASET` or `NAME:DATASET@FOLDER`, in which `NAME` is
+            a key of `EVALUATORS`.
+        max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0,
+            1].
+        class_names: names of the model's classes, in the order of its outputs; by default those of
+            the run's data.
+        run: the `data` fields of the run's config. A folder without subfolders for splits is
+            divided as in the run if it is the folder of the run or the evaluator needs training
+            images; otherwise all its images are tested.
 
     Raises:
         ValueError: an evaluator is unknown.
@@ -168,18 +202,23 @@ def get(
 
 
 def _parse(text, fields):
-    name, _, place = text.partition(":")  # only the first colon, because a dataset "tfds:NAME" has another
+    name, _, place = text.partition(
+        ":"
+    )  # only the first colon, because a dataset "tfds:NAME" has another
     dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
         hint = did_you_mean(name, EVALUATORS)
         if "," in text:
             hint = " To set several in a config, write --config.evals=\"('top1', 'knn')\"."
-        raise ValueError(f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}")
+        raise ValueError(
+            f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}"
+        )
     kind = EVALUATORS[name]
     if name == "real" and dataset.endswith(".json"):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
         check = functools.partial(accuracy.check_real_labels, path=dataset)
-        kind, dataset = Kind(kind.metrics, compute, check, splits=("",)), "folder"
+        kind = Kind(kind.metrics, compute, check, splits=("",))
+        dataset = "folder"
     return Evaluator(text, kind, dataset or kind.dataset, path, *fields)
 
 
@@ -195,11 +234,28 @@ def evaluate(
         **options: other arguments of `get`, such as `class_names`.
 
     Raises:
-        ValueError: an evaluator is unknown, its dataset cannot be loaded, or it cannot evaluate the model.
+        ValueError: an evaluator is unknown, its dataset cannot be loaded, or it cannot evaluate the
+            model.
     """
     with reuse_compiled():
-        metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names, **options).items()}
-    return {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
+        metrics = {
+            name: evaluator.evaluate(model, inputs)
+            for name, evaluator in get(names, **options).items()
+        }
+    return {
+        f"{name}/{metric}": value
+        for name, values in metrics.items()
+        for metric, value in values.items()
+    }
 
 
-__all__ = ["EVALUATORS", "Evaluator", "Kind", "evaluate", "get", "load_inputs", "model_digest", "weights_digest"]
+__all__ = [
+    "EVALUATORS",
+    "Evaluator",
+    "Kind",
+    "evaluate",
+    "get",
+    "load_inputs",
+    "model_digest",
+    "weights_digest",
+]

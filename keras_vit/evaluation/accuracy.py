@@ -20,7 +20,8 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy; a prediction is correct if it is one of the example's labels.
+    """Computes top-1 and top-5 accuracy; a prediction is correct if it is one of the example's
+    labels.
 
     Examples without a correct class are left out.
     """
@@ -34,7 +35,8 @@ def top1(model, inputs, engine=None):
 def top_k_accuracy(model, batch):
     """Computes "accuracy", "top5_accuracy" and "has_class", float32 `(B,)`.
 
-    The accuracies are NaN for an example with a NaN logit, and 0 for an example without a correct class.
+    The accuracies are NaN for an example with a NaN logit, and 0 for an example without a correct
+    class.
     """
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
@@ -42,16 +44,22 @@ def top_k_accuracy(model, batch):
     right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
     right = ops.where(ops.any(ops.isnan(logits), axis=-1, keepdims=True), float("nan"), right)
     has_class = ops.cast(ops.any(labels > 0, axis=-1), "float32")
-    return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1), "has_class": has_class}
+    return {
+        "accuracy": right[:, 0],
+        "top5_accuracy": ops.max(right, axis=-1),
+        "has_class": has_class,
+    }
 
 
 def real(model, inputs, engine=None):
-    """Computes the accuracy on ImageNet's reassessed labels (Beyer et al., 2020; `imagenet2012_real` in TFDS)."""
+    """Computes the accuracy on ImageNet's reassessed labels (Beyer et al., 2020;
+    `imagenet2012_real` in TFDS)."""
     return {"accuracy": top1(model, inputs)["accuracy"]}
 
 
 def real_from_file(model, inputs, engine=None, path=""):
-    """Computes the accuracy on the reassessed labels in `real.json`; image files must have their ImageNet names."""
+    """Computes the accuracy on the reassessed labels in `real.json`; image files must have their
+    ImageNet names."""
     labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
@@ -59,8 +67,8 @@ def real_from_file(model, inputs, engine=None, path=""):
         match = _NUMBER.search(inputs.test.name_of(int(index)))
         if not match or not 1 <= int(match[1]) <= len(labels):
             raise ValueError(
-                f"Images must have the names ILSVRC2012_val_00000001 to {len(labels):08}, in the order of the labels. "
-                f"Received: {inputs.test.name_of(int(index))!r}"
+                f"Images must have the names ILSVRC2012_val_00000001 to {len(labels):08}, in the "
+                f"order of the labels. Received: {inputs.test.name_of(int(index))!r}"
             )
         answers = labels[int(match[1]) - 1]
         counted += bool(answers)
@@ -72,26 +80,35 @@ def real_from_file(model, inputs, engine=None, path=""):
 
 def check_real_labels(model, inputs, path):
     """Reads `real.json`; raises a `ValueError` unless the labels are classes of the model."""
-    labels, classes = files.read_json(path), output_shape_of(model)[-1]
+    labels = files.read_json(path)
+    classes = output_shape_of(model)[-1]
     known = set(range(classes))
-    if not isinstance(labels, list) or not all(isinstance(entry, list) and known.issuperset(entry) for entry in labels):
+    if not isinstance(labels, list) or not all(
+        isinstance(entry, list) and known.issuperset(entry) for entry in labels
+    ):
         raise ValueError(
-            f"The file must exist and contain a list of labels, integers in [0, {classes}), for each image. "
-            f"Received: path={path!r}"
+            f"The file must exist and contain a list of labels, integers in [0, {classes}), for "
+            f"each image. Received: path={path!r}"
         )
     return labels
 
 
 def average_precision(model, inputs, engine=None):
-    """Computes the mean average precision, in [0, 1], over the classes with at least one example."""
+    """Computes the mean average precision, in [0, 1], over the classes with at least one
+    example."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
-    return {"mean_average_precision": mean_average_precision(arrays["outputs"][counted], arrays["labels"][counted] > 0)}
+    return {
+        "mean_average_precision": mean_average_precision(
+            arrays["outputs"][counted], arrays["labels"][counted] > 0
+        )
+    }
 
 
 def mean_average_precision(scores, right):
-    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`; skips empty classes."""
+    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`;
+    skips empty classes."""
     present = np.flatnonzero(right.any(0))
     check_has_class(len(present))
     return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

@@ -21,7 +21,8 @@ def check_calibration(model, inputs):
 def calibration(model, inputs, engine=None):
     """Computes the expected calibration error, the log loss in nats, and the Brier loss."""
     outputs, log_probabilities, labels, _, kind = predictions(model, inputs)
-    probabilities, targets = np.exp(log_probabilities), np.arange(outputs.shape[1]) == labels[:, None]
+    probabilities = np.exp(log_probabilities)
+    targets = np.arange(outputs.shape[1]) == labels[:, None]
     if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
         log_loss = -(log_probabilities - np.where(targets, 0, outputs)).sum(1)
     else:
@@ -34,9 +35,11 @@ def calibration(model, inputs, engine=None):
 
 
 def predictions(model, inputs):
-    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable test examples with a class.
+    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable test examples
+    with a class.
 
-    `kind` is "probabilities" or, if the outputs are logits, the activation that converts them to probabilities.
+    `kind` is "probabilities" or, if the outputs are logits, the activation that converts them to
+    probabilities.
     """
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
@@ -45,7 +48,8 @@ def predictions(model, inputs):
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
     if kind == "probabilities" and last_activation_of(model) == "sigmoid":
-        outputs, kind = np.clip(outputs, 1e-7, 1 - 1e-7), "sigmoid"
+        outputs = np.clip(outputs, 1e-7, 1 - 1e-7)
+        kind = "sigmoid"
         outputs = np.log(outputs / (1 - outputs))  # the logits
     if kind == "probabilities":
         log_probabilities = np.log(np.maximum(outputs, 1e-30))
@@ -53,7 +57,13 @@ def predictions(model, inputs):
         log_probabilities = -np.logaddexp(0, -outputs)
     else:
         log_probabilities = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
-    return outputs, log_probabilities, arrays["labels"][counted].argmax(1), np.flatnonzero(counted), kind
+    return (
+        outputs,
+        log_probabilities,
+        arrays["labels"][counted].argmax(1),
+        np.flatnonzero(counted),
+        kind,
+    )
 
 
 def calibration_bins(probabilities, labels, bins=15):
@@ -62,21 +72,29 @@ def calibration_bins(probabilities, labels, bins=15):
     Returns:
         `(counts, mean confidences, accuracies)`, each `(bins,)`.
     """
-    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
+    confidence = probabilities.max(1)
+    right = probabilities.argmax(1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
     counts = np.bincount(index, minlength=bins)
     divisor = np.maximum(counts, 1)
-    means = (np.bincount(index, weights=values, minlength=bins) / divisor for values in (confidence, right))
+    means = (
+        np.bincount(index, weights=values, minlength=bins) / divisor
+        for values in (confidence, right)
+    )
     return counts, *means
 
 
 def expected_calibration_error(probabilities, labels):
-    """Returns the mean absolute difference between confidence and accuracy over bins, weighted by the bin counts."""
+    """Returns the mean absolute difference between confidence and accuracy over bins, weighted by
+    the bin counts."""
     counts, confidence, accuracy = calibration_bins(probabilities, labels)
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 
 
 def confusion_matrix(probabilities, labels):
-    """Counts predictions by true class (rows) and predicted class (columns), integers `(classes, classes)`."""
+    """Counts predictions by true class (rows) and predicted class (columns), integers `(classes,
+    classes)`."""
     classes = probabilities.shape[1]
-    return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(classes, classes)
+    return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(
+        classes, classes
+    )

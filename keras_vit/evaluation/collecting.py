@@ -38,25 +38,34 @@ def load_inputs(
         name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME",
             "folder" and others.
         path: folder of the dataset; "" for the default folder.
-        splits: splits to load. The first is used for training and the last for testing; `("",)` loads a whole folder.
+        splits: splits to load. The first is used for training and the last for testing; `("",)`
+            loads a whole folder.
         batch_size: number of images per batch.
         max_bad_share: maximum fraction of unreadable examples in a split, in [0, 1].
-        class_names: names of the model's classes, in the order of its outputs; by default those of a zero-shot model.
-            The classes of a folder get this order if all of them have these names.
+        class_names: names of the model's classes, in the order of its outputs; by default those of
+            a zero-shot model. The classes of a folder get this order if all of them have these
+            names.
         **details: other arguments of `data.load_split`, such as `split_seed`.
 
     Returns:
         A `data.InputPipeline`.
 
     Raises:
-        ValueError: the dataset is unknown or cannot be found, has the classes `class_names` in another order, or has
-            images that the model does not support.
+        ValueError: the dataset is unknown or cannot be found, has the classes `class_names` in
+            another order, or has images that the model does not support.
     """
     details["path"] = path
-    if "image_shape" in fields_of(name) and "path" not in fields_of(name):  # the source draws its images
+    if "image_shape" in fields_of(name) and "path" not in fields_of(
+        name
+    ):  # the source draws its images
         details["image_shape"] = check_images_known(model)
-    train, test = _in_order(name, splits, tuple(class_names or class_names_of(model) or ()), details)
-    return _normalized(model, data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share))
+    train, test = _in_order(
+        name, splits, tuple(class_names or class_names_of(model) or ()), details
+    )
+    return _normalized(
+        model,
+        data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share),
+    )
 
 
 def _in_order(name, splits, names, details):
@@ -65,31 +74,42 @@ def _in_order(name, splits, names, details):
     if not train.finds_classes:
         if set(train.class_names) == set(names) and tuple(train.class_names) != names:
             raise ValueError(
-                "The dataset must have its classes in the order of the model's outputs, or other class names. "
-                f"Received: classes {list(train.class_names)[:10]} of {name!r}, outputs {list(names)[:10]}"
+                "The dataset must have its classes in the order of the model's outputs, or other "
+                f"class names. Received: classes {list(train.class_names)[:10]} of {name!r}, "
+                f"outputs {list(names)[:10]}"
             )
-        return train, train if splits[-1] == splits[0] else data.load_split(name, splits[-1], **details)
+        return train, train if splits[-1] == splits[0] else data.load_split(
+            name, splits[-1], **details
+        )
     # Each split may lack classes, so both get the same names.
     names = names if set(train.class_names) <= set(names) else train.class_names
     of_split = {splits[0]: train} if names == train.class_names else {}
     for split in (splits[0], splits[-1]):
-        of_split[split] = of_split.get(split) or data.load_split(name, split, **details, class_names=names)
+        of_split[split] = of_split.get(split) or data.load_split(
+            name, split, **details, class_names=names
+        )
     return of_split[splits[0]], of_split[splits[-1]]
 
 
 def splits_to_read(path, splits, run):
     """Returns the splits of a folder to load: `("",)`, all images, or `splits`.
 
-    A folder without subfolders for splits is read whole if `splits` is only "test", unless it is the folder of the run
-    with the `data` fields `run`.
+    A folder without subfolders for splits is read whole if `splits` is only "test", unless it is
+    the folder of the run with the `data` fields `run`.
     """
-    is_run = run.get("name") == "folder" and os.path.realpath(run.get("path", "")) == os.path.realpath(path)
+    is_run = run.get("name") == "folder" and os.path.realpath(
+        run.get("path", "")
+    ) == os.path.realpath(path)
     return ("",) if tuple(splits) == ("test",) and not is_run and has_no_splits(path) else splits
 
 
-def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
+def load_run_inputs(
+    model: keras.Model, config: Mapping[str, Any], batch_size: int = 64
+) -> data.InputPipeline:
     """Loads the data of a run from the `data` field of its config, normalized for the model."""
-    config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    config = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
+    }
     return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
 
 
@@ -111,20 +131,26 @@ def _options_for(model, source):
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
         raise ValueError(
-            "A model whose images are not square requires a dataset of images of this size, and `crop_fraction` 1, "
-            f"because other images are resized to squares. Received: a model for {height}x{width} pixels"
+            "A model whose images are not square requires a dataset of images of this size, and "
+            "`crop_fraction` 1, because other images are resized to squares. Received: a model "
+            f"for {height}x{width} pixels"
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
     # Apply the model's preprocessing.
     if preprocessing is None:
         return options
-    options |= {name: getattr(preprocessing, name) for name in ("rounding", "exif", "interpolation", "library")}
+    options |= {
+        name: getattr(preprocessing, name)
+        for name in ("rounding", "exif", "interpolation", "library")
+    }
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
     if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):
         options["image_size"] = height
-        options["eval_crop"] = "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
+        options["eval_crop"] = (
+            "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
+        )
         options["resize_size"] = preprocessing.resized((height, width))[0]
     return options
 
@@ -134,9 +160,11 @@ _reused: dict | None = None  # results of `reused` while `reuse_compiled` is act
 
 @contextlib.contextmanager
 def reuse_compiled():
-    """Shares compiled functions between evaluations in this context, in which the model's layers must not change."""
+    """Shares compiled functions between evaluations in this context, in which the model's layers
+    must not change."""
     global _reused
-    outer, _reused = _reused, {} if _reused is None else _reused
+    outer = _reused
+    _reused = {} if _reused is None else _reused
     try:
         yield
     finally:
@@ -144,7 +172,8 @@ def reuse_compiled():
 
 
 def reused(make, *arguments):
-    """Returns `make(*arguments)`; inside `reuse_compiled`, equal arguments return the cached result."""
+    """Returns `make(*arguments)`; inside `reuse_compiled`, equal arguments return the cached
+    result."""
     if _reused is None:
         return make(*arguments)
     key = (make, *arguments)
@@ -158,7 +187,8 @@ class _Outputs(keras.Model):
 
     def __init__(self, model, compute):
         super().__init__(dtype="float32", name="outputs")
-        self.model, self._compute = model, compute
+        self.model = model
+        self._compute = compute
         self.built = True
         self.jit_compile = keras.backend.backend() == "jax"  # JAX always compiles with XLA
 
@@ -172,51 +202,77 @@ def outputs_of(model, batch):
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Applies `compute(model, batch)` to a split; returns a dict of the computed arrays, "labels" and "weights".
+    """Applies `compute(model, batch)` to a split; returns a dict of the computed arrays, "labels"
+    and "weights".
 
-    The first axis of each array indexes the examples. Unreadable examples and examples without a label have weight 0;
-    `with_class` also leaves out examples without a correct class.
+    The first axis of each array indexes the examples. Unreadable examples and examples without a
+    label have weight 0; `with_class` also leaves out examples without a correct class.
     """
     if indices is not None:
-        inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
+        inputs = dataclasses.replace(
+            inputs, **{split: data.subset(getattr(inputs, split), indices)}
+        )
     source = getattr(inputs, split)
     # Read either split as a test split, without augmentation.
     inputs = dataclasses.replace(inputs, train=source, test=source)
-    outputs, parts = reused(_Outputs, model, compute), []
+    outputs = reused(_Outputs, model, compute)
+    parts = []
     bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
-    done, total = 0, source.num_examples
+    done = 0
+    total = source.num_examples
     with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:
         for step, batch in enumerate(inputs.eval_batches()):
             batch = tuple(np.asarray(part) for part in batch)
             bad_examples.check(step, bad_examples.update(step))
-            arrays = {name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()}
+            arrays = {
+                name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()
+            }
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
             done = min(done + len(batch[1]), total)
             update(done)
     # Restore the source's order and drop the padding.
     place = np.argsort(data.evaluation_order(source, inputs.batch_size))
-    result = {name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]}
+    result = {
+        name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]
+    }
     left_out = int(np.count_nonzero(result["weights"] == 0))
     if left_out:
         log.warning(
             "%s: skipped %d of %d examples: %d cannot be read, %d have no label",
-            split, left_out, total, bad_examples.count, left_out - bad_examples.count,
-        )  # fmt: skip
+            split,
+            left_out,
+            total,
+            bad_examples.count,
+            left_out - bad_examples.count,
+        )
     if left_out == total:
-        raise ValueError(f"At least one example must be readable and labeled. Received: {total} examples")
+        raise ValueError(
+            f"At least one example must be readable and labeled. Received: {total} examples"
+        )
     for name, array in result.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array[result["weights"] > 0]).all():
-            raise ValueError(f"The model's outputs must be finite. Received: {name} with NaN or infinity")
+        if (
+            np.issubdtype(array.dtype, np.floating)
+            and not np.isfinite(array[result["weights"] > 0]).all()
+        ):
+            raise ValueError(
+                f"The model's outputs must be finite. Received: {name} with NaN or infinity"
+            )
     return result
 
 
 def with_class(arrays, split="test"):
-    """Returns which examples of `collect` have a correct class and positive weight: a Boolean array `(N,)`."""
+    """Returns which examples of `collect` have a correct class and positive weight: a Boolean array
+    `(N,)`."""
     counted = arrays["weights"] > 0
     chosen = counted & (arrays["labels"] > 0).any(1)
     check_has_class(chosen.mean())
     if left_out := int(np.count_nonzero(counted & ~chosen)):
-        log.warning("%s: skipped %d of %d examples, which have no correct class", split, left_out, len(chosen))
+        log.warning(
+            "%s: skipped %d of %d examples, which have no correct class",
+            split,
+            left_out,
+            len(chosen),
+        )
     return chosen
 
 
@@ -224,13 +280,14 @@ def check_has_class(share):
     """Raises a `ValueError` if no example has a correct class."""
     if not share:
         raise ValueError(
-            "At least one example must have a correct class; only `average_precision` uses the others. "
-            "Received: examples without a correct class"
+            "At least one example must have a correct class; only `average_precision` uses the "
+            "others. Received: examples without a correct class"
         )
 
 
 def mean_over_examples(model, inputs, compute, engine=None):
-    """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test examples.
+    """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test
+    examples.
 
     Unreadable and unlabeled examples are left out.
     """
@@ -245,7 +302,8 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns the indices of up to `number` test examples: evenly spaced, or the first ones of a sequential source."""
+    """Returns the indices of up to `number` test examples: evenly spaced, or the first ones of a
+    sequential source."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
@@ -253,14 +311,18 @@ def sample_indices(inputs, number):
 
 
 def read_test_examples(inputs, indices):
-    """Reads test examples by index; returns `(images, labels, file names)` of the examples with a correct class."""
+    """Reads test examples by index; returns `(images, labels, file names)` of the examples with a
+    correct class."""
     # Find the position of each example in reading order.
     source = inputs.test
     if source.read is None:
         positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
     else:
-        source, positions = data.subset(source, indices), np.arange(len(indices))
-    index_at, examples, start = dict(zip(positions.tolist(), map(int, indices))), {}, 0
+        source = data.subset(source, indices)
+        positions = np.arange(len(indices))
+    index_at = dict(zip(positions.tolist(), map(int, indices)))
+    examples = {}
+    start = 0
     # Read batches up to the last position, and keep the requested examples.
     selected = dataclasses.replace(inputs, test=source)
     bad_examples = selected.bad_examples("test", log.debug)
@@ -276,24 +338,30 @@ def read_test_examples(inputs, indices):
             break
     if not examples:
         raise ValueError(
-            f"At least one example must be readable and have a correct class. Received: {len(indices)} examples"
+            "At least one example must be readable and have a correct class. Received: "
+            f"{len(indices)} examples"
         )
-    images, labels, names = zip(*(examples[index] for index in index_at.values() if index in examples))
+    images, labels, names = zip(
+        *(examples[index] for index in index_at.values() if index in examples)
+    )
     return np.stack(images), np.stack(labels), names
 
 
 def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     """Raises a `ValueError` unless the model has one output per class of the test split."""
     check_not_masked(model)
-    shape, classes = output_shape_of(model), len(inputs.test.class_names)
+    shape = output_shape_of(model)
+    classes = len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:
         raise ValueError(
-            f"The model must have one output for each of {classes} classes. Received: output_shape={shape}"
+            f"The model must have one output for each of {classes} classes. Received: "
+            f"output_shape={shape}"
         )
 
 
 def check_one_label(inputs):
-    """Raises a `ValueError` if a test example has several labels; unknown labels are read from the first batch."""
+    """Raises a `ValueError` if a test example has several labels; unknown labels are read from the
+    first batch."""
     if inputs.test.labels is None:
         _, labels, _ = next(iter(inputs.eval_batches()))
         refuse_several_labels(np.asarray(labels))
@@ -303,6 +371,6 @@ def refuse_several_labels(labels, split="test"):
     """Raises a `ValueError` if a row of one-hot labels `(N, classes)` has several labels."""
     if (np.count_nonzero(labels, axis=1) > 1).any():
         raise ValueError(
-            "This evaluator requires one label per example; `top1` and `average_precision` support several labels. "
-            f"Received: examples of the split {split!r} with several labels"
+            "This evaluator requires one label per example; `top1` and `average_precision` "
+            f"support several labels. Received: examples of the split {split!r} with several labels"
         )

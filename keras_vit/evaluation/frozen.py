@@ -1,4 +1,5 @@
-"""Evaluates frozen features with few-shot ridge regression, logistic regression and nearest neighbors."""
+"""Evaluates frozen features with few-shot ridge regression, logistic regression and nearest
+neighbors."""
 
 import itertools
 import logging
@@ -23,14 +24,18 @@ from keras_vit.models.image_model import ImageModel
 
 log = logging.getLogger("keras_vit")
 
-SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
+SHOTS = (1, 5, 10, 25)
+SEEDS = (0, 1, 2)
 L2 = 2.0**10  # big_vision's ridge weight
-_BIAS = 100.0  # constant feature of ridge regression, large so that its weight is barely regularized
+_BIAS = (
+    100.0  # constant feature of ridge regression, large so that its weight is barely regularized
+)
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model that outputs the head's input `(B, F)` or, if `model` masks patches, the mean patch token.
+    """Builds a model that outputs the head's input `(B, F)` or, if `model` masks patches, the mean
+    patch token.
 
     A backbone without a head is returned unchanged.
     """
@@ -41,7 +46,11 @@ def representation_model(model):
     while getattr(inner, "layers", None) and not isinstance(inner, ImageModel):
         inner = inner.layers[-1]
     backbone = next((part for part in (model, inner) if isinstance(part, ImageModel)), None)
-    if backbone is not None and not backbone.arguments["include_top"] and len(output_shape_of(model)) == 2:
+    if (
+        backbone is not None
+        and not backbone.arguments["include_top"]
+        and len(output_shape_of(model)) == 2
+    ):
         return model
     if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
         return keras.Model(model.inputs[0], last.input)
@@ -60,31 +69,37 @@ def check_linear_probe(model, inputs):
 
 
 def _check_counts(labels):
-    """Raises a `ValueError` unless there are two classes, and at least two examples of each class that occurs."""
+    """Raises a `ValueError` unless there are two classes, and at least two examples of each class
+    that occurs."""
     counts = np.unique(labels, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 2:
         raise ValueError(
-            "A linear probe requires at least two classes and at least two training examples of each. "
-            f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
+            "A linear probe requires at least two classes and at least two training examples of "
+            f"each. Received: {len(counts)} classes, the smallest with {counts.min()} examples"
         )
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns features `(N, F)` and labels `(N,)` of examples with a class, and the mask that selects them."""
+    """Returns features `(N, F)` and labels `(N,)` of examples with a class, and the mask that
+    selects them."""
     arrays = _features(model, inputs, split, indices)
     readable = arrays["weights"] > 0
     return arrays["outputs"][readable], arrays["labels"][readable], readable
 
 
 def _features(model, inputs, split, indices):
-    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the weights change."""
-    kept, state = reused(_nothing_kept), (model, weights_digest(model))
+    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the weights
+    change."""
+    kept = reused(_nothing_kept)
+    state = (model, weights_digest(model))
     if kept.get("state") != state:
         kept.clear()
         kept["state"] = state
     known = kept.get((id(inputs), split))
     if known is not None:
-        return {name: array if indices is None else array[indices] for name, array in known[1].items()}
+        return {
+            name: array if indices is None else array[indices] for name, array in known[1].items()
+        }
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     arrays["weights"] = with_class(arrays, split)
     refuse_several_labels(arrays["labels"][arrays["weights"]], split)
@@ -103,19 +118,24 @@ def _train_and_test(model, inputs):
 
 
 def fewshot(model, inputs, engine=None):
-    """Computes few-shot accuracy by ridge regression on 1 to 25 images per class, as in big_vision's `fewshot_lsr`."""
+    """Computes few-shot accuracy by ridge regression on 1 to 25 images per class, as in
+    big_vision's `fewshot_lsr`."""
     num_classes = len(inputs.train.class_names)
     # If possible, compute training features only for the drawn examples.
-    labels, indices = inputs.train.labels, None
+    labels = inputs.train.labels
+    indices = None
     if labels is not None and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
     x, y, readable = representations(model, inputs, "train", indices)
     x_test, y_test, _ = representations(model, inputs)
     if indices is None:  # draw from the readable examples
-        labels, row_of = y, np.arange(len(y))
+        labels = y
+        row_of = np.arange(len(y))
     else:
-        row_of = np.full(len(labels), -1)  # row of each example in `x`; -1 if the example is not in `x`
+        row_of = np.full(
+            len(labels), -1
+        )  # row of each example in `x`; -1 if the example is not in `x`
         row_of[indices[readable]] = np.arange(len(x))
     # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
@@ -123,7 +143,9 @@ def fewshot(model, inputs, engine=None):
     for shots in SHOTS:
         short = int(np.count_nonzero(counts < shots))
         if short:
-            log.warning("%d of %d classes have fewer than %d training images", short, num_classes, shots)
+            log.warning(
+                "%d of %d classes have fewer than %d training images", short, num_classes, shots
+            )
         accuracies = []
         for seed in SEEDS:
             rows = row_of[draw_shots(labels, shots, num_classes, seed)]
@@ -139,7 +161,8 @@ def draw_shots(labels, shots, num_classes, seed):
 
     For the same seed, the examples for fewer shots are a subset of those for more shots.
     """
-    random, labels = np.random.default_rng(seed), np.asarray(labels)
+    random = np.random.default_rng(seed)
+    labels = np.asarray(labels)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(num_classes + 1))
     permuted = [random.permutation(order[start:end]) for start, end in itertools.pairwise(starts)]
@@ -147,9 +170,11 @@ def draw_shots(labels, shots, num_classes, seed):
 
 
 def ridge_scores(x, y, x_test, num_classes, l2=L2):
-    """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, like big_vision's `fewshot_lsr`."""
+    """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, like big_vision's
+    `fewshot_lsr`."""
     x = np.asarray(x, "float64")
-    mean, deviation = x.mean(0), x.std(0) + 1e-5
+    mean = x.mean(0)
+    deviation = x.std(0) + 1e-5
     x = np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)
     targets = np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
     if len(x) < x.shape[1]:  # an equivalent system with a smaller matrix
@@ -161,7 +186,8 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
 
 
 def linear_probe(model, inputs, engine=None):
-    """Computes the accuracy of logistic regression, and selects its regularization on held-out training examples."""
+    """Computes the accuracy of logistic regression, and selects its regularization on held-out
+    training examples."""
     return fit_and_score(*_train_and_test(model, inputs))
 
 
@@ -173,38 +199,60 @@ def fit_and_score(x, y, x_test, y_test):
     from sklearn.model_selection import train_test_split
 
     _check_counts(y)
-    # Standardize the features. Hold out a tenth of the training examples, but no fewer than the number of classes.
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    # Standardize the features. Hold out a tenth of the training examples, but no fewer than the
+    # number of classes.
+    mean = x.mean(0)
+    deviation = x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
     held_out = max(len(x) // 10, len(np.unique(y)))
-    x_fit, x_val, y_fit, y_val = train_test_split(x, y, test_size=held_out, random_state=0, stratify=y)
+    x_fit, x_val, y_fit, y_val = train_test_split(
+        x, y, test_size=held_out, random_state=0, stratify=y
+    )
 
     def fitted(features, labels, inverse):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping early is also a form of regularization
+            warnings.simplefilter(
+                "ignore", ConvergenceWarning
+            )  # stopping early is also a form of regularization
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
     # Select the regularization on the held-out examples, then fit to all training examples.
-    scores = [fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS]
+    scores = [
+        fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS
+    ]
     best = _INVERSE_REGULARIZATIONS[int(np.argmax(scores))]
-    return {"accuracy": float(fitted(x, y, best).score(x_test, y_test)), "inverse_regularization": best}
+    return {
+        "accuracy": float(fitted(x, y, best).score(x_test, y_test)),
+        "inverse_regularization": best,
+    }
 
 
 def knn(model, inputs, engine=None):
-    """Computes the accuracy of weighted 20-nearest-neighbor classification, as in DINO (Caron et al., 2021)."""
+    """Computes the accuracy of weighted 20-nearest-neighbor classification, as in DINO (Caron et
+    al., 2021)."""
     x, y, x_test, y_test = _train_and_test(model, inputs)
-    return {"accuracy": float((nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean())}
+    return {
+        "accuracy": float(
+            (nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean()
+        )
+    }
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Predicts classes `(M,)` by a vote of nearest neighbors, weighted by `exp(cosine similarity / temperature)`."""
-    x, x_test = _unit(x), _unit(x_test)
-    neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
+    """Predicts classes `(M,)` by a vote of nearest neighbors, weighted by `exp(cosine similarity /
+    temperature)`."""
+    x = _unit(x)
+    x_test = _unit(x_test)
+    neighbors = min(neighbors, len(x))
+    predictions = np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), 1024):
         similarity = x_test[start : start + 1024] @ x.T
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
-        # Subtract 1, the largest possible similarity, to avoid overflow. This does not change the vote.
-        weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
+        # Subtract 1, the largest possible similarity, to avoid overflow. This does not change the
+        # vote.
+        weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype(
+            "float64"
+        )
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
         predictions[start : start + 1024] = votes.argmax(1)

@@ -1,9 +1,12 @@
-"""Computes the accuracy of ImageNet classifiers on ObjectNet, for the classes that both datasets have.
+"""Computes the accuracy of ImageNet classifiers on ObjectNet, for the classes that both datasets
+have.
 
-The evaluator `objectnet:folder@DIR` reads the unpacked archive `objectnet-1.0`, with its folders `images` and
-`mappings`. Of ObjectNet's 313 classes, 113 correspond to one or more of ImageNet's. Other images are skipped.
+The evaluator `objectnet:folder@DIR` reads the unpacked archive `objectnet-1.0`, with its folders
+`images` and `mappings`. Of ObjectNet's 313 classes, 113 correspond to one or more of ImageNet's.
+Other images are skipped.
 
-References: Barbu et al., "ObjectNet" (2019); the crop of Kolesnikov et al. (2020), which appendix D.9 follows.
+References: Barbu et al., "ObjectNet" (2019); the crop of Kolesnikov et al. (2020), which appendix
+    D.9 follows.
 """
 
 import dataclasses
@@ -23,7 +26,8 @@ _RESIZE = 512 / 480  # Kolesnikov et al. resize the shorter side to 512 pixels a
 
 @dataclasses.dataclass(frozen=True)
 class ObjectNet(data.InputPipeline):
-    """The images of the overlapping classes; `groups` has the ImageNet classes of each ObjectNet class, or ()."""
+    """The images of the overlapping classes; `groups` has the ImageNet classes of each ObjectNet
+    class, or ()."""
 
     groups: tuple[tuple[int, ...], ...] = ()
 
@@ -32,30 +36,43 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
     """Loads the images without their border; resizes and crops them as appendix D.9 does."""
     groups = read_groups(path)
     whole = load_inputs(model, name, f"{path}/images", ("",), max_bad_share=max_bad_share)
-    source, options = whole.test, dict(whole.options)
+    source = whole.test
+    options = dict(whole.options)
     of_class = tuple(groups.get(title, ()) for title in source.class_names)
     kept = [index for index, label in enumerate(source.labels) if of_class[label]]
     if not kept:
-        raise ValueError(f"At least one image must have a class that ImageNet has. Received: path={path!r}")
+        raise ValueError(
+            f"At least one image must have a class that ImageNet has. Received: path={path!r}"
+        )
     source = data.subset(source, kept)
-    read, how = source.read, {"channels": options["channels"], "bit_depth": options.get("bit_depth", 8)}
+    read = source.read
+    how = {"channels": options["channels"], "bit_depth": options.get("bit_depth", 8)}
     how["library"] = options.get("library", "vit_jax")
 
     def without_border(index):
         example = read(index)
-        return {**example, "image": decode(example["image"], **how)[_BORDER:-_BORDER, _BORDER:-_BORDER]}
+        return {
+            **example,
+            "image": decode(example["image"], **how)[_BORDER:-_BORDER, _BORDER:-_BORDER],
+        }
 
     source = dataclasses.replace(source, read=without_border)
     if "image_size" in options:  # other models read the whole image
-        options |= {"eval_crop": "resize_small_crop", "resize_size": round(options["image_size"] * _RESIZE)}
+        options |= {
+            "eval_crop": "resize_small_crop",
+            "resize_size": round(options["image_size"] * _RESIZE),
+        }
     return ObjectNet(source, source, options, whole.batch_size, whole.seed, max_bad_share, of_class)
 
 
 def read_groups(path):
-    """Reads the archive's mappings; returns `{folder name: ImageNet classes}` for the overlapping classes."""
+    """Reads the archive's mappings; returns `{folder name: ImageNet classes}` for the overlapping
+    classes."""
     titles = _read(path, "folder_to_objectnet_label.json")
     names_of = _read(path, "objectnet_to_imagenet_1k.json")  # ImageNet names, separated by "; "
-    line_of = _read(path, "pytorch_to_imagenet_2012_id.json")  # from a class to the line of its name
+    line_of = _read(
+        path, "pytorch_to_imagenet_2012_id.json"
+    )  # from a class to the line of its name
     names = read_text_file(f"{path}/mappings/imagenet_to_label_2012_v2").splitlines()
     try:
         class_of = {names[int(line)].strip(): int(label) for label, line in line_of.items()}
@@ -65,13 +82,18 @@ def read_groups(path):
             if title in names_of
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"The mappings must be those of ObjectNet's archive ({error}). Received: {path!r}") from error
+        raise ValueError(
+            f"The mappings must be those of ObjectNet's archive ({error}). Received: {path!r}"
+        ) from error
 
 
 def _read(path, name):
     content = files.read_json(f"{path}/mappings/{name}")
     if not isinstance(content, dict):
-        raise ValueError(f"The folder must contain ObjectNet's images and mappings/{name}. Received: path={path!r}")
+        raise ValueError(
+            f"The folder must contain ObjectNet's images and mappings/{name}. Received: "
+            f"path={path!r}"
+        )
     return content
 
 
@@ -86,7 +108,8 @@ def check(model, inputs):
 
 
 def objectnet(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy among all classes and, as "mapped", among the overlapping classes only."""
+    """Computes top-1 and top-5 accuracy among all classes and, as "mapped", among the overlapping
+    classes only."""
     check(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
@@ -94,10 +117,12 @@ def objectnet(model, inputs, engine=None):
 
 
 def score(outputs, labels, groups):
-    """Computes the metrics from outputs `(N, 1000)`, ObjectNet classes `(N,)` and the groups of all classes.
+    """Computes the metrics from outputs `(N, 1000)`, ObjectNet classes `(N,)` and the groups of all
+    classes.
 
-    If several ImageNet classes correspond to a class, any of them is right. The paper does not say whether it ranks
-    all classes or the overlapping ones, which get the largest output of their group.
+    If several ImageNet classes correspond to a class, any of them is right. The paper does not say
+    whether it ranks all classes or the overlapping ones, which get the largest output of their
+    group.
     """
     overlapping = sorted(set(groups) - {()})
     right = np.zeros(outputs.shape, bool)

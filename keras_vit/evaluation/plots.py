@@ -28,7 +28,8 @@ def predictions(
         columns: maximum number of images per row.
         names: file names `(N,)`, or an empty sequence.
     """
-    rows, columns = -(-len(pictures) // columns), min(columns, len(pictures))
+    rows = -(-len(pictures) // columns)
+    columns = min(columns, len(pictures))
     figure, _ = image_axes(rows, columns, (1.75 * columns, (2.35 if any(names) else 2.15) * rows))
     for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
         prediction = int(np.argmax(row))
@@ -38,30 +39,55 @@ def predictions(
             title += f"\nis {shortened(class_names[label], 19)}"
         axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
     for axes, name in zip(figure.axes, names):
-        axes.text(0.5, -0.03, shortened(name, 24), fontsize=7, ha="center", va="top", transform=axes.transAxes)
+        axes.text(
+            0.5,
+            -0.03,
+            shortened(name, 24),
+            fontsize=7,
+            ha="center",
+            va="top",
+            transform=axes.transAxes,
+        )
     figure.savefig(path, dpi=100)
 
 
-def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
+def reliability(
+    path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray
+) -> None:
     """Draws accuracy by confidence; the points of a calibrated model lie on the diagonal.
 
     Args:
         path: file to write.
-        counts, confidence, accuracy: number of predictions, mean confidence and accuracy of each bin, as returned by
-            `calibration.calibration_bins`.
+        counts, confidence, accuracy: number of predictions, mean confidence and accuracy of each
+            bin, as returned by `calibration.calibration_bins`.
     """
     figure = figure_class()(figsize=(5.5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     edges = np.linspace(0, 1, len(counts) + 1)
     filled = counts > 0
-    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="accuracy")
-    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label="mean confidence of the bin")
+    upper.bar(
+        edges[:-1][filled],
+        accuracy[filled],
+        1 / len(counts),
+        align="edge",
+        edgecolor="white",
+        label="accuracy",
+    )
+    upper.plot(
+        confidence[filled],
+        accuracy[filled],
+        "o-",
+        color="tab:orange",
+        label="mean confidence of the bin",
+    )
     upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
     upper.set_ylabel("accuracy")
     upper.set_title("Calibration")
     upper.set_ylim(0, 1.02)
     upper.legend(fontsize=9, loc="upper left")
-    lower.bar(edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray")
+    lower.bar(
+        edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray"
+    )
     lower.set_ylabel("predictions")
     lower.set_xlabel("confidence: the largest probability")
     lower.set_xlim(0, 1)
@@ -73,7 +99,8 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
 
     Args:
         path: file to write.
-        matrix: integers `(classes, classes)`, with a row per true class and a column per predicted class.
+        matrix: integers `(classes, classes)`, with a row per true class and a column per predicted
+            class.
         class_names: names of the classes.
     """
     classes = len(matrix)
@@ -92,6 +119,8 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     if classes <= 20:
         for row, column in np.argwhere(matrix):
             color = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8)
+            axes.text(
+                column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8
+            )
     figure.colorbar(shown, ax=axes, label="share of the row", fraction=0.046)
     figure.savefig(path, dpi=100)

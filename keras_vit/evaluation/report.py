@@ -8,7 +8,8 @@ from keras_vit.plots import Page, to_pictures
 
 
 def write_report(model, inputs, output, title="model", data_title="", table=()):
-    """Writes a report on the test split to the folder `output`; returns the path of its `index.html`."""
+    """Writes a report on the test split to the folder `output`; returns the path of its
+    `index.html`."""
     names = inputs.test.class_names
     _, log_probabilities, labels, indices, _ = calibration.predictions(model, inputs)
     probabilities = np.exp(log_probabilities)
@@ -19,27 +20,41 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     order = order[probabilities.argmax(1)[order] != labels[order]][:32]
     page = Page(output, f"{title} on {data_title}" if data_title else title)
     page.draw(
-        "calibration.png", "Calibration",
+        "calibration.png",
+        "Calibration",
         f"Expected calibration error {error:.4f}: the mean distance of the bars from the diagonal, "
         "weighted by their numbers of images.",
-        plots.reliability, *calibration.calibration_bins(probabilities, labels),
-    )  # fmt: skip
+        plots.reliability,
+        *calibration.calibration_bins(probabilities, labels),
+    )
     page.draw(
-        "confusion.png", "Confusion matrix",
+        "confusion.png",
+        "Confusion matrix",
         "Number of predictions by true class (rows) and predicted class (columns).",
-        plots.confusion, matrix, names,
-    )  # fmt: skip
+        plots.confusion,
+        matrix,
+        names,
+    )
     if len(order):
         images, _, files = read_test_examples(inputs, indices[order])
         page.draw(
-            "worst.png", "Worst mistakes",
+            "worst.png",
+            "Worst mistakes",
             "The wrong predictions whose true class has the lowest probability, worst first.",
-            plots.predictions, to_pictures(images, inputs.model_preprocessing()), labels[order], probabilities[order],
-            names, 8, files, wide=True, columns=min(8, len(order)),
-        )  # fmt: skip
+            plots.predictions,
+            to_pictures(images, inputs.model_preprocessing()),
+            labels[order],
+            probabilities[order],
+            names,
+            8,
+            files,
+            wide=True,
+            columns=min(8, len(order)),
+        )
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
-        f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} {100 * row.max():.1f} %"
+        f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} "
+        f"{100 * row.max():.1f} %"
         for index, label, row in zip(indices[order], labels[order], probabilities[order])
     ]
     return page.save(f"{len(labels)} images, accuracy {100 * accuracy:.2f} %", items, table)

@@ -12,7 +12,10 @@ from keras_vit.export import messages
 from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
-_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card omits or stores as `image_shape`
+_ELSEWHERE = (
+    "include_top",
+    "input_shape",
+)  # arguments that the card omits or stores as `image_shape`
 _WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\
@@ -76,8 +79,10 @@ gRPC requests and responses are defined in `keras_vit.export.messages`.
 
 
 def write_assets(folder, *, name, model, card, signatures, image_files):
-    """Writes the labels, an example image, the `.keras` file, the warm-up requests and the README."""
-    folder, is_jpeg = Path(folder), model.input_shape[-1] not in (2, 4)
+    """Writes the labels, an example image, the `.keras` file, the warm-up requests and the
+    README."""
+    folder = Path(folder)
+    is_jpeg = model.input_shape[-1] not in (2, 4)
     example = f"assets.extra/example.{'jpg' if is_jpeg else 'png'}"
     for part in ("assets", "assets.extra"):
         (folder / part).mkdir(exist_ok=True)
@@ -89,7 +94,8 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
 
 
 def _write_warmup(path, name, signatures, image_files):
-    """Writes one request per signature; a server runs them at startup, because the first run of a graph is slow."""
+    """Writes one request per signature; a server runs them at startup, because the first run of a
+    graph is slow."""
     with tf.io.TFRecordWriter(str(path)) as file:
         for signature_name, signature in signatures.items():
             log = messages.PredictionLog()
@@ -102,7 +108,8 @@ def _write_warmup(path, name, signatures, image_files):
 
 
 def model_card(model, **details):
-    """Returns the card of a model, a JSON-serializable dict with "model", "architecture", `details` and "versions"."""
+    """Returns the card of a model, a JSON-serializable dict with "model", "architecture", `details`
+    and "versions"."""
     family, arguments = registry.infer(names.canonical_shapes(model))
     return {
         "model": model.name,
@@ -110,7 +117,11 @@ def model_card(model, **details):
             "description": registry.describe(family, arguments),
             "parameters": model.count_params(),
             "image_shape": list(model.input_shape[1:]),
-            **{key: value for key, value in arguments.items() if value is not None and key not in _ELSEWHERE},
+            **{
+                key: value
+                for key, value in arguments.items()
+                if value is not None and key not in _ELSEWHERE
+            },
         },
         **details,
         "versions": {
@@ -128,10 +139,15 @@ def _readme(name, card, signatures, example):
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
         for signature_name, signature in signatures.items()
     ]
-    description, takes_files = card["architecture"]["description"], "serving_default" in signatures
+    description = card["architecture"]["description"]
+    takes_files = "serving_default" in signatures
     return _README.format(
-        name=name, card=card, model=card["architecture"], description=description[0].upper() + description[1:],
-        classes=len(card["class_names"]), signatures="\n".join(lines),
+        name=name,
+        card=card,
+        model=card["architecture"],
+        description=description[0].upper() + description[1:],
+        classes=len(card["class_names"]),
+        signatures="\n".join(lines),
         rest=_REST.format(name=name, example=example) if takes_files else "",
         predict=_PREDICT.format(example=example) if takes_files else "",
-    )  # fmt: skip
+    )

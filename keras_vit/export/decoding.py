@@ -1,4 +1,5 @@
-"""Decodes image files in the served graph, with limits on their size, and preprocesses them as in evaluation."""
+"""Decodes image files in the served graph, with limits on their size, and preprocesses them as in
+evaluation."""
 
 import dataclasses
 
@@ -8,8 +9,8 @@ from keras_vit.data import images, inputs
 from keras_vit.data.images import checked
 from keras_vit.preprocessing import Preprocessing
 
-# Maximum ratio of an image's sides for models that resize the shorter side. Resizing a narrower image could exhaust the
-# memory.
+# Maximum ratio of an image's sides for models that resize the shorter side. Resizing a narrower
+# image could exhaust the memory.
 _MAX_ASPECT_RATIO = 100
 # Maximum total size of the images in a request, in units of the maximum size of one image.
 _REQUEST_IMAGES = 10
@@ -22,44 +23,59 @@ class Decoder:
 
     image_shape: tuple  # of one image in a batch, such as (height, width, channels)
     preprocessing: Preprocessing
-    max_megapixels: float = (
-        50.0  # maximum size of an image; the images of a request may have 10 times this size in total
-    )
+    # maximum size of an image; the images of a request may have 10 times this size in total
+    max_megapixels: float = 50.0
 
     def __post_init__(self):
         channels = self.image_shape[-1]
         if channels > 4 or self.preprocessing.channels != channels:
             raise ValueError(
-                "Image files require a model with 1 to 4 channels and a mean and std for each channel; other "
-                "models can be exported only with the signature 'tensor'. "
+                "Image files require a model with 1 to 4 channels and a mean and std for each "
+                "channel; other models can be exported only with the signature 'tensor'. "
                 f"Received: image_shape={self.image_shape}, preprocessing={self.preprocessing}"
             )
         if not self.max_megapixels > 0:
-            raise ValueError(f"`max_megapixels` must be positive. Received: max_megapixels={self.max_megapixels!r}")
+            raise ValueError(
+                "`max_megapixels` must be positive. Received: "
+                f"max_megapixels={self.max_megapixels!r}"
+            )
 
     def __call__(self, encoded):
-        """Converts image files, string `(B,)`, to a batch for the model, float32 `(B, *image_shape)`."""
-        sizes = tf.map_fn(images.header_size, encoded, fn_output_signature=tf.TensorSpec((2,), tf.int32))
+        """Converts image files, string `(B,)`, to a batch for the model, float32 `(B,
+        *image_shape)`."""
+        sizes = tf.map_fn(
+            images.header_size, encoded, fn_output_signature=tf.TensorSpec((2,), tf.int32)
+        )
         area = tf.reduce_sum(tf.reduce_prod(tf.cast(sizes, tf.float32), 1))
         most = _REQUEST_IMAGES * self.max_megapixels
         message = f"the images of a request have more than {most:g} megapixels in total; pixels:"
         encoded = checked(encoded, area <= most * 1e6, message, area)
-        return tf.map_fn(self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
+        return tf.map_fn(
+            self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32)
+        )
 
     def image(self, encoded):
         """Converts an image file, a scalar string, to a float32 tensor of shape `image_shape`."""
         p = self.preprocessing
-        # Decoding reads all bytes of a file, so first reject files that are far larger than their pixels.
+        # Decoding reads all bytes of a file, so first reject files that are far larger than their
+        # pixels.
         area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
         length = tf.cast(tf.strings.length(encoded), tf.int64)
         message = "a file far larger than its pixels; bytes:"
         encoded = checked(encoded, length <= 16 * area + _MOST_EXTRA_BYTES, message, length)
-        how = {"exif": p.exif, "channels": p.channels, "bit_depth": p.bit_depth, "library": p.library}
+        how = {
+            "exif": p.exif,
+            "channels": p.channels,
+            "bit_depth": p.bit_depth,
+            "library": p.library,
+        }
         image = images.decode(encoded, self.max_megapixels, **how)
         if p.resize == "shorter_side":
             size = tf.shape(image)[:2]
             narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
-            message = f"an image more than {_MAX_ASPECT_RATIO} times as long as wide; height and width:"
+            message = (
+                f"an image more than {_MAX_ASPECT_RATIO} times as long as wide; height and width:"
+            )
             image = checked(image, narrow, message, size)
         image = inputs.of(p).evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)

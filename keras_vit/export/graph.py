@@ -5,24 +5,29 @@ import tensorflow as tf
 
 from keras_vit.models.image_model import ImageModel
 
-# Use "bfloat16", not "mixed_bfloat16": on CPUs, casting float32 variables in each call would take a fifth of the time.
+# Use "bfloat16", not "mixed_bfloat16": on CPUs, casting float32 variables in each call would take a
+# fifth of the time.
 POLICIES = {"float32": "float32", "bfloat16": "bfloat16"}
 
 
 def inference_copy(model, precision="float32"):
     """Copies a model to new variables on this machine; the copy is not compiled.
 
-    The last layer computes in float32, as do the float32 layers of a mixed-precision model; others use `precision`.
+    The last layer computes in float32, as do the float32 layers of a mixed-precision model; others
+    use `precision`.
     """
     if precision not in POLICIES:
-        raise ValueError(f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}")
+        raise ValueError(
+            f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}"
+        )
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
-            "LoRA adapters must be merged before an export. Save the model as .keras, which merges them, and export "
-            f"the loaded model. Received: model={model.name!r}"
+            "LoRA adapters must be merged before an export. Save the model as .keras, which "
+            f"merges them, and export the loaded model. Received: model={model.name!r}"
         )
     policy = POLICIES[precision]
-    # In a mixed-precision model, keep the policy of float32 layers, because these layers require float32.
+    # In a mixed-precision model, keep the policy of float32 layers, because these layers require
+    # float32.
     kept_policies = {"float32"} if uses_reduced_precision(model) else set()
     try:
         config = _replace_policies(model.get_config(), policy, kept_policies)
@@ -31,14 +36,18 @@ def inference_copy(model, precision="float32"):
         copy = type(model).from_config(config)
         copy.set_weights(model.get_weights())
     except (NotImplementedError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"The model cannot be rebuilt: {error}. Received: model={model.name!r}") from error
+        raise ValueError(
+            f"The model cannot be rebuilt: {error}. Received: model={model.name!r}"
+        ) from error
     return copy
 
 
 def uses_reduced_precision(model):
     """Returns whether any layer of a model computes in a lower precision than float32."""
     return any(
-        uses_reduced_precision(layer) if isinstance(layer, keras.Model) else layer.compute_dtype != "float32"
+        uses_reduced_precision(layer)
+        if isinstance(layer, keras.Model)
+        else layer.compute_dtype != "float32"
         for layer in model.layers
     )
 
@@ -55,7 +64,8 @@ def _replace_policies(config, policy, kept_policies):
 
 
 def _keep_last_layer_in_float32(model, config):
-    """Sets the dtype policy of a model's last layer, which may be in a nested model, to float32 in the config."""
+    """Sets the dtype policy of a model's last layer, which may be in a nested model, to float32 in
+    the config."""
     if isinstance(model, ImageModel):
         return  # the head of an `ImageModel` always computes in float32
     last = getattr(model, "operations", model.layers)[-1]
@@ -67,7 +77,8 @@ def _keep_last_layer_in_float32(model, config):
 
 def write_graph(folder, model, endpoints):
     """Writes a SavedModel with the signatures `{name: (function, TensorSpec)}`."""
-    # `ExportArchive` of Keras would write every variable twice, as a Keras variable and as a TensorFlow variable.
+    # `ExportArchive` of Keras would write every variable twice, as a Keras variable and as a
+    # TensorFlow variable.
     module = tf.Module()
     module.tracked = [variable.value for variable in model.variables]
     signatures = {

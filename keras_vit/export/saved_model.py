@@ -16,8 +16,19 @@ from keras_vit.export.assets import model_card, write_assets
 from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
-from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
-from keras_vit.models.any_model import check_images_known, find_vision_transformer, logits_activation_of, weights_digest
+from keras_vit.export.verification import (
+    SelfTestError,
+    example_files,
+    tolerance_of,
+    verification_case,
+    verify,
+)
+from keras_vit.models.any_model import (
+    check_images_known,
+    find_vision_transformer,
+    logits_activation_of,
+    weights_digest,
+)
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import preprocessing_of
 
@@ -42,7 +53,8 @@ def saved_model(
 ) -> str:
     """Writes a SavedModel to `<base_dir>/<version>`, the layout that TensorFlow Serving watches.
 
-    Each signature checks the shape of its input, accepts batches of 1 to `max_batch_size` and returns numbers as
+    Each signature checks the shape of its input, accepts batches of 1 to `max_batch_size` and
+    returns numbers as
     float32. The signatures are:
 
         `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B,
@@ -80,8 +92,8 @@ def saved_model(
             Transformers also "features" and, for images of one size, "attention"; None for
             `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
-        activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the activation
-            that the model records, "softmax" by default.
+        activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the
+            activation that the model records, "softmax" by default.
         top: number of top classes, 1 or more.
         rounding: dtype of resized images, "float" or "uint8"; None for the model's setting.
         exif: whether to rotate images by their EXIF orientation; None for the model's setting.
@@ -95,30 +107,57 @@ def saved_model(
 
     Raises:
         ValueError: an argument is invalid, the version exists, or the model cannot be served.
-        SelfTestError: the outputs of the SavedModel differ from the model's. On JAX, this is a `ValueError` instead.
+        SelfTestError: the outputs of the SavedModel differ from the model's. On JAX, this is a
+            `ValueError` instead.
     """
     # Resolve and check the arguments.
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     activation = logits_activation_of(model) if activation is None else activation
-    decoding: dict[str, Any] = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
+    decoding: dict[str, Any] = {
+        "rounding": rounding,
+        "exif": exif,
+        "max_megapixels": max_megapixels,
+    }
     serving = {
-        "signatures": signatures, "precision": precision, "activation": activation, "max_batch_size": max_batch_size,
-    }  # fmt: skip
-    counts = {"version": 1 if version is None else version, "top": top, "max_batch_size": max_batch_size}
+        "signatures": signatures,
+        "precision": precision,
+        "activation": activation,
+        "max_batch_size": max_batch_size,
+    }
+    counts = {
+        "version": 1 if version is None else version,
+        "top": top,
+        "max_batch_size": max_batch_size,
+    }
     for argument, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
+            raise ValueError(
+                f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}"
+            )
     if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(f"`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: name={name!r}")
+        raise ValueError(
+            "`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: "
+            f"name={name!r}"
+        )
     versions.check_version(base_dir, version)
-    labels, decoder = check(model, class_names=class_names, signatures=signatures, activation=activation, **decoding)
+    labels, decoder = check(
+        model, class_names=class_names, signatures=signatures, activation=activation, **decoding
+    )
     if keras.backend.backend() != "tensorflow":
-        options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
+        options = {
+            "version": version,
+            "name": name,
+            "class_names": class_names,
+            "top": top,
+            **decoding,
+            **serving,
+        }
         return _by_tensorflow(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
-    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run eagerly with the model.
+    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run
+    # eagerly with the model.
     copy = inference_copy(model, precision)
     if decoder:
         decoding |= {"rounding": decoder.preprocessing.rounding, "exif": decoder.preprocessing.exif}
@@ -129,14 +168,24 @@ def saved_model(
     written = build_signatures(signatures, served, max_batch_size)
     image_files = example_files(model.input_shape[1:])
     card = model_card(
-        copy, weights_sha256=weights_digest(model), class_names=labels, **serving,
+        copy,
+        weights_sha256=weights_digest(model),
+        class_names=labels,
+        **serving,
         preprocessing={"model": decoder and decoder.preprocessing.to_config(), **decoding},
-        training=recipe or {}, metrics=metrics or {},
-    )  # fmt: skip
+        training=recipe or {},
+        metrics=metrics or {},
+    )
     # Write, verify and publish the version.
     with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
-        write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
-        write_assets(folder, name=name, model=model, card=card, signatures=written, image_files=image_files)
+        write_graph(
+            folder,
+            copy,
+            {key: (signature.function, signature.spec) for key, signature in written.items()},
+        )
+        write_assets(
+            folder, name=name, model=model, card=card, signatures=written, image_files=image_files
+        )
         tolerance = tolerance_of(model, precision)
         cases = {
             key: verification_case(signature, image_files)
@@ -149,7 +198,8 @@ def saved_model(
 
 
 def default_signatures(model: keras.Model) -> tuple[str, ...]:
-    """Returns the default signatures: "tensor", and "serving_default" for a model with at most 4 input channels."""
+    """Returns the default signatures: "tensor", and "serving_default" for a model with at most 4
+    input channels."""
     return ("serving_default", "tensor") if check_images_known(model)[-1] <= 4 else ("tensor",)
 
 
@@ -167,17 +217,20 @@ def check(
 
     For the arguments, see `saved_model`.
 
-    Returns:
-        `(labels, decoder)`: the class names, and the `Decoder` for image files, or None if no signature takes files.
+    Returns: `(labels, decoder)`: the class names, and the `Decoder` for image files, or None if no
+        signature takes files.
 
     Raises:
         ValueError: an argument is invalid, or the model cannot be served.
     """
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
-    check_outputs(model, logits_activation_of(model) if activation is None else activation, signatures)
+    check_outputs(
+        model, logits_activation_of(model) if activation is None else activation, signatures
+    )
     if not signatures or not set(signatures) <= set(SIGNATURES):
         raise ValueError(
-            f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: signatures={signatures}"
+            f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: "
+            f"signatures={signatures}"
         )
     if {"features", "attention"} & set(signatures):
         vit = find_vision_transformer(model)
@@ -187,7 +240,10 @@ def check(
     class_names = class_names_of(model) if class_names is None else class_names
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
     if len(labels) != classes or any("\n" in label for label in labels):
-        raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")
+        raise ValueError(
+            f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} "
+            "names"
+        )
     if signatures == ("tensor",):
         return labels, None
     changes: dict[str, Any] = {"rounding": rounding, "exif": exif}
@@ -207,17 +263,20 @@ print(keras_vit.export.saved_model(model, base_dir, **options))
 
 
 def _by_tensorflow(model, base_dir, options):
-    """Exports in a TensorFlow child process, because graphs converted from JAX recompile for each batch size."""
+    """Exports in a TensorFlow child process, because graphs converted from JAX recompile for each
+    batch size."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         target = base_dir if files.is_remote(base_dir) else os.path.abspath(base_dir)
         files.write_json(f"{folder}/options.json", [target, options])
         try:
             return files.run_python(
-                ["-c", _EXPORT_BY_TENSORFLOW, folder], KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2"
+                ["-c", _EXPORT_BY_TENSORFLOW, folder],
+                KERAS_BACKEND="tensorflow",
+                TF_CPP_MIN_LOG_LEVEL="2",
             )
         except ChildProcessError as error:
             raise ValueError(
-                f"The child process with the TensorFlow backend could not export the model: {error} "
-                f"Received: backend={keras.backend.backend()!r}"
+                "The child process with the TensorFlow backend could not export the model: "
+                f"{error} Received: backend={keras.backend.backend()!r}"
             ) from error

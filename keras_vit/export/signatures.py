@@ -1,4 +1,5 @@
-"""Defines the signatures of an export. To add a signature, write a function and add it to `SIGNATURES`."""
+"""Defines the signatures of an export. To add a signature, write a function and add it to
+`SIGNATURES`."""
 
 import dataclasses
 import functools
@@ -28,7 +29,8 @@ ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and the functions that its signatures share. Access a function before tracing a graph that calls it."""
+    """A model and the functions that its signatures share. Access a function before tracing a graph
+    that calls it."""
 
     model: keras.Model  # returns logits or probabilities `(B, classes)`, or features without a head
     activation: str  # key of `ACTIVATIONS`; ignored if the model returns probabilities
@@ -41,7 +43,9 @@ class ServedModel:
     def probabilities(self):
         """A function from images, float32 `(B, H, W, C)`, to probabilities `(B, classes)`."""
         activate = tf.identity if gives_probabilities(self.model) else ACTIVATIONS[self.activation]
-        return self.wrap(lambda images: activate(tf.cast(self.model(images, training=False), tf.float32)))
+        return self.wrap(
+            lambda images: activate(tf.cast(self.model(images, training=False), tf.float32))
+        )
 
     @functools.cached_property
     def features(self):
@@ -65,10 +69,13 @@ class ServedModel:
     def attention(self):
         """A function from images to the attention rollout `(B, H, W)`."""
         size = self.model.input_shape[1:3]
-        return self.wrap(lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0])
+        return self.wrap(
+            lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0]
+        )
 
     def top_classes(self, probabilities):
-        """Returns the names of the top classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
+        """Returns the names of the top classes, string `(B, top)`, and their probabilities, float32
+        `(B, top)`."""
         top_probabilities, indices = tf.math.top_k(probabilities, self.top)
         return tf.gather(tf.constant(self.class_names), indices), top_probabilities
 
@@ -92,7 +99,11 @@ def _serving_default(served):
     def function(image_bytes):
         probabilities = compute(served.decoder(image_bytes))
         top_classes, top_probabilities = served.top_classes(probabilities)
-        return {"probabilities": probabilities, "top_classes": top_classes, "top_probabilities": top_probabilities}
+        return {
+            "probabilities": probabilities,
+            "top_classes": top_classes,
+            "top_probabilities": top_probabilities,
+        }
 
     return _of_files(function)
 
@@ -103,7 +114,11 @@ def _tensor(served):
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
         # Check the output too, because finite but huge pixels overflow inside the model.
-        return {"probabilities": tf.debugging.check_numerics(compute(images), "the output is not finite")}
+        return {
+            "probabilities": tf.debugging.check_numerics(
+                compute(images), "the output is not finite"
+            )
+        }
 
     height, width, channels = served.model.input_shape[1:]
 
@@ -111,15 +126,25 @@ def _tensor(served):
         decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
         if takes_any_size(served.model):
             preprocessing = preprocessing_of(served.model)
-            gray = [tf.reduce_mean(tf.cast(image, tf.float32), -1, keepdims=True) for image in decoded]
-            decoded = decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
+            gray = [
+                tf.reduce_mean(tf.cast(image, tf.float32), -1, keepdims=True) for image in decoded
+            ]
+            decoded = (
+                decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
+            )
             kind = inputs.of(preprocessing)
             size = (height, width)
-            return tf.stack([kind.evaluation_image(image, size, preprocessing) for image in decoded])
+            return tf.stack(
+                [kind.evaluation_image(image, size, preprocessing) for image in decoded]
+            )
         images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
         return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 
-    return Signature(function, tf.TensorSpec((None, height, width, channels), tf.float32, "images"), example_inputs)
+    return Signature(
+        function,
+        tf.TensorSpec((None, height, width, channels), tf.float32, "images"),
+        example_inputs,
+    )
 
 
 def _classify(served):
@@ -131,8 +156,13 @@ def _classify(served):
         return {"classes": classes, "scores": scores}
 
     def example_inputs(image_files):
-        features = [{ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))} for file in image_files]
-        examples = [tf.train.Example(features=tf.train.Features(feature=feature)) for feature in features]
+        features = [
+            {ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))}
+            for file in image_files
+        ]
+        examples = [
+            tf.train.Example(features=tf.train.Features(feature=feature)) for feature in features
+        ]
         return tf.constant([example.SerializeToString() for example in examples])
 
     return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)
@@ -140,7 +170,9 @@ def _classify(served):
 
 def _features(served):
     compute = served.features
-    return _of_files(lambda files: dict(zip(("representation", "patches"), compute(served.decoder(files)))))
+    return _of_files(
+        lambda files: dict(zip(("representation", "patches"), compute(served.decoder(files))))
+    )
 
 
 def _attention(served):
@@ -149,22 +181,28 @@ def _attention(served):
 
 
 SIGNATURES = {
-    "serving_default": _serving_default, "tensor": _tensor, "classify": _classify, "features": _features,
+    "serving_default": _serving_default,
+    "tensor": _tensor,
+    "classify": _classify,
+    "features": _features,
     "attention": _attention,
-}  # fmt: skip
+}
 """Functions that build the signatures of a SavedModel, by name; see `saved_model`."""
 
 
 def check_outputs(model, activation, signatures):
     """Raises a `ValueError` if a model's output or `activation` cannot be served."""
     if activation not in ACTIVATIONS:
-        raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
+        raise ValueError(
+            f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: "
+            f"activation={activation!r}"
+        )
     check_images_known(model)
     check_not_masked(model)
     if returns_features(model) and not {"features", "attention"}.issuperset(signatures):
         raise ValueError(
-            "A model that returns features has no probabilities to serve. Export the Vision Transformer with only the "
-            "signature `features`, or write a LiteRT or ONNX file. "
+            "A model that returns features has no probabilities to serve. Export the Vision "
+            "Transformer with only the signature `features`, or write a LiteRT or ONNX file. "
             f"Received: model={model.name!r}, signatures={tuple(signatures)}"
         )
     if len(output_shape_of(model)) != 2:
@@ -181,7 +219,8 @@ def check_outputs(model, activation, signatures):
 
 
 def build_signatures(names, served, max_batch_size):
-    """Returns `{name: Signature}`; each signature checks its input, because a wrong rank would abort the process."""
+    """Returns `{name: Signature}`; each signature checks its input, because a wrong rank would
+    abort the process."""
     return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}
 
 

@@ -1,8 +1,8 @@
 """Verifies a written SavedModel in a child process that does not import keras_vit, like a server.
 
-`verify` runs `python -P verification.py FOLDER CASES TOLERANCE`, so this module imports nothing from keras_vit at
-module level. CASES contains a folder per signature, with a file for the tensor `inputs` and for each float32 output.
-The child process prints the differences.
+`verify` runs `python -P verification.py FOLDER CASES TOLERANCE`, so this module imports nothing
+from keras_vit at module level. CASES contains a folder per signature, with a file for the tensor
+`inputs` and for each float32 output. The child process prints the differences.
 """
 
 import json
@@ -21,44 +21,61 @@ class SelfTestError(RuntimeError):
 def tolerance_of(model, precision):
     """Returns the largest difference that `verify` accepts for an export in `precision`.
 
-    Differences are relative to the largest absolute output. If it is below 0.1, as for probabilities of many classes,
-    they are relative to ten times this output, because the relative error of a probability is the absolute error of the
-    logit.
+    Differences are relative to the largest absolute output. If it is below 0.1, as for
+    probabilities of many classes, they are relative to ten times this output, because the relative
+    error of a probability is the absolute error of the logit.
     """
     from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
-    # The export is verified on the CPU. A model on a GPU or TPU may multiply float32 in lower precision.
-    exact = exact and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+    # The export is verified on the CPU. A model on a GPU or TPU may multiply float32 in lower
+    # precision.
+    exact = exact and all(
+        device.device_type == "CPU" for device in tf.config.list_logical_devices()
+    )
     return 1e-4 if exact else 5e-2
 
 
 def example_files(image_shape, count=3):
-    """Returns a list of deterministic image files, as bytes: smooth noise in a size that differs from the model's."""
+    """Returns a list of deterministic image files, as bytes: smooth noise in a size that differs
+    from the model's."""
     height, width, channels = image_shape
     stored = channels if channels in (2, 4) else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
-    images = tf.cast(tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2)), tf.uint8)
-    encode = tf.io.encode_png if channels in (2, 4) else lambda image: tf.io.encode_jpeg(image, quality=95)
+    images = tf.cast(
+        tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2)), tf.uint8
+    )
+    encode = (
+        tf.io.encode_png
+        if channels in (2, 4)
+        else lambda image: tf.io.encode_jpeg(image, quality=95)
+    )
     return [encode(image).numpy() for image in images]
 
 
 def verification_case(signature, image_files):
-    """Returns a signature's example inputs and float32 outputs, `{"inputs": tensor, output name: tensor, ...}`."""
+    """Returns a signature's example inputs and float32 outputs, `{"inputs": tensor, output name:
+    tensor, ...}`."""
     inputs = signature.example_inputs(image_files)
     try:
-        outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
+        outputs = {
+            name: output
+            for name, output in signature.function(inputs).items()
+            if output.dtype == tf.float32
+        }
     except tf.errors.InvalidArgumentError as error:
         if "not finite" not in error.message:
             raise
         raise ValueError(
-            "The outputs for an example image must be finite. Received: a model with NaN or infinite outputs"
+            "The outputs for an example image must be finite. Received: a model with NaN or "
+            "infinite outputs"
         ) from None
     return {"inputs": inputs, **outputs}
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process; returns the largest relative difference by signature."""
+    """Runs the signatures of a SavedModel in a child process; returns the largest relative
+    difference by signature."""
     from keras_vit import files
 
     with tempfile.TemporaryDirectory() as case_folder:
@@ -67,11 +84,16 @@ def verify(folder, cases, tolerance):
             for part, tensor in case.items():
                 tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
         try:
-            # -P keeps this folder off `sys.path`. The GPUs are hidden because the parent process already uses them.
+            # -P keeps this folder off `sys.path`. The GPUs are hidden because the parent process
+            # already uses them.
             arguments = ["-P", __file__, folder, case_folder, tolerance]
-            last_line = files.run_python(arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
+            last_line = files.run_python(
+                arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2"
+            )
         except ChildProcessError as error:
-            raise SelfTestError(f"The verification of the export failed: {error}. See {folder}") from error
+            raise SelfTestError(
+                f"The verification of the export failed: {error}. See {folder}"
+            ) from error
     return json.loads(last_line)
 
 

@@ -48,12 +48,16 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
     if card is None:
         raise ValueError(f"The folder of an export must contain {CARD}. Received: path={path!r}")
     if not isinstance(card, dict) or not card.keys() >= set(_CARD_KEYS):
-        raise ValueError(f"The card of an export must have {', '.join(_CARD_KEYS)}. Received: {CARD} of path={path!r}")
+        raise ValueError(
+            f"The card of an export must have {', '.join(_CARD_KEYS)}. Received: {CARD} of "
+            f"path={path!r}"
+        )
     return card
 
 
 def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
-    """Returns whether an export is complete and has the weights and activation of `model`, and these class names.
+    """Returns whether an export is complete and has the weights and activation of `model`, and
+    these class names.
 
     Args:
         path: folder of a version, any path of `tf.io.gfile`.
@@ -66,12 +70,15 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
         card = load_card(path)
     except ValueError:
         return False
-    same_names = card["class_names"] == list(class_names) and card["activation"] == logits_activation_of(model)
+    same_names = card["class_names"] == list(class_names) and card[
+        "activation"
+    ] == logits_activation_of(model)
     return same_names and card.get("weights_sha256") == weights_digest(model)
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
-    """Returns the path of the largest version in a folder, or None if the folder contains no version.
+    """Returns the path of the largest version in a folder, or None if the folder contains no
+    version.
 
     Args:
         base_dir: folder of the versions, any path of `tf.io.gfile`.
@@ -90,21 +97,26 @@ def check_version(base_dir, version):
     """Raises a `ValueError` if `version` exists."""
     if version is not None and files.exists(os.path.join(base_dir, str(version))):
         raise ValueError(
-            f"`version` must be new; versions are never overwritten. Received: {base_dir}/{version}, which exists"
+            "`version` must be new; versions are never overwritten. Received: "
+            f"{base_dir}/{version}, which exists"
         )
 
 
 def staging_dir(base_dir, kept_after=()):
-    """Returns a context manager for a local staging folder. Servers ignore the folder: its name is not a number."""
+    """Returns a context manager for a local staging folder. Servers ignore the folder: its name is
+    not a number."""
     if files.is_remote(base_dir):
         return files.staging_dir(None, kept_after)
-    with files.explained_errors("The folder of the versions cannot be created", "It must be writable.", base_dir):
+    with files.explained_errors(
+        "The folder of the versions cannot be created", "It must be writable.", base_dir
+    ):
         os.makedirs(base_dir, exist_ok=True)
     return files.staging_dir(base_dir, kept_after)
 
 
 def publish(folder, base_dir, version):
-    """Publishes a complete folder as `version`, or as the next number if `version` is None; returns the new path."""
+    """Publishes a complete folder as `version`, or as the next number if `version` is None; returns
+    the new path."""
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))
         check_version(base_dir, version)
@@ -115,7 +127,8 @@ def publish(folder, base_dir, version):
             os.rename(folder, target)
             return target
         except OSError as error:
-            # Another export published this number in the meantime. Check again or, without `version`, try the next one.
+            # Another export published this number in the meantime. Check again or, without
+            # `version`, try the next one.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
 
@@ -125,6 +138,6 @@ def _copy_with_marker_last(folder, target):
     for source in sorted(sources, key=lambda path: (path.name == MARKER, path)):
         path = f"{target}/{source.relative_to(folder)}"
         files.make_dirs(os.path.dirname(path))
-        # `files.copy` renames a temporary file, which object stores implement as a second copy. Writing the marker last
-        # makes the rename unnecessary.
+        # `files.copy` renames a temporary file, which object stores implement as a second copy.
+        # Writing the marker last makes the rename unnecessary.
         tf.io.gfile.copy(str(source), path)

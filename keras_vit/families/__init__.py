@@ -1,8 +1,8 @@
 """Model families, one per module: named sizes, published weights and weight names.
 
-To add a family, write a module like these and add its name to `_MODULES`. The module defines sizes with `Sizes` and
-calls `Sizes.register`. Constructors, `from_pretrained`, config fields, commands and messages are derived from the
-registry.
+To add a family, write a module like these and add its name to `_MODULES`. The module defines sizes
+with `Sizes` and calls `Sizes.register`. Constructors, `from_pretrained`, config fields, commands
+and messages are derived from the registry.
 """
 
 import importlib
@@ -44,7 +44,9 @@ _MODULES = (
 for _name in _MODULES:
     importlib.import_module(f"{__name__}.{_name}")
 
-CONSTRUCTORS = {name: function for family in FAMILIES for name, function in family.functions.items()}
+CONSTRUCTORS = {
+    name: function for family in FAMILIES for name, function in family.functions.items()
+}
 globals().update(CONSTRUCTORS)
 __all__ = [
     "FAMILIES",

@@ -50,12 +50,17 @@ DIALECT = Dialect(
 
 
 def _row(collection, name, model, classes):
-    return PublishedWeights(collection, name, model, f"https://storage.googleapis.com/bit_models/{name}.npz", classes)
+    return PublishedWeights(
+        collection, name, model, f"https://storage.googleapis.com/bit_models/{name}.npz", classes
+    )
 
 
 def parse(name):
-    """Returns the `PublishedWeights` for a file name, or None if the name does not match the naming rule."""
-    match = re.fullmatch(r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name)
+    """Returns the `PublishedWeights` for a file name, or None if the name does not match the naming
+    rule."""
+    match = re.fullmatch(
+        r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name
+    )
     if not match:
         return None
     classes = {"S": 1000, "M": 21843}[match["kind"]]
@@ -67,7 +72,9 @@ def parse(name):
 def infer(shapes, facts):
     """Infers the arguments of a BiT ResNet; see `Family.infer`."""
     has_stem = names.STEM_ROOT in shapes
-    if not (has_stem or names.BIT_ROOT in shapes) or any(name.startswith("Transformer/") for name in shapes):
+    if not (has_stem or names.BIT_ROOT in shapes) or any(
+        name.startswith("Transformer/") for name in shapes
+    ):
         return None
     width = dimension(shapes, names.STEM_ROOT if has_stem else names.BIT_ROOT, -1)
     depth = next((depth for depth, units in BIT_UNITS.items() if units == stages(shapes)), None)
@@ -91,6 +98,12 @@ FAMILY = _size.register(
         )
         for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
     ),
-    rules={"bit": ("BiT-{S or M}-R{depth}x{width}, optionally followed by -ILSVRC2012 or -run{0, 1, 2}-{task}", parse)},
+    rules={
+        "bit": (
+            "BiT-{S or M}-R{depth}x{width}, optionally followed by -ILSVRC2012 or -run{0, 1, "
+            "2}-{task}",
+            parse,
+        )
+    },
     reference="https://github.com/google-research/big_transfer",
 )

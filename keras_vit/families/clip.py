@@ -1,4 +1,5 @@
-"""CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared with the text tower."""
+"""CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared
+with the text tower."""
 
 from dataclasses import replace
 
@@ -26,7 +27,9 @@ CLIP_B16 = _size("CLIP-B/16", "85.8M parameters without a head", patch_size=16, 
 CLIP_L14 = _size("CLIP-L/14", "303.2M parameters without a head", patch_size=14, **_PARTS, **L)
 CLIP_H14 = _size("CLIP-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
 CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters without a head", patch_size=14, **_PARTS, **G)
-CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **_PARTS, **BIG_G)
+CLIP_bigG14 = _size(
+    "CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **_PARTS, **BIG_G
+)
 
 PREPROCESSING = {
     **IMAGENET,
@@ -37,10 +40,17 @@ PREPROCESSING = {
 _FACTS = Facts(epsilon=1e-5, position_resampling="bicubic_antialias", preprocessing=PREPROCESSING)
 
 
-# Tags, by timm's name of the architecture, of the releases that were trained with QuickGELU; all others have the exact
-# GELU. From timm 1.0.31 (notes in `vision_transformer.py`) and open_clip 3.3 (`pretrained.py`).
+# Tags, by timm's name of the architecture, of the releases that were trained with QuickGELU; all
+# others have the exact GELU. From timm 1.0.31 (notes in `vision_transformer.py`) and open_clip 3.3
+# (`pretrained.py`).
 QUICK_GELU = {
-    "vit_base_patch32_clip_224": ("laion400m_e31", "laion400m_e32", "metaclip_2pt5b", "metaclip_400m", "openai"),
+    "vit_base_patch32_clip_224": (
+        "laion400m_e31",
+        "laion400m_e32",
+        "metaclip_2pt5b",
+        "metaclip_400m",
+        "openai",
+    ),
     "vit_base_patch16_clip_224": ("dfn2b", "metaclip_2pt5b", "metaclip_400m", "openai"),
     "vit_large_patch14_clip_224": ("dfn2b", "metaclip_2pt5b", "metaclip_400m", "openai"),
     "vit_large_patch14_clip_336": ("openai",),
@@ -51,7 +61,8 @@ QUICK_GELU = {
 
 
 def gelu_of_release(architecture, tag):
-    """Returns the argument `mlp` of published CLIP weights, given timm's name of their architecture and their tag."""
+    """Returns the argument `mlp` of published CLIP weights, given timm's name of their architecture
+    and their tag."""
     is_quick = "quickgelu" in architecture or tag in QUICK_GELU.get(architecture, ())
     return "quick_gelu" if is_quick else "gelu"
 
@@ -77,7 +88,8 @@ TIMM = replace(
 
 
 def read_config(config):
-    """Returns the facts in the config.json of a CLIP model or of its image tower; see `Dialect.read_config`."""
+    """Returns the facts in the config.json of a CLIP model or of its image tower; see
+    `Dialect.read_config`."""
     vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
     facts = siglip.read_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
@@ -90,10 +102,18 @@ def write_config(arguments):
     """Returns the `Folder` for a CLIP image tower in transformers; see `Dialect.write_config`."""
     if not arguments["pre_norm"]:
         return None
-    name, width = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}", arguments["classes"]
-    arguments = {**arguments, "include_top": False}  # omits id2label, because a projection has no classes
-    config = transformers.shared_config(arguments, "clip_vision_model", name, square=True, projection_dim=width)
-    return Folder(config, tower="vision_model.", has_head_bias=False)  # the head is `visual_projection`
+    name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
+    width = arguments["classes"]
+    arguments = {
+        **arguments,
+        "include_top": False,
+    }  # omits id2label, because a projection has no classes
+    config = transformers.shared_config(
+        arguments, "clip_vision_model", name, square=True, projection_dim=width
+    )
+    return Folder(
+        config, tower="vision_model.", has_head_bias=False
+    )  # the head is `visual_projection`
 
 
 HUGGING_FACE = Dialect(
@@ -123,7 +143,8 @@ HUGGING_FACE_MEAN = replace(
 
 def read_open_clip_config(config):
     """Returns the facts in an open_clip_config.json; see `Dialect.read_config`."""
-    model, images = config["model_cfg"], config.get("preprocess_cfg") or {}
+    model = config["model_cfg"]
+    images = config.get("preprocess_cfg") or {}
     tower = {**_OPEN_CLIP, **model["vision_cfg"]}
     values = {**tower, "resize_mode": "shortest", "interpolation": "bicubic", **images}
     unknown = [name for name, value in tower.items() if name not in _OPEN_CLIP and value]
@@ -148,8 +169,8 @@ def read_open_clip_config(config):
     )
 
 
-# Fields of `vision_cfg` that are supported, and their defaults in open_clip. The arrays determine those with None, and
-# `final_ln_after_pool` selects the dialect.
+# Fields of `vision_cfg` that are supported, and their defaults in open_clip. The arrays determine
+# those with None, and `final_ln_after_pool` selects the dialect.
 _OPEN_CLIP: dict = {
     "width": 768,
     "head_width": 64,
@@ -157,7 +178,9 @@ _OPEN_CLIP: dict = {
     "pool_type": "tok",
     "act_kwargs": None,
     "norm_kwargs": None,
-    **dict.fromkeys(("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")),
+    **dict.fromkeys(
+        ("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")
+    ),
     **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
 }
 _OPEN_CLIP_CHOICES = {
@@ -169,9 +192,12 @@ _OPEN_CLIP_CHOICES = {
 
 
 def _is_original(shapes, config, norm_after_pool=False):
-    """Returns whether a file has the dialect of CLIP's authors and open_clip, with its last norm before the pooling."""
+    """Returns whether a file has the dialect of CLIP's authors and open_clip, with its last norm
+    before the pooling."""
     if "class_embedding" in shapes and "ln_pre.weight" not in shapes and not config:
-        raise ValueError("it is missing, and without `ln_pre` the arrays do not determine the pooling")
+        raise ValueError(
+            "it is missing, and without `ln_pre` the arrays do not determine the pooling"
+        )
     tower = config["model_cfg"]["vision_cfg"] if config else {}
     return "class_embedding" in shapes and bool(tower.get("final_ln_after_pool")) == norm_after_pool
 
@@ -187,7 +213,10 @@ ORIGINAL = Dialect(
         ("ln_pre", "Transformer/pre_norm"),
         (f"{_LAYER}ln_1", f"{BLOCK}LayerNorm_0"),
         (f"{_LAYER}ln_2", f"{BLOCK}LayerNorm_1"),
-        (f"{_LAYER}attn.in_proj_{{kind}}", Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value")),
+        (
+            f"{_LAYER}attn.in_proj_{{kind}}",
+            Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
+        ),
         (f"{_LAYER}attn.out_proj", f"{ATTENTION}out"),
         (f"{_LAYER}mlp.c_fc", f"{MLP}Dense_0"),
         (f"{_LAYER}mlp.c_proj", f"{MLP}Dense_1"),
@@ -221,13 +250,24 @@ def infer(shapes, facts):
 _WORDS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic"}
 _FILES = (
     ("openai", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
-    ("laion2b", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("H/14", 224), ("g/14", 224), ("bigG/14", 224))),
+    (
+        "laion2b",
+        (
+            ("B/32", 224),
+            ("B/16", 224),
+            ("L/14", 224),
+            ("H/14", 224),
+            ("g/14", 224),
+            ("bigG/14", 224),
+        ),
+    ),
     ("datacompxl", (("B/32", 224), ("B/32", 256), ("B/16", 224), ("L/14", 224))),
     ("dfn2b", (("B/16", 224), ("L/14", 224))),
     ("dfn5b", (("H/14", 224), ("H/14", 378))),
 )
 _SMALLER_CROPS = [
-    f"vit_base_patch{name}" for name in ("16_clip_224.openai", "32_clip_224.openai", "32_clip_224.laion2b")
+    f"vit_base_patch{name}"
+    for name in ("16_clip_224.openai", "32_clip_224.openai", "32_clip_224.laion2b")
 ]
 # Output size of the head, the size of the space shared with the text tower.
 _UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}

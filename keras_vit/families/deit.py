@@ -27,9 +27,15 @@ _DISTILLED = {**_COMMON, "distilled": True, "patch_size": 16}
 _DEIT3 = {**_COMMON, "layer_scale": 1e-6, "class_token_position": False}
 
 _size = Sizes()
-DeiT_Ti16_distilled = _size("DeiT-Ti/16-distilled", "5.5M parameters without a head", **_DISTILLED, **TI)
-DeiT_S16_distilled = _size("DeiT-S/16-distilled", "21.7M parameters without a head", **_DISTILLED, **S)
-DeiT_B16_distilled = _size("DeiT-B/16-distilled", "85.8M parameters without a head", **_DISTILLED, **B)
+DeiT_Ti16_distilled = _size(
+    "DeiT-Ti/16-distilled", "5.5M parameters without a head", **_DISTILLED, **TI
+)
+DeiT_S16_distilled = _size(
+    "DeiT-S/16-distilled", "21.7M parameters without a head", **_DISTILLED, **S
+)
+DeiT_B16_distilled = _size(
+    "DeiT-B/16-distilled", "85.8M parameters without a head", **_DISTILLED, **B
+)
 DeiT3_S16 = _size("DeiT3-S/16", "21.7M parameters without a head", patch_size=16, **_DEIT3, **S)
 DeiT3_M16 = _size("DeiT3-M/16", "38.3M parameters without a head", patch_size=16, **_DEIT3, **M)
 DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters without a head", patch_size=16, **_DEIT3, **B)
@@ -47,8 +53,9 @@ TIMM_DISTILLED = replace(
     ),
     facts=replace(timm.TIMM.facts, preprocessing=TIMM_IMAGENET),
 )
-# LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files also contain
-# `ls1.gamma`, but they contain registers, or a number of positions that is not a square.
+# LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files
+# also contain `ls1.gamma`, but they contain registers, or a number of positions that is not a
+# square.
 TIMM_DEIT3 = replace(
     timm.TIMM,
     marker=("blocks.0.ls1.gamma", "blocks.0.gamma_1"),
@@ -59,12 +66,15 @@ TIMM_DEIT3 = replace(
         *timm.TIMM.table,
     ),
     facts=replace(timm.TIMM.facts, preprocessing=TIMM_IMAGENET),
-    fits=lambda shapes, config: "reg_token" not in shapes and shapes.get("pos_embed", (0, 2))[1] ** 0.5 % 1 == 0,
+    fits=lambda shapes, config: (
+        "reg_token" not in shapes and shapes.get("pos_embed", (0, 2))[1] ** 0.5 % 1 == 0
+    ),
 )
 
 
 def write_config(arguments):
-    """Returns the `Folder` for distilled DeiT models of transformers; see `Dialect.write_config`."""
+    """Returns the `Folder` for distilled DeiT models of transformers; see
+    `Dialect.write_config`."""
     if not arguments["distilled"]:
         return None
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
@@ -86,10 +96,13 @@ HUGGING_FACE = replace(
     facts=replace(transformers.HUGGING_FACE.facts, preprocessing=IMAGENET),
     write_config=write_config,
 )
-# The head of `DeiTForImageClassification` is not supported, because it ignores the distillation token.
+# The head of `DeiTForImageClassification` is not supported, because it ignores the distillation
+# token.
 HUGGING_FACE_TOKEN = replace(
     HUGGING_FACE,
-    facts=replace(HUGGING_FACE.facts, head_reads="the class token of a model with a distillation token"),
+    facts=replace(
+        HUGGING_FACE.facts, head_reads="the class token of a model with a distillation token"
+    ),
     fits=lambda shapes, config: "classifier.weight" in shapes,
     write_config=None,
 )
@@ -101,15 +114,24 @@ def _rows():
             name = f"deit_{word}_distilled_patch16_{side}.fb_in1k"
             fields = {**IMAGENET, "crop_fraction": 0.9 if side == 224 else 1.0}
             yield timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side, fields)
-    for size, word in (("S", "small"), ("M", "medium"), ("B", "base"), ("L", "large"), ("H", "huge")):
+    for size, word in (
+        ("S", "small"),
+        ("M", "medium"),
+        ("B", "base"),
+        ("L", "large"),
+        ("H", "huge"),
+    ):
         patch = 14 if size == "H" else 16
         for side in (224, 384) if size in "SBL" else (224,):
             for collection in ("in1k", "in22k_ft_in1k"):
                 name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
                 is_small = side == 224 and collection == "in1k"
                 fields = {**IMAGENET, "crop_fraction": 0.9 if is_small else 1.0}
-                yield timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side, fields)
-    # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded into other weights.
+                yield timm_row(
+                    f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side, fields
+                )
+    # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded
+    # into other weights.
     for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
         for side, data in itertools.product((224, 384), ("1k", "21k")):
             path = f"zoo/deit3/bv_deit_3_{word}_{side}_{data}"

@@ -10,8 +10,9 @@ DINO_S8 = _size("DINO-S/8", "21.7M parameters without a head", patch_size=8, **_
 DINO_B16 = _size("DINO-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)
 DINO_B8 = _size("DINO-B/8", "85.8M parameters without a head", patch_size=8, **_PARTS, **B)
 
-# This family defines no dialects. Files from timm and the authors (converted to safetensors) have timm's dialect for
-# plain ViTs, and files from Hugging Face have the dialect of transformers for plain ViTs.
+# This family defines no dialects. Files from timm and the authors (converted to safetensors) have
+# timm's dialect for plain ViTs, and files from Hugging Face have the dialect of transformers for
+# plain ViTs.
 FAMILY = _size.register(
     identity=IDENTITY,
     published=tuple(

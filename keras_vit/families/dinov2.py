@@ -20,10 +20,18 @@ DINOv2_S14 = _size("DINOv2-S/14", "21.6M parameters without a head", **_PLAIN, *
 DINOv2_B14 = _size("DINOv2-B/14", "85.7M parameters without a head", **_PLAIN, **B)
 DINOv2_L14 = _size("DINOv2-L/14", "303.2M parameters without a head", **_PLAIN, **L)
 DINOv2_g14 = _size("DINOv2-g/14", "1134.8M parameters without a head", **_PLAIN, **G)
-DINOv2_S14_reg = _size("DINOv2-S/14-reg", "21.6M parameters without a head, 4 registers", **_REG, **S)
-DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters without a head, 4 registers", **_REG, **B)
-DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters without a head, 4 registers", **_REG, **L)
-DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters without a head, 4 registers", **_REG, **G)
+DINOv2_S14_reg = _size(
+    "DINOv2-S/14-reg", "21.6M parameters without a head, 4 registers", **_REG, **S
+)
+DINOv2_B14_reg = _size(
+    "DINOv2-B/14-reg", "85.7M parameters without a head, 4 registers", **_REG, **B
+)
+DINOv2_L14_reg = _size(
+    "DINOv2-L/14-reg", "303.2M parameters without a head, 4 registers", **_REG, **L
+)
+DINOv2_g14_reg = _size(
+    "DINOv2-g/14-reg", "1134.8M parameters without a head, 4 registers", **_REG, **G
+)
 
 # For 224-pixel inputs, the shorter side is resized to 256 before the center crop.
 _PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
@@ -43,17 +51,19 @@ TIMM = replace(
     ),
     facts=replace(_FACTS, position_resampling="bicubic_antialias"),
 )
-# timm uses the same names for SwiGLU and plain MLPs. In a SwiGLU, `mlp.fc1` packs the gate and the values.
+# timm uses the same names for SwiGLU and plain MLPs. In a SwiGLU, `mlp.fc1` packs the gate and the
+# values.
 TIMM_SWIGLU = replace(
     TIMM,
     table=(("blocks.{i}.mlp.fc1", _GATE_AND_VALUES), *TIMM.table),
     read_config=lambda config: timm.read_config(config, ("silu",)),
     fits=lambda shapes, config: (
-        shapes.get("blocks.0.mlp.fc1.weight", (0,))[0] == 2 * shapes.get("blocks.0.mlp.fc2.weight", (0, -1))[1]
+        shapes.get("blocks.0.mlp.fc1.weight", (0,))[0]
+        == 2 * shapes.get("blocks.0.mlp.fc2.weight", (0, -1))[1]
     ),
 )
-# The authors' files, converted to safetensors, contain a mask token. Files with registers load as `TIMM`, which
-# resamples their position embeddings correctly.
+# The authors' files, converted to safetensors, contain a mask token. Files with registers load as
+# `TIMM`, which resamples their position embeddings correctly.
 ORIGINAL = replace(
     TIMM,
     name="original",
@@ -65,10 +75,12 @@ ORIGINAL = replace(
 
 
 def write_config(arguments):
-    """Returns the `Folder` for `Dinov2Model` or `Dinov2WithRegistersModel`; see `Dialect.write_config`."""
+    """Returns the `Folder` for `Dinov2Model` or `Dinov2WithRegistersModel`; see
+    `Dialect.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None
-    ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
+    ratio = arguments["mlp_dim"] / arguments["hidden_size"]
+    is_swiglu = arguments["mlp"] == "swiglu"
     if is_swiglu:  # transformers multiplies the width by 2/3 and rounds up to a multiple of 8
         ratio *= 1.5
     count = arguments["num_registers"]
@@ -106,7 +118,8 @@ HUGGING_FACE = replace(
         (f"{LAYER}mlp.weights_out", f"{MLP}Dense_1"),
         *transformers.OUTPUTS,
     ),
-    # The heads of `Dinov2ForImageClassification` and `Dinov2WithRegistersForImageClassification` are not supported.
+    # The heads of `Dinov2ForImageClassification` and `Dinov2WithRegistersForImageClassification`
+    # are not supported.
     facts=replace(
         _FACTS,
         head_reads="the class token and the mean of the patches, concatenated",
@@ -126,7 +139,8 @@ def _rows():
     for letter, word in (("S", "small"), ("B", "base"), ("L", "large"), ("g", "giant")):
         for repository, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
             name = f"{repository}-{word}"
-            url, model = f"https://huggingface.co/facebook/{name}", f"DINOv2-{letter}/14{ending}"
+            url = f"https://huggingface.co/facebook/{name}"
+            model = f"DINOv2-{letter}/14{ending}"
             fields = {**_PREPROCESSING, "library": "transformers"}
             yield PublishedWeights("lvd142m", name, model, url, 0, 518, preprocessing=fields)
 

@@ -1,4 +1,5 @@
-"""DINOv3, whose only position embedding is rotary. The weights listed in this module have no head."""
+"""DINOv3, whose only position embedding is rotary. The weights listed in this module have no
+head."""
 
 from dataclasses import replace
 
@@ -20,18 +21,33 @@ _7B = {"hidden_size": 4096, "num_layers": 40, "mlp_dim": 8192, "num_heads": 32}
 
 _size = Sizes()
 DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters without a head", **_QVO, **S)
-DINOv3_Splus16 = _size("DINOv3-S+/16", "28.7M parameters without a head, SwiGLU", **_QVO, **S, **_GATED)
+DINOv3_Splus16 = _size(
+    "DINOv3-S+/16", "28.7M parameters without a head, SwiGLU", **_QVO, **S, **_GATED
+)
 DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters without a head", **_QVO, **B)
 DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters without a head", **_QVO, **L)
-DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters without a head, SwiGLU", **_QVO, **L, **_GATED)
-DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters without a head, SwiGLU", **_QVO, **_H, **_GATED)
+DINOv3_Lplus16 = _size(
+    "DINOv3-L+/16", "403.9M parameters without a head, SwiGLU", **_QVO, **L, **_GATED
+)
+DINOv3_Hplus16 = _size(
+    "DINOv3-H+/16", "840.6M parameters without a head, SwiGLU", **_QVO, **_H, **_GATED
+)
 DINOv3_7B16 = _size(
-    "DINOv3-7B/16", "6716.0M parameters without a head, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED
+    "DINOv3-7B/16",
+    "6716.0M parameters without a head, SwiGLU",
+    **_PARTS,
+    attention_bias="o",
+    **_7B,
+    **_GATED,
 )
 
 # Images are stretched to the model's input size with bilinear interpolation.
 _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
-_SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
+_SAT = {
+    **_LVD,
+    "mean": [255 * x for x in (0.430, 0.411, 0.296)],
+    "std": [255 * x for x in (0.213, 0.156, 0.143)],
+}
 _FACTS = Facts(exact_gelu=True, epsilon=1e-5, rotary=ROTARY, preprocessing=_LVD)
 
 
@@ -40,8 +56,11 @@ def write_timm_config(arguments):
     rotary = arguments["rotary"] or {}
     if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
         return None
-    is_swiglu, has_bias = arguments["mlp"] == "swiglu", "q" in arguments["attention_bias"]
-    architecture = f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
+    is_swiglu = arguments["mlp"] == "swiglu"
+    has_bias = "q" in arguments["attention_bias"]
+    architecture = (
+        f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
+    )
     config = timm.shared_config(arguments, architecture)
     options = {"num_reg_tokens": arguments["num_registers"], "use_fc_norm": arguments["pool_norm"]}
     config["model_args"] |= {**options, "rope_temperature": rotary["theta"]}
@@ -49,8 +68,10 @@ def write_timm_config(arguments):
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json, with the base of the rotary embedding; see `Dialect.read_config`."""
-    facts, theta = timm.read_config(config), (config.get("model_args") or {}).get("rope_temperature")
+    """Returns the facts in timm's config.json, with the base of the rotary embedding; see
+    `Dialect.read_config`."""
+    facts = timm.read_config(config)
+    theta = (config.get("model_args") or {}).get("rope_temperature")
     return replace(facts, rotary={**ROTARY, "theta": float(theta)}) if theta else facts
 
 
@@ -71,11 +92,14 @@ TIMM = Dialect(
     facts=replace(_FACTS, head_pool="avg"),  # timm's default pooling
     read_config=read_timm_config,
     write_config=write_timm_config,
-    # Other models with rotary embeddings, such as `vit_base_patch16_rope_reg1_gap_256`, have no class token.
-    fits=lambda shapes, config: "pos_embed" not in shapes and {"cls_token", "reg_token"} <= shapes.keys(),
+    # Other models with rotary embeddings, such as `vit_base_patch16_rope_reg1_gap_256`, have no
+    # class token.
+    fits=lambda shapes, config: (
+        "pos_embed" not in shapes and {"cls_token", "reg_token"} <= shapes.keys()
+    ),
 )
-# The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and `rope_embed` contains the
-# rotary frequencies of `ROTARY` up to rounding, so both are ignored.
+# The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and
+# `rope_embed` contains the rotary frequencies of `ROTARY` up to rounding, so both are ignored.
 ORIGINAL = Dialect(
     "original",
     "storage_tokens",
@@ -85,7 +109,10 @@ ORIGINAL = Dialect(
         ("rope_embed.{rest}", IGNORED),
         ("local_cls_norm.{rest}", IGNORED),
         ("{rest}.bias_mask", IGNORED),
-        ("blocks.{i}.attn.qkv.bias", Packed(f"{ATTENTION}query/bias", None, f"{ATTENTION}value/bias")),
+        (
+            "blocks.{i}.attn.qkv.bias",
+            Packed(f"{ATTENTION}query/bias", None, f"{ATTENTION}value/bias"),
+        ),
         *timm.LAYER_SCALES,
         ("blocks.{i}.mlp.w1", f"{MLP}Dense_gate"),
         ("blocks.{i}.mlp.w2", f"{MLP}Dense_0"),
@@ -102,7 +129,9 @@ def read_config(config):
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":
-            raise ValueError(f"`hidden_act` must be silu with `use_gated_mlp`, not {config['hidden_act']!r}")
+            raise ValueError(
+                f"`hidden_act` must be silu with `use_gated_mlp`, not {config['hidden_act']!r}"
+            )
         config = {**config, "hidden_act": "gelu"}
     rotary = {**ROTARY, "theta": float(theta)} if theta else None
     return replace(transformers.read_config(config), rotary=rotary)
@@ -110,7 +139,8 @@ def read_config(config):
 
 def write_config(arguments):
     """Returns the `Folder` for `DINOv3ViTModel`; see `Dialect.write_config`."""
-    rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
+    rotary = arguments["rotary"] or {}
+    is_swiglu = arguments["mlp"] == "swiglu"
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
         return None
     config = transformers.shared_config(
@@ -162,11 +192,15 @@ def _rows():
         ("sat493m", _SAT, ("L", "7B")),
     ):
         for size in sizes:
-            name = f"dinov3-vit{size.lower().replace('+', '16plus') if '+' in size else size.lower() + '16'}"
+            letter = size.lower()
+            letter = letter.replace("+", "16plus") if "+" in letter else f"{letter}16"
+            name = f"dinov3-vit{letter}"
             name += f"-pretrain-{collection}"
             url = f"https://huggingface.co/facebook/{name}"
             fields = {**preprocessing, "library": "transformers"}
-            yield PublishedWeights(collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=fields)
+            yield PublishedWeights(
+                collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=fields
+            )
 
 
 FAMILY = _size.register(

@@ -1,4 +1,5 @@
-"""EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings. The head reads the mean of the patches."""
+"""EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings. The head reads the mean
+of the patches."""
 
 from dataclasses import replace
 
@@ -27,9 +28,12 @@ EVA02_L14 = _size("EVA02-L/14", "303.3M parameters without a head", **_PARTS, **
 
 
 def read_config(config):
-    """Returns the facts in timm's config.json, including the rotary arguments; see `Dialect.read_config`."""
-    facts, arguments = timm.read_config(config), config.get("model_args") or {}
-    grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
+    """Returns the facts in timm's config.json, including the rotary arguments; see
+    `Dialect.read_config`."""
+    facts = timm.read_config(config)
+    arguments = config.get("model_args") or {}
+    grid = arguments.get("ref_feat_shape") or 16
+    theta = arguments.get("rope_temperature") or ROTARY["theta"]
     reference, *others = grid if isinstance(grid, list) else [grid]
     if others not in ([], [reference]):
         raise ValueError(f"`ref_feat_shape` must be a square, not {grid}")
@@ -37,12 +41,15 @@ def read_config(config):
 
 
 def write_config(arguments):
-    """Returns the `Folder` for timm's `Eva` with separate projections; see `Dialect.write_config`."""
+    """Returns the `Folder` for timm's `Eva` with separate projections; see
+    `Dialect.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None
-    is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    # With registers, add the position embedding of the class token to the token itself, as in `timm.write_config`.
+    is_packed = not arguments["mlp_norm"]
+    registers = arguments["num_registers"]
+    # With registers, add the position embedding of the class token to the token itself, as in
+    # `timm.write_config`.
     into_token = registers > 0 and arguments["class_token_position"]
     config = timm.shared_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
@@ -65,8 +72,9 @@ _FACTS = Facts(
     position_resampling="bicubic_antialias",
     preprocessing=PREPROCESSING,
 )
-# The smaller sizes store query, key and value in one matrix, and the SwiGLU gate and values in another. The larger
-# sizes have separate matrices and a LayerNorm inside the MLP. The authors' names are aliases.
+# The smaller sizes store query, key and value in one matrix, and the SwiGLU gate and values in
+# another. The larger sizes have separate matrices and a LayerNorm inside the MLP. The authors'
+# names are aliases.
 TIMM = Dialect(
     "timm",
     ("blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
@@ -113,7 +121,10 @@ def _rows():
             size, side = model.split("/")
             name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
             classes = 21841 if collection.endswith("in22k") else 1000
-            fields = {**PREPROCESSING, "resize": "stretch" if "ft_in22k" in collection else "shorter_side"}
+            fields = {
+                **PREPROCESSING,
+                "resize": "stretch" if "ft_in22k" in collection else "shorter_side",
+            }
             yield timm_row(collection, name, f"EVA02-{size}/14", classes, int(side), fields)
 
 

@@ -3,7 +3,11 @@
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import B, L, S, big_vision_row
 
-_PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
+_PARTS = {
+    "patch_size": 16,
+    "class_token_position": False,
+    "position_resampling": "bilinear_antialias",
+}
 _size = Sizes()
 FlexiViT_S = _size("FlexiViT-S", "21.7M parameters without a head at patch size 16", **_PARTS, **S)
 FlexiViT_B = _size("FlexiViT-B", "85.8M parameters without a head at patch size 16", **_PARTS, **B)
@@ -20,7 +24,13 @@ def _rows():
 
 
 FAMILY = _size.register(
-    identity=("num_layers", "hidden_size", "resnet_blocks", "class_token_position", "position_resampling"),
+    identity=(
+        "num_layers",
+        "hidden_size",
+        "resnet_blocks",
+        "class_token_position",
+        "position_resampling",
+    ),
     published=tuple(_rows()),
     reference="https://github.com/google-research/big_vision",
 )

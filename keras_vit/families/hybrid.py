@@ -10,8 +10,8 @@ _R50_16 = {"patch_size": 1, "resnet_blocks": (3, 4, 9)}
 _R50_32 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[50]}
 _R26 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[26]}
 
-# Except in R+ViT-Ti/16, the number after the slash is the token stride in pixels. `patch_size` is in cells of the
-# ResNet's feature map.
+# Except in R+ViT-Ti/16, the number after the slash is the token stride in pixels. `patch_size` is
+# in cells of the ResNet's feature map.
 _size = Sizes()
 # The token stride is 32, despite the name. The stem is only the ResNet's root.
 R_ViT_Ti16 = _size("R+ViT-Ti/16", "6.3M parameters (AugReg)", patch_size=8, resnet_blocks=(), **TI)
@@ -25,7 +25,9 @@ R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters (paper Table 6)", **_R50_
 FAMILY = _size.register(
     identity=IDENTITY,
     published=(
-        *vit.rows(_size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")),
+        *vit.rows(
+            _size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")
+        ),
         *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),
         vit.augreg(_size.table, "R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
         vit.augreg(_size.table, "R26+ViT-S/32", "light1", 0.1),

@@ -16,7 +16,8 @@ IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters without a head", patch_size=
 
 
 def write_config(arguments):
-    """Returns the `Folder` for `IJepaModel` or `IJepaForImageClassification`; see `Dialect.write_config`."""
+    """Returns the `Folder` for `IJepaModel` or `IJepaForImageClassification`; see
+    `Dialect.write_config`."""
     if arguments["classifier"] != "gap" or arguments["rotary"] or arguments["num_registers"]:
         return None
     name = "IJepaForImageClassification" if arguments["include_top"] else "IJepaModel"

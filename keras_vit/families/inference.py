@@ -1,4 +1,5 @@
-"""Infers the arguments of a model from the shapes of its weights and from what a file says about it."""
+"""Infers the arguments of a model from the shapes of its weights and from what a file says about
+it."""
 
 import re
 
@@ -24,10 +25,15 @@ def head_arguments(shapes):
 
 def infer(shapes, facts):
     """Infers the arguments of a Vision Transformer; see `Family.infer`."""
-    if names.EMBEDDING not in shapes and not any(name.startswith("Transformer/") for name in shapes):
+    if names.EMBEDDING not in shapes and not any(
+        name.startswith("Transformer/") for name in shapes
+    ):
         return None
-    # Count the blocks instead of trusting their numbers, which a damaged or hostile file may choose.
-    blocks = {match[1] for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))}
+    # Count the blocks instead of trusting their numbers, which a damaged or hostile file may
+    # choose.
+    blocks = {
+        match[1] for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))
+    }
     hidden_size = dimension(shapes, names.EMBEDDING, -1)
     query = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query/kernel"
     arguments = {
@@ -40,7 +46,8 @@ def infer(shapes, facts):
         "classifier": _classifier(shapes, facts),
         **head_arguments(shapes),
     }
-    # Add the differences from the paper's model, then derive the input shape from the position grid.
+    # Add the differences from the paper's model, then derive the input shape from the position
+    # grid.
     _add_parts(arguments, shapes, facts)
     arguments["num_heads"] = arguments["num_heads"] or _published_heads(arguments)
     if facts.exact_gelu:
@@ -53,7 +60,10 @@ def infer(shapes, facts):
         arguments["resnet_blocks"] = stages(shapes)
         stride = stride and stride * 2 ** (2 + max(len(arguments["resnet_blocks"]) - 1, 0))
     if grid is not None and stride:
-        arguments["input_shape"] = (*(side * stride for side in grid), shapes[names.first_kernel(shapes)][2])
+        arguments["input_shape"] = (
+            *(side * stride for side in grid),
+            shapes[names.first_kernel(shapes)][2],
+        )
     return arguments
 
 
@@ -62,8 +72,8 @@ def _classifier(shapes, facts):
     if "MAPHead_0/probe" in shapes:
         if facts.pool == "map" and (has_token or "register_tokens" in shapes):
             raise ValueError(
-                "`global_pool` must not be map in a model with a class token or registers, because timm's pooling "
-                "ignores these tokens. Received: global_pool='map'"
+                "`global_pool` must not be map in a model with a class token or registers, "
+                "because timm's pooling ignores these tokens. Received: global_pool='map'"
             )
         return "map"
     pool = facts.pool
@@ -92,10 +102,15 @@ def _add_parts(arguments, shapes, facts):
         "position_resampling": facts.position_resampling,
     }
     arguments |= {name: value for name, value in parts.items() if value}
-    for argument, kernel in (("patch_bias", names.EMBEDDING), ("mlp_bias", f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel")):
+    for argument, kernel in (
+        ("patch_bias", names.EMBEDDING),
+        ("mlp_bias", f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel"),
+    ):
         if kernel in shapes and kernel.replace("kernel", "bias") not in shapes:
             arguments[argument] = False
-    projections = [re.search(r"/MultiHeadDotProductAttention_0/([qkvo])\w+/bias$", name) for name in shapes]
+    projections = [
+        re.search(r"/MultiHeadDotProductAttention_0/([qkvo])\w+/bias$", name) for name in shapes
+    ]
     biases = {match[1] for match in projections if match}
     if biases != set("qkvo"):
         arguments["attention_bias"] = "".join(letter for letter in "qkvo" if letter in biases)
@@ -106,8 +121,14 @@ def _published_heads(arguments):
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
-        is_alike &= size.get("classifier") != "map" or not arguments["classifier"].startswith("token")
-        if is_alike and "num_heads" in size and all(size.get(name) == arguments[name] for name in known):
+        is_alike &= size.get("classifier") != "map" or not arguments["classifier"].startswith(
+            "token"
+        )
+        if (
+            is_alike
+            and "num_heads" in size
+            and all(size.get(name) == arguments[name] for name in known)
+        ):
             return size["num_heads"]
     return None
 
@@ -118,11 +139,14 @@ def stages(shapes):
     for name in shapes:
         if match := re.match(r"block(\d+)/unit(\d+)/", name):
             units.setdefault(match[1], set()).add(match[2])
-    return tuple(len(units[stage]) for stage in sorted(units, key=lambda digits: (len(digits), digits)))
+    return tuple(
+        len(units[stage]) for stage in sorted(units, key=lambda digits: (len(digits), digits))
+    )
 
 
 def _add_positions(arguments, shapes, known_grid, class_row):
-    """Adds the arguments of the position embedding and returns the patch grid, `(rows, columns)`, or None."""
+    """Adds the arguments of the position embedding and returns the patch grid, `(rows, columns)`,
+    or None."""
     has_token = names.CLASS_TOKEN in shapes
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"

@@ -18,7 +18,9 @@ HUGGING_FACE = replace(
     transformers.HUGGING_FACE,
     table=(("decoder.{rest}", IGNORED), *transformers.HUGGING_FACE.table),
     facts=replace(transformers.HUGGING_FACE.facts, preprocessing=IMAGENET),
-    fits=lambda shapes, config: config.get("model_type") == "vit_mae" or "decoder.mask_token" in shapes,
+    fits=lambda shapes, config: (
+        config.get("model_type") == "vit_mae" or "decoder.mask_token" in shapes
+    ),
 )
 
 FAMILY = _size.register(

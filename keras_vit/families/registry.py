@@ -1,4 +1,5 @@
-"""The registry of model families: constructors of named sizes, config fields and `from_pretrained`."""
+"""The registry of model families: constructors of named sizes, config fields and
+`from_pretrained`."""
 
 import collections.abc
 import contextlib
@@ -17,22 +18,32 @@ from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
 from keras_vit.models.vision_transformer import VisionTransformer
 
-# Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because
-# training does not use them.
+# Constructor arguments that are not fields of `config.model`, because the data or other fields set
+# them or because training does not use them.
 _NOT_FIELDS = (
-    *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "remat", "name"),
+    *(
+        "classes",
+        "include_top",
+        "weights",
+        "classifier_activation",
+        "preprocessing",
+        "remat",
+        "name",
+    ),
     "dtype",
 )
 
 
 def register(family: Family) -> Family:
-    """Adds a family to the registry. Files are matched against the most recently added families first."""
+    """Adds a family to the registry. Files are matched against the most recently added families
+    first."""
     FAMILIES.append(family)
     return family
 
 
 class Sizes:
-    """The named sizes of a model constructor. Calling an instance adds a size and returns the function that builds it.
+    """The named sizes of a model constructor. Calling an instance adds a size and returns the
+    function that builds it.
 
     Args:
         constructor: function or class that builds a model of any size.
@@ -63,12 +74,17 @@ class Sizes:
             arguments = {**self.table[size], **kwargs}
             if kwargs.get("weights") is not None:  # download before the model is built
                 found = {"input_shape": shape, **arguments}
-                weights, side = found.pop("weights"), found["input_shape"][0]
+                weights = found.pop("weights")
+                side = found["input_shape"][0]
                 names = find_sizes(found)
                 names = [size] if size in names else names  # another family may have the same size
                 row = published.find(weights, names, side)
                 published.resolve(weights, names, side)
-                arguments = {**self.table[size], **(row.arguments if row else _of_file(weights, arguments)), **kwargs}
+                arguments = {
+                    **self.table[size],
+                    **(row.arguments if row else _of_file(weights, arguments)),
+                    **kwargs,
+                }
             return self.constructor(**arguments, name=name)
 
         parameters = [
@@ -85,13 +101,20 @@ class Sizes:
 
     def register(self, **fields: Any) -> Family:
         """Registers a `Family` with these sizes; the keyword arguments set its other fields."""
-        return register(Family(self.constructor, sizes=self.table, functions=self.functions, **fields))
+        return register(
+            Family(self.constructor, sizes=self.table, functions=self.functions, **fields)
+        )
 
 
 def _of_file(path, arguments):
-    """Returns `{"include_top": False}` for an unpublished file without a head if `classes` is not set, otherwise {}."""
+    """Returns `{"include_top": False}` for an unpublished file without a head if `classes` is not
+    set, otherwise {}."""
     with contextlib.suppress(ValueError):  # `checkpoints.load` reports bad files
-        found = inference.find_arguments(path, arguments["num_heads"])[1] if "num_heads" in arguments else {}
+        found = (
+            inference.find_arguments(path, arguments["num_heads"])[1]
+            if "num_heads" in arguments
+            else {}
+        )
         if found.get("include_top") is False and arguments.get("classes") is None:
             return {"include_top": False}
     return {}
@@ -109,30 +132,43 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 def canonical_name(name: str) -> str:
     """Adds the prefix that a family's sizes lack in the paper; returns other names unchanged."""
-    names = (family.optional_prefix + name for family in FAMILIES if family.optional_prefix + name in family.sizes)
+    names = (
+        family.optional_prefix + name
+        for family in FAMILIES
+        if family.optional_prefix + name in family.sizes
+    )
     return next(names, name)
 
 
 def find_family(architecture: str) -> Family:
-    """Returns the family of an architecture: a size such as "ViT-B/16", or a class such as "VisionTransformer".
+    """Returns the family of an architecture: a size such as "ViT-B/16", or a class such as
+    "VisionTransformer".
 
     Raises:
         ValueError: the architecture is unknown.
     """
     for family in FAMILIES:
-        if canonical_name(architecture) in family.sizes or architecture == family.constructor.__name__:
+        if (
+            canonical_name(architecture) in family.sizes
+            or architecture == family.constructor.__name__
+        ):
             return family
     constructors = dict.fromkeys(family.constructor.__name__ for family in FAMILIES)
     known = [*sizes(), *constructors]
     near = did_you_mean(architecture, known)
-    raise ValueError(f"`architecture` must be one of {', '.join(known)}.{near} Received: architecture={architecture!r}")
+    raise ValueError(
+        f"`architecture` must be one of {', '.join(known)}.{near} Received: "
+        f"architecture={architecture!r}"
+    )
 
 
 def model_fields(architecture: str) -> dict[str, Any]:
-    """Returns the `config.model` fields of an architecture: the arguments of its size, and the constructor's defaults.
+    """Returns the `config.model` fields of an architecture: the arguments of its size, and the
+    constructor's defaults.
 
-    The value of a required argument is its type. A default of None becomes the empty value of its type, such as 0, ""
-    or (), because command-line flags cannot override None. `input_shape` is (), because the data determines it.
+    The value of a required argument is its type. A default of None becomes the empty value of its
+    type, such as 0, "" or (), because command-line flags cannot override None. `input_shape` is (),
+    because the data determines it.
     """
     family = find_family(architecture)
     size = family.sizes.get(canonical_name(architecture), {})
@@ -153,12 +189,16 @@ def model_fields(architecture: str) -> dict[str, Any]:
     return {**fields, **size}
 
 
-def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
-    """Converts fields of `model_fields` to constructor arguments: an empty value becomes None if None is the default.
+def constructor_arguments(
+    family: Family, fields: collections.abc.Mapping[str, Any]
+) -> dict[str, Any]:
+    """Converts fields of `model_fields` to constructor arguments: an empty value becomes None if
+    None is the default.
 
     Empty values of `stem` and `resnet_blocks` do not change.
     """
-    parameters, arguments = parameters_of(family.constructor), dict(fields)
+    parameters = parameters_of(family.constructor)
+    arguments = dict(fields)
     for name, value in fields.items():
         if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
             arguments[name] = None
@@ -171,7 +211,9 @@ def _field_type(parameter):
     is_union = isinstance(parameter.annotation, type(int | None))
     kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
     kind = typing.get_origin(kind) or kind
-    kind = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}.get(kind, kind)
+    kind = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}.get(
+        kind, kind
+    )
     return kind if kind in (bool, int, float, str, tuple, dict) else None
 
 
@@ -179,10 +221,12 @@ def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any)
     """Returns the fields `architecture` and `model` of a config, for `recipes.defaults`.
 
     Args:
-        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "R50x1", or the name of a class, such as
-            "VisionTransformer".
-        pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets do not support it.
-        **changes: model arguments that extend or override the arguments of the size; must not be None.
+        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "R50x1", or the name of a class,
+            such as "VisionTransformer".
+        pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets do
+            not support it.
+        **changes: model arguments that extend or override the arguments of the size; must not be
+            None.
 
     Raises:
         ValueError: the architecture is unknown or does not support `pre_logits`.
@@ -192,7 +236,8 @@ def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any)
     if pre_logits:
         if "representation_size" not in fields:
             raise ValueError(
-                f"`pre_logits` must be False for {name}. Received: pre_logits={pre_logits}, architecture={name!r}"
+                f"`pre_logits` must be False for {name}. Received: pre_logits={pre_logits}, "
+                f"architecture={name!r}"
             )
         changes = {"representation_size": fields["hidden_size"], **changes}
     family = find_family(name)
@@ -214,24 +259,30 @@ def from_pretrained(
     """Builds a model that matches a checkpoint and loads the weights.
 
     Args:
-        source: path of an .npz or .safetensors file; path of a Hugging Face folder with a config.json; a Hugging Face
-            repository, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; a published file as
-            "collection:name", such as "imagenet21k:ViT-B_16"; or an https or gs URL.
-        head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if the file has none.
+        source: path of an .npz or .safetensors file; path of a Hugging Face folder with a
+            config.json; a Hugging Face repository, such as "facebook/dinov2-base" or
+            "timm/vit_base_patch14_dinov2.lvd142m"; a published file as "collection:name", such as
+            "imagenet21k:ViT-B_16"; or an https or gs URL.
+        head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if
+            the file has none.
         channels, source_grid: see `checkpoints.load`.
-        **overrides: model arguments, such as `classes`, `input_shape`, `include_top`, `dropout` or `preprocessing`,
-            that replace the arguments of the file. `num_heads` is required if the file does not determine it. If
-            `patch_size` changes, the patch kernel is resized as in FlexiViT.
+        **overrides: model arguments, such as `classes`, `input_shape`, `include_top`, `dropout` or
+            `preprocessing`, that replace the arguments of the file. `num_heads` is required if the
+            file does not determine it. If `patch_size` changes, the patch kernel is resized as in
+            FlexiViT.
 
     Returns:
         A `keras.Model` with the weights.
 
     Raises:
-        ValueError: the file is not a checkpoint of a known family, does not determine the model or does not match the
-            overrides; or the file has no head, and only one of `classes` and `head="new"` is passed.
+        ValueError: the file is not a checkpoint of a known family, does not determine the model or
+            does not match the overrides; or the file has no head, and only one of `classes` and
+            `head="new"` is passed.
         ConnectionError: the download failed.
     """
-    model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
+    model, _ = build_and_load(
+        source, head=head, channels=channels, source_grid=source_grid, **overrides
+    )
     return model
 
 
@@ -245,13 +296,14 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             rows = [row for row in published.rows() if row.collection == collection]
             names = ", ".join(f"{collection}:{row.name}" for row in rows)
             raise ValueError(
-                f"`source` must name one file of the collection {collection!r}: {names}. To select the file by size, "
-                f"pass weights={collection!r} to a constructor such as "
+                f"`source` must name one file of the collection {collection!r}: {names}. To select "
+                f"the file by size, pass weights={collection!r} to a constructor such as "
                 f"`keras_vit.{constructor_name(rows[0].model)}`. Received: source={source!r}"
             )
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):
-            source, row = row.url.removeprefix(hub.URL), None
+            source = row.url.removeprefix(hub.URL)
+            row = None
     # Find the model arguments in the entry of the published file, or infer them from the arrays.
     if row is not None:
         family = find_family(row.model)
@@ -261,10 +313,14 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         if row.resolution:
             arguments["input_shape"] = (row.resolution, row.resolution, 3)
         path = published.resolve(source, [row.model]).path  # download before the model is built
-        classes = inference.find_arguments(path)[1].get("classes") if row.classes is None else row.classes
+        classes = (
+            inference.find_arguments(path)[1].get("classes") if row.classes is None else row.classes
+        )
         arguments |= {"classes": classes} if classes else {"include_top": False}
     else:
-        family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
+        family, arguments = inference.find_arguments(
+            source, overrides.get("num_heads"), source_grid
+        )
     # Add a head if one is requested and the file has none.
     check_arguments(family.constructor, overrides)
     wants_head = "include_top" not in overrides and (head == "new" or "classes" in overrides)
@@ -278,21 +334,32 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     # Apply the overrides, which take precedence over the file, and build the model.
     if "exact_gelu" in overrides and arguments.get("mlp") not in (None, "swiglu"):
         overrides.setdefault("mlp", None)
-    resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get("patch_size")
+    resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get(
+        "patch_size"
+    )
     if resizes:
         arguments.setdefault("position_resampling", "bilinear_antialias")
     arguments |= overrides
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "`input_shape` is required, because the file does not determine the image size. `source_grid` is required "
-            f"too if the file's position embeddings do not form a square grid. Received: source={source!r}"
+            "`input_shape` is required, because the file does not determine the image size. "
+            "`source_grid` is required too if the file's position embeddings do not form a square "
+            f"grid. Received: source={source!r}"
         )
     if arguments.get("mlp") == "unknown":
         raise ValueError(
-            '`mlp` is required, because the file does not determine the GELU: "quick_gelu" for OpenAI and DFN weights, '
+            '`mlp` is required, because the file does not determine the GELU: "quick_gelu" for '
+            "OpenAI and DFN weights, "
             f'"gelu" for LAION and DataComp weights. Received: source={source!r}'
         )
     model = family.constructor(**arguments)
-    given = [name for name, value in overrides.items() if name != "preprocessing" or value is not None]
-    options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes, "given": given}
+    given = [
+        name for name, value in overrides.items() if name != "preprocessing" or value is not None
+    ]
+    options = {
+        "channels": channels,
+        "source_grid": source_grid,
+        "resize_patches": resizes,
+        "given": given,
+    }
     return model, load_into(model, source, head, **options)

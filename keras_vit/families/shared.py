@@ -24,10 +24,15 @@ def timm_row(collection, name, model, classes, side, preprocessing=TIMM_IMAGENET
     """Returns the `PublishedWeights` of a file that timm publishes on the Hugging Face Hub."""
     url = f"https://huggingface.co/timm/{name}"
     preprocessing = {**preprocessing, "library": "torchvision"}
-    return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
+    return PublishedWeights(
+        collection, name, model, url, classes, side, 0, preprocessing, arguments or {}
+    )
 
 
 def big_vision_row(collection, path, model, classes, side, **fields):
-    """Returns the `PublishedWeights` of a file in big_vision's bucket; `path` omits the extension."""
+    """Returns the `PublishedWeights` of a file in big_vision's bucket; `path` omits the
+    extension."""
     url = f"https://storage.googleapis.com/big_vision/{path}.npz"
-    return PublishedWeights(collection, path.rpartition("/")[2], model, url, classes, side, **fields)
+    return PublishedWeights(
+        collection, path.rpartition("/")[2], model, url, classes, side, **fields
+    )

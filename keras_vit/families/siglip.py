@@ -13,16 +13,32 @@ SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 1
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 
 _size = Sizes()
-SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters without a head", patch_size=32, classifier="map", **B)
-SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters without a head", patch_size=16, classifier="map", **B)
-SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters without a head", patch_size=16, classifier="map", **L)
+SigLIP_B32 = _size(
+    "SigLIP-B/32", "94.5M parameters without a head", patch_size=32, classifier="map", **B
+)
+SigLIP_B16 = _size(
+    "SigLIP-B/16", "92.9M parameters without a head", patch_size=16, classifier="map", **B
+)
+SigLIP_L16 = _size(
+    "SigLIP-L/16", "315.9M parameters without a head", patch_size=16, classifier="map", **L
+)
 SigLIP_So400m14 = _size(
-    "SigLIP-So400m/14", "427.7M parameters without a head", patch_size=14, classifier="map", **SO400M
+    "SigLIP-So400m/14",
+    "427.7M parameters without a head",
+    patch_size=14,
+    classifier="map",
+    **SO400M,
 )
 SigLIP_So400m16 = _size(
-    "SigLIP-So400m/16", "427.8M parameters without a head", patch_size=16, classifier="map", **SO400M
+    "SigLIP-So400m/16",
+    "427.8M parameters without a head",
+    patch_size=16,
+    classifier="map",
+    **SO400M,
 )
-SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, classifier="map", **G_OPT)
+SigLIP_g_opt16 = _size(
+    "SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, classifier="map", **G_OPT
+)
 
 # `VIT_JAX` also reads big_vision's SigLIP files, so this family needs no dialect for them.
 _SCALE = {"mean": [127.5] * 3, "std": [127.5] * 3}
@@ -42,13 +58,21 @@ TIMM = replace(
     timm.TIMM,
     marker="attn_pool.latent",
     table=(*timm.TIMM.table, *POOL_OF_TIMM),
-    facts=replace(timm.TIMM.facts, pool="map", preprocessing={**_PREPROCESSING, "interpolation": "bicubic"}),
+    facts=replace(
+        timm.TIMM.facts, pool="map", preprocessing={**_PREPROCESSING, "interpolation": "bicubic"}
+    ),
 )
 
 
 def read_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in a config.json, with default activation, epsilon and heads; see `Dialect.read_config`."""
-    config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
+    """Returns the facts in a config.json, with default activation, epsilon and heads; see
+    `Dialect.read_config`."""
+    config = {
+        "hidden_act": activation,
+        "layer_norm_eps": epsilon,
+        "num_attention_heads": 12,
+        **tower_of(config),
+    }
     return transformers.read_config(config)
 
 
@@ -64,7 +88,11 @@ def write_config(arguments):
     """Returns the `Folder` for `SiglipVisionModel`; see `Dialect.write_config`."""
     if arguments["classifier"] != "map" or arguments["include_top"]:
         return None
-    return Folder(transformers.shared_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True))
+    return Folder(
+        transformers.shared_config(
+            arguments, "siglip_vision_model", "SiglipVisionModel", square=True
+        )
+    )
 
 
 # CLIP's and SigLIP's image towers in transformers.
@@ -92,7 +120,10 @@ HUGGING_FACE = Dialect(
     (
         *TOWER,
         ("{tower}head.probe", "MAPHead_0/probe"),
-        ("{tower}head.attention.in_proj_{kind}", Packed(f"{_POOL}query", f"{_POOL}key", f"{_POOL}value")),
+        (
+            "{tower}head.attention.in_proj_{kind}",
+            Packed(f"{_POOL}query", f"{_POOL}key", f"{_POOL}value"),
+        ),
         ("{tower}head.attention.out_proj", f"{_POOL}out"),
         ("{tower}head.layernorm", "MAPHead_0/LayerNorm_0"),
         ("{tower}head.mlp.fc1", "MAPHead_0/MlpBlock_0/Dense_0"),
@@ -104,7 +135,8 @@ HUGGING_FACE = Dialect(
     read_config=read_config,
     write_config=write_config,
 )
-# `SiglipForImageClassification` applies its classifier to the mean of the patch tokens, not to the attention pooling.
+# `SiglipForImageClassification` applies its classifier to the mean of the patch tokens, not to the
+# attention pooling.
 HUGGING_FACE_GAP = replace(
     HUGGING_FACE,
     table=(("classifier", "head"), ("{tower}head.{rest}", IGNORED), *HUGGING_FACE.table),
@@ -112,11 +144,16 @@ HUGGING_FACE_GAP = replace(
     write_config=None,
 )
 
-# The file names of SigLIP, but not of SigLIP 2, end in a numeric ID. Models with "384" in the name and 14-pixel patches
-# use 378-pixel images.
+# The file names of SigLIP, but not of SigLIP 2, end in a numeric ID. Models with "384" in the name
+# and 14-pixel patches use 378-pixel images.
 _FILES = {
     "siglip": {
-        "SigLIP-B/16": ("en_b16_224_63724782", "en_b16_256_60500360", "en_b16_384_68578854", "en_b16_512_68580893"),
+        "SigLIP-B/16": (
+            "en_b16_224_63724782",
+            "en_b16_256_60500360",
+            "en_b16_384_68578854",
+            "en_b16_512_68580893",
+        ),
         "SigLIP-L/16": ("en_l16_256_60552751", "en_l16_384_63634585"),
         "SigLIP-So400m/14": ("en_so400m_224_57633886", "en_so400m_384_58765454"),
         "SigLIP-So400m/16": ("i18n_so400m_16_256_78061115",),
@@ -137,7 +174,9 @@ def _rows():
         for model, files in models.items():
             for file in files:
                 path = f"{collection}/{'webli' if collection == 'siglip' else collection}_{file}"
-                side = int(next(part for part in file.split("_") if part in ("224", "256", "384", "512")))
+                side = int(
+                    next(part for part in file.split("_") if part in ("224", "256", "384", "512"))
+                )
                 side -= side % _size.table[model]["patch_size"]
                 yield big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
     path = "siglip/webli_i18n_b16_256_66117334"

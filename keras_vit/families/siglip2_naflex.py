@@ -1,4 +1,5 @@
-"""SigLIP 2 NaFlex image towers for images of any aspect ratio, with attention pooling and no head."""
+"""SigLIP 2 NaFlex image towers for images of any aspect ratio, with attention pooling and no
+head."""
 
 import math
 from dataclasses import replace
@@ -29,17 +30,22 @@ def infer(shapes, facts):
 
 
 def adapt(weights, facts, config):
-    """Reshapes the patch matrix to a convolution kernel, and a 2-D grid of positions to a sequence."""
+    """Reshapes the patch matrix to a convolution kernel, and a 2-D grid of positions to a
+    sequence."""
     channels = siglip.tower_of(config).get("num_channels", 3)
     kernel = weights.get(names.EMBEDDING)
-    is_matrix = kernel is not None and len(kernel.shape) == 2 and type(channels) is int and channels > 0
+    is_matrix = (
+        kernel is not None and len(kernel.shape) == 2 and type(channels) is int and channels > 0
+    )
     side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
     if not side or side**2 * channels != kernel.shape[0]:
         return facts
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
     arguments = {"max_patches": 256, **facts.arguments}  # the value of the published models
     positions = weights.get(names.POSITIONS)
-    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # big_vision's layout
+    if (
+        positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1
+    ):  # big_vision's layout
         rows, columns, hidden_size = positions.shape
         weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
         facts = replace(facts, grid=(rows, columns))
@@ -47,7 +53,8 @@ def adapt(weights, facts, config):
 
 
 def read_config(config):
-    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see `Dialect.read_config`."""
+    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see
+    `Dialect.read_config`."""
     budget = siglip.tower_of(config).get("num_patches", 256)
     return replace(siglip.read_config(config), arguments={"max_patches": budget})
 
@@ -60,13 +67,20 @@ BIG_VISION = replace(
 )
 HUGGING_FACE = replace(
     siglip.HUGGING_FACE,
-    facts=Facts(epsilon=1e-6, position_resampling="bilinear_antialias", preprocessing=_PREPROCESSING),
+    facts=Facts(
+        epsilon=1e-6, position_resampling="bilinear_antialias", preprocessing=_PREPROCESSING
+    ),
     read_config=read_config,
-    fits=lambda shapes, config: any(n.endswith("patch_embedding.weight") and len(s) == 2 for n, s in shapes.items()),
+    fits=lambda shapes, config: any(
+        n.endswith("patch_embedding.weight") and len(s) == 2 for n, s in shapes.items()
+    ),
     adapt=adapt,
     write_config=None,
 )
-_FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex"}
+_FILES = {
+    "SigLIP2-NaFlex-B/16": "siglip2_b16_naflex",
+    "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex",
+}
 
 FAMILY = _size.register(
     identity=(*IDENTITY, "classifier", "mlp_dim", "max_patches"),

@@ -26,7 +26,8 @@ _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
 def rows(table, collection, classes, resolution, models, ending=""):
-    """Yields the `PublishedWeights` of `models` in a collection. Files of "imagenet21k" contain `pre_logits`."""
+    """Yields the `PublishedWeights` of `models` in a collection. Files of "imagenet21k" contain
+    `pre_logits`."""
     for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
@@ -37,9 +38,12 @@ def rows(table, collection, classes, resolution, models, ending=""):
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
     """Returns the `PublishedWeights` of an AugReg file trained on ImageNet-21k.
 
-    The augmentation levels "light0" and "light1" in AugReg's file names are "light1" and "light2" in the paper.
+    The augmentation levels "light0" and "light1" in AugReg's file names are "light1" and "light2"
+    in the paper.
     """
-    return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
+    return parse_augreg(
+        f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models
+    )
 
 
 def _augreg_model(model):
@@ -62,19 +66,25 @@ _DOWNSTREAM_CLASSES = {
 
 
 def parse_augreg(name, models=None):
-    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None for other names."""
+    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None for other
+    names."""
     match = _AUGREG_NAME.fullmatch(name)
-    model = match and next((m for m in models or sizes() if _augreg_model(m) == match["model"]), None)
+    model = match and next(
+        (m for m in models or sizes() if _augreg_model(m) == match["model"]), None
+    )
     if not model:
         return None
     classes = {"i1k": 1000}.get(match["ds"], 21843)
     if match["adapt_ds"]:
         classes = _DOWNSTREAM_CLASSES.get(match["adapt_ds"])
-    return PublishedWeights("augreg", name, model, f"{_BUCKET}/augreg/{name}.npz", classes, int(match["res"] or 224))
+    return PublishedWeights(
+        "augreg", name, model, f"{_BUCKET}/augreg/{name}.npz", classes, int(match["res"] or 224)
+    )
 
 
 AUGREG_RULE = (
-    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, followed in fine-tuned files by "
+    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, followed in fine-tuned "
+    "files by "
     "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels}",
     parse_augreg,
 )
@@ -85,7 +95,9 @@ PUBLISHED = (
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, _B_AND_L),
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 224, ("ViT-B/16", "ViT-L/16"), "-224"),
     # The ViT-S_16 file also contains the optimizer state.
-    *rows(_size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")),
+    *rows(
+        _size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")
+    ),
     # AugReg files pre-trained on ImageNet-21k, one for each of these sizes.
     augreg(_size.table, "ViT-L/16", "strong1", 0.1),
     augreg(_size.table, "ViT-B/16", "medium1", 0.1),

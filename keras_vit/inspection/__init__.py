@@ -1,8 +1,9 @@
-"""Inspects trained models: attention, position embeddings, filters and patch components, as arrays and plots.
+"""Inspects trained models: attention, position embeddings, filters and patch components, as arrays
+and plots.
 
-A model can be any `keras.Model` that is or contains one `VisionTransformer`. Layer 1 is the first block. Only `plots`
-and `report` require matplotlib. `report.write_report` draws all plots that a model supports. Figure numbers in
-docstrings refer to the ViT paper.
+A model can be any `keras.Model` that is or contains one `VisionTransformer`. Layer 1 is the first
+block. Only `plots` and `report` require matplotlib. `report.write_report` draws all plots that a
+model supports. Figure numbers in docstrings refer to the ViT paper.
 """
 
 from keras_vit.inspection.attention_maps import (
@@ -18,7 +19,16 @@ from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import attention_scores
 
 __all__ = [
-    "attention_distance", "attention_maps", "attention_relevance", "attention_rollout", "attention_scores",
-    "filter_components", "mean_distance", "overlay", "patch_components", "position_similarity", "token_attention",
+    "attention_distance",
+    "attention_maps",
+    "attention_relevance",
+    "attention_rollout",
+    "attention_scores",
+    "filter_components",
+    "mean_distance",
+    "overlay",
+    "patch_components",
+    "position_similarity",
+    "token_attention",
     "upsample_maps",
-]  # fmt: skip
+]

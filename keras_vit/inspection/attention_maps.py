@@ -17,15 +17,16 @@ from keras_vit.plots import to_pictures
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
-    """Computes the contribution of each input token to each output token by multiplying the attention of all layers.
+    """Computes the contribution of each input token to each output token by multiplying the
+    attention of all layers.
 
-    `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean of the scores of layer l over heads, or
-    `0.5 (mean + I)` if `residual` is True.
+    `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean of the scores of layer l over
+    heads, or `0.5 (mean + I)` if `residual` is True.
 
     Args:
         scores: `(L, ..., heads, N, N)`, from the first layer to the last; rows sum to 1.
-        residual: whether to add the identity, as in Abnar and Zuidema's code. The ViT paper does not mention the
-            identity.
+        residual: whether to add the identity, as in Abnar and Zuidema's code. The ViT paper does
+            not mention the identity.
 
     Returns:
         float64 `(..., N, N)`; rows sum to 1.
@@ -33,7 +34,8 @@ def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
     Raises:
         ValueError: `scores` has another shape.
 
-    Reference: ViT paper, appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
+    Reference: ViT paper, appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in
+        Transformers".
     """
     scores = np.asarray(scores)
     if scores.ndim < 4 or scores.shape[-1] != scores.shape[-2] or not len(scores):
@@ -56,17 +58,20 @@ def attention_maps(
 ) -> np.ndarray:
     """Computes how much a model attends to each location of its images.
 
-    A map is the class token's row of the attention matrix if the output depends only on that token, and otherwise the
-    mean of the patch tokens' rows. In a distilled model, it is the mean of the rows of both class tokens. Rollout and
-    relevance end at the last layer that the output depends on.
+    A map is the class token's row of the attention matrix if the output depends only on that token,
+    and otherwise the mean of the patch tokens' rows. In a distilled model, it is the mean of the
+    rows of both class tokens. Rollout and relevance end at the last layer that the output depends
+    on.
 
     Args:
         model, images: as in `attention_scores`.
-        method: "rollout" (`attention_rollout` through all layers), "mean" (mean over the heads of one layer), or
-            "relevance" (`attention_relevance`, all layers weighted by the gradient of a class output).
+        method: "rollout" (`attention_rollout` through all layers), "mean" (mean over the heads of
+            one layer), or "relevance" (`attention_relevance`, all layers weighted by the gradient
+            of a class output).
         residual: as in `attention_rollout`; used by "rollout" only.
         layer: the layer, counted from 1, or -1 for the last; used by "mean" only.
-        targets: class of each image, integers `(B,)`, or None for the predicted classes; used by "relevance" only.
+        targets: class of each image, integers `(B,)`, or None for the predicted classes; used by
+            "relevance" only.
         upsample: whether to resize the maps to the size of the images.
 
     Returns: Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch if
@@ -91,19 +96,27 @@ def attention_maps(
         singles = [images[i : i + 1] for i in range(len(images))]
         parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
     elif method == "mean":
-        parts = [maps_of(attention_scores(model, images, layer_number(vit, layer, least=1), reduce="mean"), images)]
+        parts = [
+            maps_of(
+                attention_scores(model, images, layer_number(vit, layer, least=1), reduce="mean"),
+                images,
+            )
+        ]
     else:
         parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
     maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     if not np.isfinite(maps).all():
-        raise ValueError("The model's attention must be finite. Received: attention with NaN or infinity")
+        raise ValueError(
+            "The model's attention must be finite. Received: attention with NaN or infinity"
+        )
     if not layout.has_one_size:
         return _padded_maps(layout.grids(maps, images), vit.patch_size if upsample else 1)
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
 def rollout_map(model, images):
-    """Computes the rollout map of each image in `keras.ops`, one layer at a time: float32 `(B, rows, columns)`."""
+    """Computes the rollout map of each image in `keras.ops`, one layer at a time: float32 `(B,
+    rows, columns)`."""
     return token_row(model, _rollout(model, images))
 
 
@@ -126,7 +139,8 @@ def _padded_maps(grids, side):
 
 
 def rollout_step(rollout, scores, residual=True):
-    """Returns the rollout `(B, N, N)` after a layer with scores `(B, heads, N, N)`. Initially, `rollout` is None."""
+    """Returns the rollout `(B, N, N)` after a layer with scores `(B, heads, N, N)`. Initially,
+    `rollout` is None."""
     mixed = ops.mean(scores, axis=1)
     if residual:
         mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
@@ -134,10 +148,11 @@ def rollout_step(rollout, scores, residual=True):
 
 
 def token_row(model, matrix, patch=None):
-    """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B, N, N)`.
+    """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B,
+    N, N)`.
 
-    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the result is the mean over the
-    tokens that the output reads, such as the class token.
+    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the result is the
+    mean over the tokens that the output reads, such as the class token.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
@@ -150,31 +165,41 @@ def token_row(model, matrix, patch=None):
 
 
 def token_attention(
-    model: keras.Model, images: Any, patch: tuple[int, int] | None = None, layer: int = -1, head: int | None = None
+    model: keras.Model,
+    images: Any,
+    patch: tuple[int, int] | None = None,
+    layer: int = -1,
+    head: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes how much one token attends to each patch, in a rollout over layers and in one layer.
 
     Args:
         model, images: as in `attention_scores`.
-        patch: `(row, column)` of a patch token, counted from 0. None for the mean over the tokens that the output
-            reads, as in `attention_maps`.
+        patch: `(row, column)` of a patch token, counted from 0. None for the mean over the tokens
+            that the output reads, as in `attention_maps`.
         layer: the layer of the second result, counted from 1, or -1 for the last.
         head: the head in that layer, counted from 1, or None for the mean over heads.
 
-    Returns:
-        `(rollout, attention)`, each nonnegative float32 `(B, rows, columns)`: `attention_rollout` with residual
-        connections, up to the last layer that the output depends on, and the scores of `layer`. Attention to prefix
-        tokens is omitted, so a map sums to at most 1.
+    Returns: `(rollout, attention)`, each nonnegative float32 `(B, rows, columns)`:
+        `attention_rollout` with residual connections, up to the last layer that the output depends
+        on, and the scores of `layer`. Attention to prefix tokens is omitted, so a map sums to at
+        most 1.
 
     Raises:
-        ValueError: the patch, layer or head does not exist, or `attention_scores` rejects the arguments.
+        ValueError: the patch, layer or head does not exist, or `attention_scores` rejects the
+            arguments.
     """
     vit, images = as_images(model, images)
-    layer, heads = layer_number(vit, layer, least=1), vit.num_heads
+    layer = layer_number(vit, layer, least=1)
+    heads = vit.num_heads
     if head is not None and head not in range(1, heads + 1):
-        raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
+        raise ValueError(
+            f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}"
+        )
     if patch is not None and (np.ndim(patch) != 1 or tuple(patch) not in np.ndindex(*vit.grid)):
-        raise ValueError(f"`patch` must be (row, column) below {vit.grid}, or None. Received: patch={patch!r}")
+        raise ValueError(
+            f"`patch` must be (row, column) below {vit.grid}, or None. Received: patch={patch!r}"
+        )
     # Compute the rollout and the scores of the layer in one pass.
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
@@ -182,13 +207,18 @@ def token_attention(
             rollout = rollout_step(rollout, scores)
         if number == layer:
             attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
-    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(model, m, patch)) for m in (rollout, attention))
+    row_of_all, row_of_one = (
+        ops.convert_to_numpy(token_row(model, m, patch)) for m in (rollout, attention)
+    )
     return row_of_all, row_of_one
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resizes maps `(B, rows, columns)` to float32 `(B, H, W)` with bilinear interpolation; `size` is `(H, W)`."""
-    resized = ops.image.resize(np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last")
+    """Resizes maps `(B, rows, columns)` to float32 `(B, H, W)` with bilinear interpolation; `size`
+    is `(H, W)`."""
+    resized = ops.image.resize(
+        np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last"
+    )
     return ops.convert_to_numpy(resized)[..., 0]
 
 
@@ -196,8 +226,8 @@ def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """Scales the brightness of images by attention maps, as in Figures 6 and 14 of the ViT paper.
 
     Args:
-        images: `(B, H, W, C)` in [-1, 1]. The first three channels are RGB. If C is less than 3, the first
-            channel is gray.
+        images: `(B, H, W, C)` in [-1, 1]. The first three channels are RGB. If C is less than 3,
+            the first channel is gray.
         maps: `(B, H, W)`, nonnegative; each is divided by its maximum.
 
     Returns:
@@ -206,10 +236,12 @@ def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: `maps` does not have shape `(B, H, W)`.
     """
-    images, maps = np.asarray(images, "float32"), np.asarray(maps, "float32")
+    images = np.asarray(images, "float32")
+    maps = np.asarray(maps, "float32")
     if images.shape[:3] != maps.shape:
         raise ValueError(
-            f"`maps` must have one map of the same size for each image. Received: {images.shape} and {maps.shape}"
+            f"`maps` must have one map of the same size for each image. Received: {images.shape} "
+            f"and {maps.shape}"
         )
     largest = maps.max((1, 2), keepdims=True)
     return to_pictures(images) * (maps / np.where(largest > 0, largest, 1))[..., None]

@@ -11,12 +11,14 @@ from keras_vit.layers.validation import check_choice, check_positive_int
 def attention_distance(
     model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
 ) -> np.ndarray:
-    """Computes the attention distance of each head, averaged over images and queries (Figures 7 and 11).
+    """Computes the attention distance of each head, averaged over images and queries (Figures 7 and
+    11).
 
     Args:
         model, images: as in `attention_scores`; the ViT paper uses 128 images.
         class_token: see `mean_distance`.
-        batch_size: number of images per batch; the scores of one layer for one batch must fit in memory.
+        batch_size: number of images per batch; the scores of one layer for one batch must fit in
+            memory.
 
     Returns:
         float64 `(layers, heads)`, in pixels.
@@ -44,15 +46,19 @@ def mean_distance(
     num_prefix_tokens: int = 0,
     class_token: str = "out",
 ) -> np.ndarray:
-    """Computes the distance to the attended patches, weighted by attention and averaged over query patches.
+    """Computes the distance to the attended patches, weighted by attention and averaged over query
+    patches.
 
     Args:
-        scores: `(..., heads, N, N)`, attention after the softmax, with one row per query and one column per key.
+        scores: `(..., heads, N, N)`, attention after the softmax, with one row per query and one
+            column per key.
         grid: `(rows, columns)` of patches.
         patch_size: `(height, width)` of a patch, in pixels.
-        num_prefix_tokens: number of tokens before the patches, such as 1 for a class token; they are never queries.
-        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" gives prefix tokens a
-            distance of 0. Appendix D.7 of the ViT paper does not specify the choice.
+        num_prefix_tokens: number of tokens before the patches, such as 1 for a class token; they
+            are never queries.
+        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" gives
+            prefix tokens a distance of 0. Appendix D.7 of the ViT paper does not specify the
+            choice.
 
     Returns:
         A numpy array, float32 `(..., heads)`, in pixels.
@@ -63,7 +69,10 @@ def mean_distance(
     scores = ops.convert_to_tensor(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if len(scores.shape) < 3 or tuple(scores.shape[-2:]) != (tokens, tokens):
-        raise ValueError(f"`scores` must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
+        raise ValueError(
+            f"`scores` must be (..., heads, {tokens}, {tokens}). Received: "
+            f"shape={tuple(scores.shape)}"
+        )
     check_choice("class_token", class_token, ("in", "out"))
     patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]
     sums = ops.sum(patches * _grid_distances(grid, patch_size), axis=-1)  # (..., heads, queries)
@@ -74,7 +83,9 @@ def mean_distance(
 
 
 def _grid_distances(grid, patch_size):
-    """Returns the distances between the centers of all pairs of patches, in pixels, float32 `(P, P)`."""
+    """Returns the distances between the centers of all pairs of patches, in pixels, float32 `(P,
+    P)`."""
     rows, columns = np.indices(grid).reshape(2, -1)
-    y, x = rows * patch_size[0], columns * patch_size[1]
+    y = rows * patch_size[0]
+    x = columns * patch_size[1]
     return np.hypot(y[:, None] - y, x[:, None] - x).astype("float32")

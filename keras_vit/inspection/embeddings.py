@@ -1,4 +1,5 @@
-"""Computes principal components of filters and patch tokens, and similarities between position embeddings."""
+"""Computes principal components of filters and patch tokens, and similarities between position
+embeddings."""
 
 import math
 
@@ -11,16 +12,16 @@ from keras_vit.models.features import features
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Computes the cosine similarity of the position embeddings of every two patches (Figure 7, center; Figure 10).
+    """Computes the cosine similarity of the position embeddings of every two patches (Figure 7,
+    center; Figure 10).
 
     If each layer has its own position embeddings, this function compares those of the first layer.
 
     Args:
         model: a `keras.Model` that contains a Vision Transformer.
 
-    Returns:
-        float32 `(rows, columns, rows, columns)` in [-1, 1]. Entry `[i, j]` is the map of patch (i, j). An embedding of
-        zeros has similarity 0 to all embeddings.
+    Returns: float32 `(rows, columns, rows, columns)` in [-1, 1]. Entry `[i, j]` is the map of patch
+        (i, j). An embedding of zeros has similarity 0 to all embeddings.
 
     Raises:
         ValueError: the model does not contain a Vision Transformer, or its images may have any
@@ -30,7 +31,9 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     vit.check_grid()
     # Apply the layer to zeros to obtain the position embeddings of any kind.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
-    positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
+    positions = ops.convert_to_numpy(
+        ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32")
+    )
     positions = positions[0, tokens - math.prod(vit.grid) :]
     norms = np.linalg.norm(positions, axis=-1, keepdims=True)
     unit = positions / np.where(norms > 0, norms, 1)
@@ -53,16 +56,25 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
     vit = find_vision_transformer(model)
     if vit.stem is not None:
         raise ValueError(
-            f"`model` must not be a hybrid, which embeds patches of features. Received: model={vit.name!r}"
+            "`model` must not be a hybrid, which embeds patches of features. Received: "
+            f"model={vit.name!r}"
         )
-    patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
+    patch_size = vit.patch_size
+    kernel = vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, min(count, *filters.shape)).components_
-    return _unit_range(components, axis=-1).reshape(len(components), patch_size, patch_size, -1).astype("float32")
+    return (
+        _unit_range(components, axis=-1)
+        .reshape(len(components), patch_size, patch_size, -1)
+        .astype("float32")
+    )
 
 
-def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3) -> np.ndarray:
-    """Computes the first principal components of the patch tokens; three components can be shown as colors.
+def patch_components(
+    model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3
+) -> np.ndarray:
+    """Computes the first principal components of the patch tokens; three components can be shown as
+    colors.
 
     Args:
         model, images: as in `attention_scores`; the components are computed over all images.
@@ -73,8 +85,8 @@ def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, co
         float32 `(B, rows, columns, count)`; each component is scaled to [0, 1] over all images.
 
     Raises:
-        ValueError: `count` exceeds the number of patches in all images or the size of a token, or `keras_vit.features`
-            rejects the arguments.
+        ValueError: `count` exceeds the number of patches in all images or the size of a token, or
+            `keras_vit.features` rejects the arguments.
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])
@@ -90,5 +102,6 @@ def _principal_components(samples, count):
 
 
 def _unit_range(values, axis):
-    lowest, highest = values.min(axis, keepdims=True), values.max(axis, keepdims=True)
+    lowest = values.min(axis, keepdims=True)
+    highest = values.max(axis, keepdims=True)
     return (values - lowest) / np.where(highest > lowest, highest - lowest, 1)

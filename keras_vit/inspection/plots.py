@@ -1,7 +1,7 @@
 """Plots the arrays that `inspection` computes.
 
-Every function writes an image file to `path`, whose extension selects the format. If matplotlib is not installed
-(`pip install "keras_vit[plots]"`), every function raises an `ImportError`.
+Every function writes an image file to `path`, whose extension selects the format. If matplotlib is
+not installed (`pip install "keras_vit[plots]"`), every function raises an `ImportError`.
 """
 
 import os
@@ -13,7 +13,10 @@ from keras_vit.plots import figure_class, image_axes, overlaid, plain_text, shor
 
 
 def attention(
-    path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray], captions: Sequence[str] = ()
+    path: str | os.PathLike,
+    images: np.ndarray,
+    maps: Mapping[str, np.ndarray],
+    captions: Sequence[str] = (),
 ) -> None:
     """Draws each image next to overlays of its attention maps (Figures 6 and 14).
 
@@ -26,7 +29,9 @@ def attention(
     columns = 1 + len(maps)
     size = 2.4
     row_height = size * images.shape[1] / images.shape[2] + (0.42 if captions else 0.15)
-    figure, grid = image_axes(len(images), columns, (size * columns + 0.8, row_height * len(images) + 0.4))
+    figure, grid = image_axes(
+        len(images), columns, (size * columns + 0.8, row_height * len(images) + 0.4)
+    )
     for axes, title in zip(grid[0], ["image", *maps]):
         axes.set_title(plain_text(title), fontsize=11)
     for caption, row in zip(captions, grid):
@@ -39,13 +44,17 @@ def attention(
     from matplotlib.cm import ScalarMappable
 
     figure.colorbar(
-        ScalarMappable(cmap="viridis"), ax=grid[:, -1].tolist(), label="share of the maximum", fraction=0.08
+        ScalarMappable(cmap="viridis"),
+        ax=grid[:, -1].tolist(),
+        label="share of the maximum",
+        fraction=0.08,
     )
     figure.savefig(path, dpi=100)
 
 
 def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray) -> None:
-    """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)` in [0, 1]."""
+    """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)` in
+    [0, 1]."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
     figure, grid = image_axes(rows, columns, (2.2 * columns + 0.8, 2.4 * rows))
@@ -61,7 +70,8 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
-    """Draws attention distances `(layers, heads)`, in pixels, over the layers (Figure 7, right; Figure 11).
+    """Draws attention distances `(layers, heads)`, in pixels, over the layers (Figure 7, right;
+    Figure 11).
 
     The title contains `side`, the width of the images in pixels.
     """
@@ -81,23 +91,35 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
 
 
 def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.ndarray]) -> None:
-    """Draws similarities `{title: (rows, columns, rows, columns)}` of position embeddings (Figures 7 and 10)."""
+    """Draws similarities `{title: (rows, columns, rows, columns)}` of position embeddings (Figures
+    7 and 10)."""
     figure = figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        cells = -(-14 // min(rows, columns))  # pixels per value, so that the gaps between tiles are thin
+        cells = -(
+            -14 // min(rows, columns)
+        )  # pixels per value, so that the gaps between tiles are thin
         similarity = similarity.repeat(cells, 2).repeat(cells, 3)
         height, width = similarity.shape[2:]
         tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
         tiles[:, :-1, :, :-1] = similarity.transpose(0, 2, 1, 3)
         shown = axes.imshow(
             tiles.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1],
-            cmap="viridis", vmin=-1, vmax=1, interpolation="nearest",
-        )  # fmt: skip
-        for set_ticks, count, side in ((axes.set_yticks, rows, height), (axes.set_xticks, columns, width)):
+            cmap="viridis",
+            vmin=-1,
+            vmax=1,
+            interpolation="nearest",
+        )
+        for set_ticks, count, side in (
+            (axes.set_yticks, rows, height),
+            (axes.set_xticks, columns, width),
+        ):
             numbers = range(0, count, max(1, count // 7))
-            set_ticks([number * (side + 1) + (side - 1) / 2 for number in numbers], [n + 1 for n in numbers])
+            set_ticks(
+                [number * (side + 1) + (side - 1) / 2 for number in numbers],
+                [n + 1 for n in numbers],
+            )
         axes.set_xlabel("column of the patch")
         axes.set_ylabel("row of the patch")
         axes.set_title(plain_text(title))
@@ -106,7 +128,8 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
 
 
 def filters(path: str | os.PathLike, components: np.ndarray) -> None:
-    """Draws principal components `(N, P, P, C)`, in [0, 1], of the patch embedding's filters (Figure 7, left).
+    """Draws principal components `(N, P, P, C)`, in [0, 1], of the patch embedding's filters
+    (Figure 7, left).
 
     If C is not 3, only the first channel is drawn.
     """
@@ -115,7 +138,12 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     figure, _ = image_axes(rows, columns, (1.2 * columns, 1.2 * rows + 0.5))
     figure.suptitle("Principal components of the patch embedding")
     for axes, component in zip(figure.axes, components):
-        axes.imshow(component if component.shape[-1] == 3 else component[..., 0], cmap="gray", vmin=0, vmax=1)
+        axes.imshow(
+            component if component.shape[-1] == 3 else component[..., 0],
+            cmap="gray",
+            vmin=0,
+            vmax=1,
+        )
     figure.savefig(path, dpi=100)
 
 
@@ -127,7 +155,8 @@ def patch_components(
     Args:
         path: file to write.
         images: float `(N, H, W, 3)` in [0, 1].
-        colors: float `(N, rows, columns, 3)` in [0, 1], as returned by `inspection.patch_components`.
+        colors: float `(N, rows, columns, 3)` in [0, 1], as returned by
+            `inspection.patch_components`.
         title: text above each map.
     """
     height, width = images.shape[1:3]

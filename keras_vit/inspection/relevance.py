@@ -16,19 +16,21 @@ def attention_relevance(
 ) -> np.ndarray:
     """Computes the relevance of each input token to each output token for one class of each image.
 
-    `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of
-    `max(0, gradient * attention)`, where `gradient` is the gradient of the class output with respect to the attention.
+    `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of `max(0,
+    gradient * attention)`, where `gradient` is the gradient of the class output with respect to the
+    attention.
 
     Args:
         model, images: as in `attention_scores`; the model's outputs must be `(B, classes)`.
-        targets: class of each image, integers `(B,)`, or None for the class with the largest output.
+        targets: class of each image, integers `(B,)`, or None for the class with the largest
+            output.
 
-    Returns:
-        `R - I`, nonnegative float64 `(B, N, N)`. The identity is subtracted because it does not depend on the image.
+    Returns: `R - I`, nonnegative float64 `(B, N, N)`. The identity is subtracted because it does
+        not depend on the image.
 
     Raises:
-        ValueError: the outputs are not `(B, classes)`, a target is not a class, or `attention_scores` rejects the
-            arguments.
+        ValueError: the outputs are not `(B, classes)`, a target is not a class, or
+            `attention_scores` rejects the arguments.
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6.
     """
@@ -43,8 +45,8 @@ def attention_relevance(
     targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
     if targets.shape != (len(images),) or not np.isin(targets, np.arange(classes)).all():
         raise ValueError(
-            f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} images. "
-            f"Received: targets={targets.tolist()}"
+            f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} "
+            f"images. Received: targets={targets.tolist()}"
         )
     # Accumulate the relevance over layers, one image at a time.
     gradients = _ScoreGradients(model, vit)
@@ -54,8 +56,10 @@ def attention_relevance(
         of_layers = gradients.compute(image, np.eye(classes, dtype="float32")[None, target])
         relevance = np.eye(vit.num_tokens)
         for number, scores in iterate_scores(model, image, last=len(of_layers)):
-            scores, gradient = ops.convert_to_numpy(scores)[0], of_layers[number - 1][0]
-            # If the output depends only on the class token, the last block may compute only that token's row.
+            scores = ops.convert_to_numpy(scores)[0]
+            gradient = of_layers[number - 1][0]
+            # If the output depends only on the class token, the last block may compute only that
+            # token's row.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
         relevances.append(relevance - np.eye(vit.num_tokens))
@@ -65,22 +69,29 @@ def attention_relevance(
 class _ScoreGradients(keras.Model):
     """Computes gradients of outputs with respect to attention scores, on any backend."""
 
-    # Keras has no backend-agnostic gradient API, so we add a variable of zeros to the scores of each layer and read the
-    # gradient from one SGD step with learning rate 1.
+    # Keras has no backend-agnostic gradient API, so we add a variable of zeros to the scores of
+    # each layer and read the gradient from one SGD step with learning rate 1.
 
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
-        self.models = lambda: (model, vit)  # a lambda hides them from Keras, which would train their weights
+        self.models = lambda: (
+            model,
+            vit,
+        )  # a lambda hides them from Keras, which would train their weights
         reader = find_feature_model(model)
         needs_all = reader is not None and reader.tokens in ("registers", "patch", "all")
         self.changes = []
         for number, block in enumerate(vit.blocks[: tokens_read(model)[1]], start=1):
             rows = 1 if block.first_token_only and not needs_all else vit.num_tokens
             shape = (1, vit.num_heads, rows, vit.num_tokens)
-            self.changes.append(self.add_weight(name=f"layer_{number}", shape=shape, initializer="zeros"))
+            self.changes.append(
+                self.add_weight(name=f"layer_{number}", shape=shape, initializer="zeros")
+            )
         self.built = True
         # Run eagerly, because compilation would take longer than the few steps.
-        self.compile(keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False)
+        self.compile(
+            keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False
+        )
 
     def call(self, images, training=False):
         model, vit = self.models()
@@ -92,7 +103,8 @@ class _ScoreGradients(keras.Model):
         return vit.forward(images)  # adds the changes to the attention scores
 
     def compute(self, image, target):
-        """Returns the gradients `(1, heads, 1 or N, N)` of a class output; `target` is one-hot, `(1, classes)`.
+        """Returns the gradients `(1, heads, 1 or N, N)` of a class output; `target` is one-hot,
+        `(1, classes)`.
 
         Each gradient is with respect to the attention scores of one layer.
         """

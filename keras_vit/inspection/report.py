@@ -30,14 +30,16 @@ def write_report(
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
-        images: `(N, H, W, C)`, preprocessed for the model; all of them are used for the attention distance.
+        images: `(N, H, W, C)`, preprocessed for the model; all of them are used for the attention
+            distance.
         output: folder to write to, created if necessary; existing plots in it are replaced.
         title: name of the model in the report.
-        others: `{title: model}` of additional models. The report shows their position embeddings next to those of
-            `model`.
+        others: `{title: model}` of additional models. The report shows their position embeddings
+            next to those of `model`.
         shown: number of images to draw.
         write: function that is called with each line of progress.
-        captions: text for each drawn image, such as its class and file name; may have several lines.
+        captions: text for each drawn image, such as its class and file name; may have several
+            lines.
 
     Returns:
         The path of `index.html`.
@@ -50,7 +52,8 @@ def write_report(
     vit, images = as_images(model, np.asarray(images, "float32"))
     vit.check_grid()
     page = Page(output, title, write)
-    few, preprocessing = images[:shown], None
+    few = images[:shown]
+    preprocessing = None
     with contextlib.suppress(ValueError):  # the model changes images without declaring their range
         preprocessing = find_preprocessing(model)
     photographs = to_pictures(few, preprocessing)
@@ -66,45 +69,76 @@ def write_report(
         if relevance.any():
             maps["relevance"] = relevance
         else:
-            write("the relevance map is omitted, because it is zero everywhere, as with an untrained head")
+            write(
+                "the relevance map is omitted, because it is zero everywhere, as with an "
+                "untrained head"
+            )
     page.draw(
-        "attention.png", "Attention",
-        "Attention of the output to each location, drawn over each image. Rollout multiplies the attention of all "
-        "layers, with or without the residual connections. The last layer is averaged over its heads. Relevance "
-        "weights all layers by the gradient of the predicted class. It is omitted if it is zero everywhere.",
-        plots.attention, photographs, maps, captions, wide=True, columns=1 + len(maps),
-    )  # fmt: skip
+        "attention.png",
+        "Attention",
+        "Attention of the output to each location, drawn over each image. Rollout multiplies the "
+        "attention of all layers, with or without the residual connections. The last layer is "
+        "averaged over its heads. Relevance weights all layers by the gradient of the predicted "
+        "class. It is omitted if it is zero everywhere.",
+        plots.attention,
+        photographs,
+        maps,
+        captions,
+        wide=True,
+        columns=1 + len(maps),
+    )
     heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
-        "heads.png", "Heads of the last layer",
-        "Attention of the output to the patches of the first image, for each head of the last layer.",
-        plots.attention_heads, photographs[0], np.asarray(heads), columns=min(5, 1 + vit.num_heads),
-    )  # fmt: skip
+        "heads.png",
+        "Heads of the last layer",
+        "Attention of the output to the patches of the first image, for each head of the last "
+        "layer.",
+        plots.attention_heads,
+        photographs[0],
+        np.asarray(heads),
+        columns=min(5, 1 + vit.num_heads),
+    )
     page.draw(
-        "attention_distance.png", "Attention distance",
-        f"Mean attention distance of each head over {len(images)} images, excluding class and register tokens.",
-        plots.attention_distance, attention_distance(model, images), images.shape[2],
-    )  # fmt: skip
+        "attention_distance.png",
+        "Attention distance",
+        f"Mean attention distance of each head over {len(images)} images, excluding class and "
+        "register tokens.",
+        plots.attention_distance,
+        attention_distance(model, images),
+        images.shape[2],
+    )
     page.draw(
-        "positions.png", "Position embeddings",
-        "Each tile shows the similarity of one patch's position embedding to the embeddings of all patches.",
+        "positions.png",
+        "Position embeddings",
+        "Each tile shows the similarity of one patch's position embedding to the embeddings of "
+        "all patches.",
         plots.position_similarity,
-        {name: position_similarity(other) for name, other in {title: model, **(others or {})}.items()},
-    )  # fmt: skip
+        {
+            name: position_similarity(other)
+            for name, other in {title: model, **(others or {})}.items()
+        },
+    )
     if vit.stem is None:
         page.draw(
-            "filters.png", "Filters",
+            "filters.png",
+            "Filters",
             "Principal components of the patch embedding's filters.",
-            plots.filters, filter_components(model),
-        )  # fmt: skip
+            plots.filters,
+            filter_components(model),
+        )
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         page.draw(
-            "patches.png", "Patches",
-            "The first three principal components of the last layer's patch tokens, computed over the drawn images and "
-            "shown as red, green and blue.",
-            plots.patch_components, photographs, patch_components(model, few), "last layer", wide=True,
+            "patches.png",
+            "Patches",
+            "The first three principal components of the last layer's patch tokens, computed over "
+            "the drawn images and shown as red, green and blue.",
+            plots.patch_components,
+            photographs,
+            patch_components(model, few),
+            "last layer",
+            wide=True,
             columns=2 * min(3, len(few)),
-        )  # fmt: skip
+        )
     # Summarize the model.
     return page.save(
         f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "

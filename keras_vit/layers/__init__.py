@@ -1,7 +1,8 @@
 """Vision Transformer layers, each usable on its own in any Keras model.
 
-In the docstrings, "the paper" is Dosovitskiy et al., "An Image is Worth 16x16 Words", and "the reference" is the
-authors' JAX code, [`vit_jax`](https://github.com/google-research/vision_transformer).
+In the docstrings, "the paper" is Dosovitskiy et al., "An Image is Worth 16x16 Words", and "the
+reference" is the authors' JAX code,
+[`vit_jax`](https://github.com/google-research/vision_transformer).
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling
@@ -20,7 +21,19 @@ from keras_vit.layers.tokens import ClassToken, LayerScale, RegisterTokens
 from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
-    "AttentionPooling", "AxialTransformerBlock", "ClassToken", "InputPreprocessing", "LayerScale",
-    "NoPositionEmbedding", "PatchEncoder", "Patches", "PositionEmbedding", "PositionEmbedding2D",
-    "PreActivationResNet", "RegisterTokens", "ResNetStem", "SinCosPositionEmbedding", "TransformerBlock",
-]  # fmt: skip
+    "AttentionPooling",
+    "AxialTransformerBlock",
+    "ClassToken",
+    "InputPreprocessing",
+    "LayerScale",
+    "NoPositionEmbedding",
+    "PatchEncoder",
+    "Patches",
+    "PositionEmbedding",
+    "PositionEmbedding2D",
+    "PreActivationResNet",
+    "RegisterTokens",
+    "ResNetStem",
+    "SinCosPositionEmbedding",
+    "TransformerBlock",
+]

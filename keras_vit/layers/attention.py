@@ -11,10 +11,10 @@ from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
 from keras_vit.layers.validation import check_positive_int, check_rate, check_static_tokens
 
-# On JAX, attention with more than LONG_SEQUENCE queries computes the scores of at most CHUNK queries at a time and
-# recomputes them in the backward pass, so memory grows linearly with the sequence length. This does not apply in half
-# precision on GPUs, or if `call` needs all scores, for example for dropout. For comparison, a 384-pixel image with
-# 16-pixel patches has 577 tokens.
+# On JAX, attention with more than LONG_SEQUENCE queries computes the scores of at most CHUNK
+# queries at a time and recomputes them in the backward pass, so memory grows linearly with the
+# sequence length. This does not apply in half precision on GPUs, or if `call` needs all scores, for
+# example for dropout. For comparison, a 384-pixel image with 16-pixel patches has 577 tokens.
 LONG_SEQUENCE = 1024
 CHUNK = 256
 
@@ -26,30 +26,35 @@ def runs_on_gpu():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(BaseLayer):
-    """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute dtype.
+    """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute
+    dtype.
 
     The softmax is computed in float32 even under mixed precision.
 
     Args:
         num_heads: number of heads; must divide D.
         dropout: dropout rate of the attention scores, in [0, 1).
-        relative_positions: whether to add `q . r[i - j]` to `q . k` for a query at position i and a key at position j.
-            All heads share the 2N-1 learned vectors r. N must be static. A class token has position 0.
-        biases: letters of the projections that have a bias, from "qkvo" (query, key, value, output).
+        relative_positions: whether to add `q . r[i - j]` to `q . k` for a query at position i and a
+            key at position j. All heads share the 2N-1 learned vectors r. N must be static. A class
+            token has position 0.
+        biases: letters of the projections that have a bias, from "qkvo" (query, key, value,
+            output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         epsilon: epsilon of the LayerNorms.
-        rotary: arguments of `layers.rotary.rotary_table` except `size`, as a dict that contains at least `grid`; None
-            for no rotary embedding.
-        out_norm: whether to apply a LayerNorm to the concatenated heads before the output projection.
+        rotary: arguments of `layers.rotary.rotary_table` except `size`, as a dict that contains at
+            least `grid`; None for no rotary embedding.
+        out_norm: whether to apply a LayerNorm to the concatenated heads before the output
+            projection.
 
     Call arguments:
-        tokens: `(B, N, D)`, the input of the key and value projections. If `queries` is None, also the input of
-            the query projection.
+        tokens: `(B, N, D)`, the input of the key and value projections. If `queries` is None, also
+            the input of the query projection.
         queries: `(B, M, D)`, the input of the query projection. The output is then `(B, M, D)`.
         score_change: array to add to the attention scores after the softmax.
         real: bool `(B, N)`, False for padding tokens, which are not attended to.
 
-    Reference: paper appendices A and D.4; the reference's MultiHeadDotProductAttention. The projections have the Glorot
+    Reference: paper appendices A and D.4; the reference's MultiHeadDotProductAttention. The
+        projections have the Glorot
     initialization of a `(D, D)` matrix.
     """
 
@@ -69,7 +74,9 @@ class MultiHeadAttention(BaseLayer):
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
         if set(biases) - set("qkvo"):
-            raise ValueError(f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}')
+            raise ValueError(
+                f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}'
+            )
         rotary = check_rotary(rotary)
         self._keep_arguments(locals(), but=["out_norm"])
         self.use_out_norm = out_norm
@@ -82,7 +89,8 @@ class MultiHeadAttention(BaseLayer):
                 f"Received: num_heads={self.num_heads}, hidden_size={hidden_size}"
             )
         head_size = hidden_size // self.num_heads
-        # Glorot limit of the (D, D) matrix; Keras would derive a different limit from the 3-D kernel shape.
+        # Glorot limit of the (D, D) matrix; Keras would derive a different limit from the 3-D
+        # kernel shape.
         limit = math.sqrt(6 / (hidden_size + hidden_size))
 
         def projection(name, equation, output_shape, bias_axes):
@@ -96,7 +104,9 @@ class MultiHeadAttention(BaseLayer):
             )
 
         def norm(name, shape):
-            layer = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+            layer = keras.layers.LayerNormalization(
+                epsilon=self.epsilon, dtype=self.dtype_policy, name=name
+            )
             layer.build(shape)
             return layer
 
@@ -111,7 +121,8 @@ class MultiHeadAttention(BaseLayer):
             self.out_norm = norm("out_norm", input_shape)
         head_shape = (*input_shape[:2], self.num_heads, head_size)
         if self.qk_norm:
-            self.query_norm, self.key_norm = norm("query_norm", head_shape), norm("key_norm", head_shape)
+            self.query_norm = norm("query_norm", head_shape)
+            self.key_norm = norm("key_norm", head_shape)
         # Optional rotary and relative position embeddings.
         if self.rotary is not None:
             self._cosines, self._sines = rotary_table(head_size, **self.rotary)
@@ -123,18 +134,25 @@ class MultiHeadAttention(BaseLayer):
         if self.relative_positions:
             check_static_tokens("`relative_positions`", input_shape, "each distance has a vector")
             # Row i is the vector for distance i - (N-1).
-            shape, initializer = (2 * input_shape[1] - 1, head_size), keras.initializers.RandomNormal(stddev=0.02)
-            self.relative_embedding = self.add_weight(name="relative_embedding", shape=shape, initializer=initializer)
+            shape = (2 * input_shape[1] - 1, head_size)
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+            self.relative_embedding = self.add_weight(
+                name="relative_embedding", shape=shape, initializer=initializer
+            )
         self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
         self.out.build(head_shape)
 
     def call(self, tokens, queries=None, training=False, score_change=None, real=None):
-        query = self._positioned(self.query(tokens if queries is None else queries), self.query_norm)
+        query = self._positioned(
+            self.query(tokens if queries is None else queries), self.query_norm
+        )
         key = self._positioned(self.key(tokens), self.key_norm)
         value = self.value(tokens)
-        needs_scores = (training and self.dropout > 0) or self.relative_positions or score_change is not None
+        needs_scores = (
+            (training and self.dropout > 0) or self.relative_positions or score_change is not None
+        )
         if keras.backend.backend() != "jax" or needs_scores:
             mixed = self._attend(query, key, value, training, score_change, real)
         else:
@@ -145,10 +163,15 @@ class MultiHeadAttention(BaseLayer):
         return self.out(mixed)
 
     def _positioned(self, x, norm):
-        """Applies the optional norm and rotary embedding to queries or keys `(B, M, heads, D/heads)`."""
+        """Applies the optional norm and rotary embedding to queries or keys `(B, M, heads,
+        D/heads)`."""
         if norm is not None:
             x = norm(x)
-        return x if self.rotary is None else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
+        return (
+            x
+            if self.rotary is None
+            else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
+        )
 
     def _attend(self, query, key, value, training=False, score_change=None, real=None):
         """Returns the values weighted by the scores, in the shape of `query`."""
@@ -160,10 +183,13 @@ class MultiHeadAttention(BaseLayer):
         return ops.transpose(mixed, (0, 2, 1, 3))
 
     def _attend_without_scores(self, query, key, value, real=None):
-        """Computes `_attend` on JAX: in half precision on GPUs by Keras' attention, for long sequences in chunks."""
+        """Computes `_attend` on JAX: in half precision on GPUs by Keras' attention, for long
+        sequences in chunks."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
             mask = None if real is None else real[:, None, None, :]
-            return ops.dot_product_attention(query, key, value, mask=mask)  # uses cuDNN flash attention if supported
+            return ops.dot_product_attention(
+                query, key, value, mask=mask
+            )  # uses cuDNN flash attention if supported
         if (query.shape[1] or 0) > LONG_SEQUENCE:
             return self._attend_in_chunks(query, key, value, real)
         return self._attend(query, key, value, real=real)
@@ -175,18 +201,26 @@ class MultiHeadAttention(BaseLayer):
         chunks = -(-queries // CHUNK)
         length = -(-queries // chunks)
         query = ops.pad(query, ((0, 0), (0, chunks * length - queries), (0, 0), (0, 0)))
-        query = ops.transpose(ops.reshape(query, (batch, chunks, length, heads, size)), (1, 0, 2, 3, 4))
+        query = ops.transpose(
+            ops.reshape(query, (batch, chunks, length, heads, size)), (1, 0, 2, 3, 4)
+        )
         mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value, real=real)), query)
-        mixed = ops.reshape(ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size))
+        mixed = ops.reshape(
+            ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size)
+        )
         return mixed[:, :queries]
 
     def scores_of(self, tokens, real=None):
-        """Returns the attention scores between all tokens: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        """Returns the attention scores between all tokens: `(B, N, D)` to float32 `(B, heads, N,
+        N)`."""
         query = self._positioned(self.query(tokens), self.query_norm)
-        return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real)
+        return self.scores(
+            query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real
+        )
 
     def scores(self, query, key, dtype=None, real=None):
-        """Returns the attention scores after the softmax, `(B, heads, M, N)`; `dtype` defaults to the compute dtype."""
+        """Returns the attention scores after the softmax, `(B, heads, M, N)`; `dtype` defaults to
+        the compute dtype."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
@@ -196,29 +230,37 @@ class MultiHeadAttention(BaseLayer):
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
         if real is not None:
-            scores = ops.where(real[:, None, None, :], scores, -1e9)  # -inf would give NaN if all tokens are padding
+            scores = ops.where(
+                real[:, None, None, :], scores, -1e9
+            )  # -inf would give NaN if all tokens are padding
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):
-        """Computes `q . r[i - j]` for queries at positions i < M: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
-        queries, distances = query.shape[2], self.relative_embedding.shape[0]
+        """Computes `q . r[i - j]` for queries at positions i < M: `(B, heads, M, D/heads)` to `(B,
+        heads, M, N)`."""
+        queries = query.shape[2]
+        distances = self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
-        # Column t of `table` belongs to distance N-1-t. Row i needs the distances i, i-1, ..., i-(N-1), which start at
-        # column N-1-i.
+        # Column t of `table` belongs to distance N-1-t. Row i needs the distances i, i-1, ...,
+        # i-(N-1), which start at column N-1-i.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
         scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
-        # Drop the first N-1 elements, then reshape to rows that are one element shorter. This shifts each row by one
-        # column more than the row above, so that every row starts at the distance that it needs.
+        # Drop the first N-1 elements, then reshape to rows that are one element shorter. This
+        # shifts each row by one column more than the row above, so that every row starts at the
+        # distance that it needs.
         scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
         scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
         scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores
-        return ops.reshape(scores, (-1, self.num_heads, queries, max(distances - 1, 1)))[..., :tokens]
+        return ops.reshape(scores, (-1, self.num_heads, queries, max(distances - 1, 1)))[
+            ..., :tokens
+        ]
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
 
     def multiply_accumulates(self, tokens_shape, queries_shape=None):
-        """Returns the multiply-accumulates of one example for tokens `(B, N, D)` and queries `(B, M, D)`."""
+        """Returns the multiply-accumulates of one example for tokens `(B, N, D)` and queries `(B,
+        M, D)`."""
         tokens, hidden_size = tokens_shape[1:]
         queries = tokens if queries_shape is None else queries_shape[1]
         projections = 2 * (tokens + queries) * hidden_size**2
@@ -226,4 +268,8 @@ class MultiHeadAttention(BaseLayer):
         return projections + 2 * queries * tokens * hidden_size + distances
 
     def get_config(self):
-        return {**super().get_config(), "rotary": self.rotary and dict(self.rotary), "out_norm": self.use_out_norm}
+        return {
+            **super().get_config(),
+            "rotary": self.rotary and dict(self.rotary),
+            "out_norm": self.use_out_norm,
+        }

@@ -21,14 +21,17 @@ class AttentionPooling(BaseLayer):
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
-            Ignored if `mlp` is set.
+        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh
+            approximation. Ignored if `mlp` is set.
         epsilon: epsilon of the LayerNorm.
-        masked: whether to treat all-zero tokens as padding, which the learned query does not attend to.
-        mlp: activation of the MLP, "gelu", "gelu_tanh" or "quick_gelu"; None for the GELU that `exact_gelu` selects.
+        masked: whether to treat all-zero tokens as padding, which the learned query does not attend
+            to.
+        mlp: activation of the MLP, "gelu", "gelu_tanh" or "quick_gelu"; None for the GELU that
+            `exact_gelu` selects.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not
+            have rank 3.
 
     Reference: Zhai et al., "Scaling Vision Transformers"; big_vision's MAPHead.
     """
@@ -54,7 +57,9 @@ class AttentionPooling(BaseLayer):
         check_rank("AttentionPooling", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
         batch, _, hidden_size = input_shape
-        self.probe = self.add_weight(name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform")
+        self.probe = self.add_weight(
+            name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform"
+        )
         self.attention = MultiHeadAttention(self.num_heads, name="attention", **policy)
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm", **policy)
         activate = ACTIVATIONS[self.mlp or ("gelu" if self.exact_gelu else "gelu_tanh")]

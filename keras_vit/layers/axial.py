@@ -12,21 +12,24 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(BaseLayer):
-    """Two encoder blocks that attend along the rows, then the columns of a token grid: `(B, N, D)` to `(B, N, D)`.
+    """Two encoder blocks that attend along the rows, then the columns of a token grid: `(B, N, D)`
+    to `(B, N, D)`.
 
-    Both blocks are `TransformerBlock`s with their own weights. Each token attends to rows + columns tokens instead of
-    rows * columns.
+    Both blocks are `TransformerBlock`s with their own weights. Each token attends to rows + columns
+    tokens instead of rows * columns.
 
     Args:
         grid: `(rows, columns)` of the tokens, which are in row-major order.
-        num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: arguments of both
-            `TransformerBlock`s. Stochastic depth drops residual branches of each row or column independently.
+        num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon,
+            remat: arguments of both `TransformerBlock`s. Stochastic depth drops residual branches
+            of each row or column independently.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not have rank 3, or their
-            number does not match the grid.
+        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not
+            have rank 3, or their number does not match the grid.
 
-    Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row) comes first. Scenic's
+    Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row)
+        comes first. Scenic's
     `EncoderAxial` swaps the names of row and column attention.
     """
 
@@ -47,7 +50,12 @@ class AxialTransformerBlock(BaseLayer):
         grid = check_grid(grid)
         self._keep_arguments(locals())
         rates = (dropout, attention_dropout, stochastic_depth)
-        options = {"exact_gelu": exact_gelu, "epsilon": epsilon, "remat": remat, "dtype": self.dtype_policy}
+        options = {
+            "exact_gelu": exact_gelu,
+            "epsilon": epsilon,
+            "remat": remat,
+            "dtype": self.dtype_policy,
+        }
         self.row = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="row")
         self.column = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="column")
 
@@ -61,7 +69,9 @@ class AxialTransformerBlock(BaseLayer):
     def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         rows, columns = self.grid
         size = tokens.shape[2]
-        x = self.row(ops.reshape(tokens, (-1, columns, size)), training=training)  # (B*rows, columns, D)
+        x = self.row(
+            ops.reshape(tokens, (-1, columns, size)), training=training
+        )  # (B*rows, columns, D)
         x = ops.transpose(ops.reshape(x, (-1, rows, columns, size)), (0, 2, 1, 3))
         x = self.column(ops.reshape(x, (-1, rows, size)), training=training)  # (B*columns, rows, D)
         x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))
@@ -71,4 +81,6 @@ class AxialTransformerBlock(BaseLayer):
         """Returns the multiply-accumulates of one example for the shape `(B, N, D)`."""
         rows, columns = self.grid
         by_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
-        return rows * by_row + columns * self.column.multiply_accumulates((None, rows, input_shape[2]))
+        return rows * by_row + columns * self.column.multiply_accumulates(
+            (None, rows, input_shape[2])
+        )

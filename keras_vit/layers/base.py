@@ -12,7 +12,8 @@ class BaseLayer(keras.layers.Layer):
     _kept: tuple = ()
 
     def _keep_arguments(self, local_names, but=()):
-        """Stores the arguments in a constructor's `locals()`, except `but`, as attributes that `get_config` returns."""
+        """Stores the arguments in a constructor's `locals()`, except `but`, as attributes that
+        `get_config` returns."""
         left_out = ("self", "kwargs", "__class__", *but)
         arguments = {name: value for name, value in local_names.items() if name not in left_out}
         for name, value in arguments.items():

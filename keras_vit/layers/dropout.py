@@ -11,7 +11,8 @@ _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: draw n uses the seed `key + (0, n)`. `key` is an integer array of shape `(2,)`."""
+    """The seeds of one forward pass: draw n uses the seed `key + (0, n)`. `key` is an integer array
+    of shape `(2,)`."""
 
     def __init__(self, key):
         # Do not call the parent constructor, which creates a variable.
@@ -26,7 +27,8 @@ class StepSeeds(keras.random.SeedGenerator):
 
 @contextlib.contextmanager
 def seed_scope(seeds):
-    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' seed counters."""
+    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' seed
+    counters."""
     before = current_seeds()
     _THREAD.seeds = seeds
     try:
@@ -42,10 +44,11 @@ def current_seeds():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`, except that inside `seed_scope` masks depend only on the key and the order of the draws."""
+    """Keras' `Dropout`, except that inside `seed_scope` masks depend only on the key and the order
+    of the draws."""
 
-    # Keras' layer derives seeds from a call counter. With it, replicas would share masks, and rematerialized blocks
-    # would draw different masks in the recomputation.
+    # Keras' layer derives seeds from a call counter. With it, replicas would share masks, and
+    # rematerialized blocks would draw different masks in the recomputation.
 
     def call(self, inputs, training=False):
         seeds = current_seeds()

@@ -12,21 +12,24 @@ from keras_vit.preprocessing import Preprocessing, check_channels, concrete_valu
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class InputPreprocessing(BaseLayer):
-    """Returns images `(B, H, W, C)` unchanged; records their preprocessing and the activation of the logits.
+    """Returns images `(B, H, W, C)` unchanged; records their preprocessing and the activation of
+    the logits.
 
-    Every architecture in keras_vit starts with this layer, because a layer's config survives saving, `from_config` and
-    `clone_model`. `keras_vit.preprocessing_of` reads the config. An eager call warns once if its first image appears to
-    contain raw pixel values or to have been preprocessed twice.
+    Every architecture in keras_vit starts with this layer, because a layer's config survives
+    saving, `from_config` and `clone_model`. `keras_vit.preprocessing_of` reads the config. An eager
+    call warns once if its first image appears to contain raw pixel values or to have been
+    preprocessed twice.
 
     Args:
-        preprocessing: a `keras_vit.Preprocessing`, a dict of its fields, or None for the preprocessing of the JAX
-            reference. If all channels share one mean and one std, images may have any number of channels. The attribute
-            `preprocessing` can be set later.
-        logits_activation: activation that turns logits into probabilities, "softmax" or "sigmoid". Training a
-            classifier sets it to match the loss.
+        preprocessing: a `keras_vit.Preprocessing`, a dict of its fields, or None for the
+            preprocessing of the JAX reference. If all channels share one mean and one std, images
+            may have any number of channels. The attribute `preprocessing` can be set later.
+        logits_activation: activation that turns logits into probabilities, "softmax" or "sigmoid".
+            Training a classifier sets it to match the loss.
 
     Raises:
-        ValueError: the dict has unknown keys, a value is out of range, or the number of channels does not match.
+        ValueError: the dict has unknown keys, a value is out of range, or the number of channels
+            does not match.
     """
 
     def __init__(
@@ -48,7 +51,9 @@ class InputPreprocessing(BaseLayer):
     @preprocessing.setter
     def preprocessing(self, value: Preprocessing | Mapping[str, Any]) -> None:
         value = value if isinstance(value, Preprocessing) else Preprocessing.from_config(value)
-        self._preprocessing = value if self._channels is None else value.for_channels(self._channels)
+        self._preprocessing = (
+            value if self._channels is None else value.for_channels(self._channels)
+        )
 
     def build(self, input_shape: tuple) -> None:
         self._channels = input_shape[-1]
@@ -61,9 +66,11 @@ class InputPreprocessing(BaseLayer):
         return images
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because a model that Keras has quantized could not be loaded from its file."""
+        """Raises a `ValueError`, because a model that Keras has quantized could not be loaded from
+        its file."""
         raise ValueError(
-            "Models of keras_vit do not support `quantize`. For 8-bit inference, use `export.onnx` or `export.litert` "
+            "Models of keras_vit do not support `quantize`. For 8-bit inference, use "
+            "`export.onnx` or `export.litert` "
             f'with quantization="int8". Received: layer={self.name!r}'
         )
 
@@ -71,14 +78,20 @@ class InputPreprocessing(BaseLayer):
         values = None if self._has_warned else concrete_values(images[:1])
         if values is not None:
             values = self.preprocessing.layout.pixels(values)
-        message = range_error(values, self.preprocessing) if values is not None and values.size else None
+        message = (
+            range_error(values, self.preprocessing) if values is not None and values.size else None
+        )
         if message:
             self._has_warned = True
             warnings.warn(message, stacklevel=2)
 
     def get_config(self) -> dict[str, Any]:
         preprocessing = self.preprocessing.to_config()
-        return {**super().get_config(), "preprocessing": preprocessing, "logits_activation": self.logits_activation}
+        return {
+            **super().get_config(),
+            "preprocessing": preprocessing,
+            "logits_activation": self.logits_activation,
+        }
 
 
 # Name of this layer in .keras files of earlier versions.

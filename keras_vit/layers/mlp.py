@@ -10,7 +10,8 @@ from keras_vit.layers.token_dense import TokenDense
 
 def _gelu_tanh(x):
     """Returns the tanh approximation of the GELU, and a function that computes its derivative."""
-    scale, cubic = math.sqrt(2 / math.pi), 0.044715
+    scale = math.sqrt(2 / math.pi)
+    cubic = 0.044715
     tanh = ops.tanh(scale * x * (1 + cubic * x * x))
     half = 0.5 * (1 + tanh)
     return x * half, lambda: half * (1 + scale * x * (1 - tanh) * (1 + 3 * cubic * x * x))
@@ -28,7 +29,9 @@ def _with_derivative(formula):
     @ops.custom_gradient
     def activation(x):
         y, derivative = formula(ops.cast(x, "float32"))
-        return ops.cast(y, x.dtype), lambda dy: ops.cast(ops.cast(dy, "float32") * derivative(), x.dtype)
+        return ops.cast(y, x.dtype), lambda dy: ops.cast(
+            ops.cast(dy, "float32") * derivative(), x.dtype
+        )
 
     return activation
 
@@ -39,9 +42,12 @@ _TRAINED = {True: _with_derivative(_gelu_tanh), False: _with_derivative(_gelu_ex
 def gelu(x, approximate, training=False):
     """Computes the GELU or its tanh approximation."""
     if training and keras.backend.backend() == "tensorflow":
-        # TensorFlow's own gradient would store five arrays of the size of `x`, and its bfloat16 operations are slow.
+        # TensorFlow's own gradient would store five arrays of the size of `x`, and its bfloat16
+        # operations are slow.
         return _TRAINED[approximate](x)
-    return ops.gelu(x, approximate=approximate)  # in inference, TensorFlow fuses this with the matmul before it
+    return ops.gelu(
+        x, approximate=approximate
+    )  # in inference, TensorFlow fuses this with the matmul before it
 
 
 # Activations between the two dense layers of the MLP, by name. "swiglu" uses a SiLU gate instead.
@@ -54,7 +60,8 @@ MLPS = (*ACTIVATIONS, "swiglu")
 
 
 def mlp_dense(units, name, dtype, use_bias=True, activate=None):
-    """Builds a dense layer of an MLP, `(B, N, D)` to `(B, N, units)`, initialized as in the reference."""
+    """Builds a dense layer of an MLP, `(B, N, D)` to `(B, N, units)`, initialized as in the
+    reference."""
     return TokenDense(
         units,
         activate=activate,

@@ -1,4 +1,5 @@
-"""Padding tokens: tokens of zeros that fill the sequences of a batch to the same length and stay zero."""
+"""Padding tokens: tokens of zeros that fill the sequences of a batch to the same length and stay
+zero."""
 
 import keras
 from keras import ops
@@ -10,7 +11,8 @@ def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for padding."""
+    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for
+    padding."""
     return values * ops.cast(mask, values.dtype)[..., None]
 
 

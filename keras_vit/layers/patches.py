@@ -12,7 +12,8 @@ from keras_vit.layers.validation import check_positive_int, check_rank, nearest_
 def cut_patches(images, patch_size):
     """Cuts images into patches in raster order: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`."""
     _, height, width, channels = ops.shape(images)
-    rows, columns = height // patch_size, width // patch_size
+    rows = height // patch_size
+    columns = width // patch_size
     x = ops.reshape(images, (-1, rows, patch_size, columns, patch_size, channels))
     x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
     return ops.reshape(x, (-1, rows * columns, patch_size * patch_size * channels))
@@ -22,17 +23,18 @@ def cut_patches(images, patch_size):
 class Patches(BaseLayer):
     """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`.
 
-    Patches are in raster order. The values of a patch are ordered by row, column and channel, like a convolution
-    kernel `(P, P, C, D)` reshaped to `(P*P*C, D)`.
+    Patches are in raster order. The values of a patch are ordered by row, column and channel, like
+    a convolution kernel `(P, P, C, D)` reshaped to `(P*P*C, D)`.
 
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: `patch_size` is not a positive integer or does not divide the height and width, or the images do not
-            have rank 4.
+        ValueError: `patch_size` is not a positive integer or does not divide the height and width,
+            or the images do not have rank 4.
 
-    Reference: paper section 3.1; matches the patches of the reference's strided `embedding` convolution.
+    Reference: paper section 3.1; matches the patches of the reference's strided `embedding`
+        convolution.
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
@@ -45,8 +47,9 @@ class Patches(BaseLayer):
         for name, side in zip(("height", "width"), input_shape[1:3]):
             if side is not None and (side % self.patch_size or side == 0):
                 raise ValueError(
-                    f"`patch_size` must divide the {name} of the images; the nearest valid {name}s are "
-                    f"{nearest_multiples(side, self.patch_size)}. Received: {name}={side}, patch_size={self.patch_size}"
+                    f"`patch_size` must divide the {name} of the images; the nearest valid {name}s "
+                    f"are {nearest_multiples(side, self.patch_size)}. Received: {name}={side}, "
+                    f"patch_size={self.patch_size}"
                 )
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
@@ -65,8 +68,8 @@ class Patches(BaseLayer):
 class PatchEncoder(keras.layers.Dense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
-    After `Patches`, this layer computes the reference's strided convolution `embedding`. Its kernel `(P*P*C, D)` is the
-    reshaped convolution kernel `(P, P, C, D)`.
+    After `Patches`, this layer computes the reference's strided convolution `embedding`. Its kernel
+    `(P*P*C, D)` is the reshaped convolution kernel `(P, P, C, D)`.
 
     Args:
         hidden_size: D, the size of a token, 1 or more.
@@ -75,12 +78,15 @@ class PatchEncoder(keras.layers.Dense):
     Raises:
         ValueError: `hidden_size` is not a positive integer, or the patches do not have rank 3.
 
-    Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero bias).
+    Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero
+        bias).
     """
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         check_positive_int("hidden_size", hidden_size)
-        super().__init__(hidden_size, use_bias=use_bias, kernel_initializer="lecun_normal", **kwargs)
+        super().__init__(
+            hidden_size, use_bias=use_bias, kernel_initializer="lecun_normal", **kwargs
+        )
         self.hidden_size = hidden_size
 
     def build(self, input_shape: tuple) -> None:

@@ -7,13 +7,20 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank, check_static_tokens
+from keras_vit.layers.validation import (
+    check_grid,
+    check_grid_tokens,
+    check_rank,
+    check_static_tokens,
+)
 
 
 class _Positions(BaseLayer):
     """Base class of position embeddings for a grid of patches: `(B, N, D)` to `(B, N, D)`."""
 
-    has_class_token_position = True  # whether the layer accepts a class token in front of the patches
+    has_class_token_position = (
+        True  # whether the layer accepts a class token in front of the patches
+    )
 
     def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -27,14 +34,17 @@ class _Positions(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(_Positions):
-    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be static.
+    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be
+    static.
 
     Args:
-        grid: `(rows, columns)` of the patches. N must be `rows * columns` plus the number of class tokens in front
-            (0, 1 or 2). A checkpoint's position embeddings are resampled to this grid. None accepts any N.
+        grid: `(rows, columns)` of the patches. N must be `rows * columns` plus the number of class
+            tokens in front (0, 1 or 2). A checkpoint's position embeddings are resampled to this
+            grid. None accepts any N.
 
     Raises:
-        ValueError: `grid` is invalid, the tokens do not have rank 3, or N is not static or does not match `grid`.
+        ValueError: `grid` is invalid, the tokens do not have rank 3, or N is not static or does not
+            match `grid`.
 
     Reference: paper equation 1, E_pos; initialized as in vit_jax (normal, standard deviation 0.02).
     """
@@ -57,17 +67,19 @@ class PositionEmbedding(_Positions):
 class PositionEmbedding2D(_Positions):
     """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The first D/2 values encode the column, the others the row. The paper does not specify the position embedding of a
-    class token; here, a class token has its own vector.
+    The first D/2 values encode the column, the others the row. The paper does not specify the
+    position embedding of a class token; here, a class token has its own vector.
 
     Args:
-        grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class token in front.
+        grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class
+            token in front.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does not match `grid`,
-            or D is odd.
+        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does
+            not match `grid`, or D is odd.
 
-    Reference: paper appendix D.4, "2-D". The order of column and row and the initialization (normal, standard deviation
+    Reference: paper appendix D.4, "2-D". The order of column and row and the initialization
+        (normal, standard deviation
     0.02) follow Scenic's `Add2DPositionEmbedding`.
     """
 
@@ -78,13 +90,15 @@ class PositionEmbedding2D(_Positions):
         check_grid_tokens(self.grid, tokens)
         if hidden_size % 2:
             raise ValueError(
-                "`hidden_size` must be even, because half of it encodes the column and half the row. "
-                f"Received: hidden_size={hidden_size}"
+                "`hidden_size` must be even, because half of it encodes the column and half the "
+                f"row. Received: hidden_size={hidden_size}"
             )
         self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
         self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
         has_class_token = tokens > rows * columns
-        self.class_embedding = self._table("class_embedding", 1, hidden_size) if has_class_token else None
+        self.class_embedding = (
+            self._table("class_embedding", 1, hidden_size) if has_class_token else None
+        )
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         rows, columns = self.grid
@@ -93,24 +107,27 @@ class PositionEmbedding2D(_Positions):
         y = ops.broadcast_to(self.y_embedding[:, :, None], (1, rows, columns, half))
         positions = ops.reshape(ops.concatenate([x, y], axis=-1), (1, rows * columns, 2 * half))
         if self.class_embedding is not None:
-            positions = ops.concatenate([ops.convert_to_tensor(self.class_embedding), positions], axis=1)
+            positions = ops.concatenate(
+                [ops.convert_to_tensor(self.class_embedding), positions], axis=1
+            )
         return tokens + positions
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SinCosPositionEmbedding(_Positions):
-    """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
+    """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N,
+    D)`.
 
-    The D/4 frequencies w are a geometric series from 1 to 1/10000. Each frequency contributes the four values
-    sin(w*column), cos(w*column), sin(w*row) and cos(w*row). A class token has no position embedding and must be
-    prepended after this layer.
+    The D/4 frequencies w are a geometric series from 1 to 1/10000. Each frequency contributes the
+    four values sin(w*column), cos(w*column), sin(w*row) and cos(w*row). A class token has no
+    position embedding and must be prepended after this layer.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does not match `grid`,
-            or D is less than 8 or not a multiple of 4.
+        ValueError: `grid` is not a pair of positive integers, the tokens do not have rank 3, N does
+            not match `grid`, or D is less than 8 or not a multiple of 4.
 
     Reference: big_vision's `sincos2d`.
     """
@@ -123,13 +140,15 @@ class SinCosPositionEmbedding(_Positions):
         check_grid_tokens(self.grid, tokens, class_token=False)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
-                "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position embeddings. "
-                f"Received: hidden_size={hidden_size}"
+                "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position "
+                f"embeddings. Received: hidden_size={hidden_size}"
             )
         frequencies = 10000.0 ** -np.linspace(0, 1, hidden_size // 4)
         rows, columns = self.grid
         y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:rows, :columns])  # (N, D/4)
-        self._values = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype("float32")
+        self._values = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype(
+            "float32"
+        )
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens + ops.cast(self._values, self.compute_dtype)

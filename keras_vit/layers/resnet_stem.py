@@ -7,29 +7,48 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, strided_shape
+from keras_vit.layers.std_conv import (
+    StdConv2D,
+    build_in_turn,
+    count_in_turn,
+    group_norm,
+    strided_shape,
+)
 from keras_vit.layers.validation import check_positive_int, check_rank
 
-# Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8 instead of 32.
-BIT_UNITS = {8: (1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
+# Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8
+# instead of 32.
+BIT_UNITS = {
+    8: (1, 1),
+    26: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
-    """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
+    """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w,
+    F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. Stages of bottleneck units follow. Every stage
-    except the first has stride 2. The height and width are divided by the total stride and rounded up. Convolutions are
-    weight-standardized, have no bias, and are followed by a GroupNorm with 32 groups.
+    The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. Stages of bottleneck units
+    follow. Every stage except the first has stride 2. The height and width are divided by the total
+    stride and rounded up. Convolutions are weight-standardized, have no bias, and are followed by a
+    GroupNorm with 32 groups.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 9)`; `()` for only the root.
-        width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)` output channels.
+        width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)`
+            output channels.
 
     Raises:
-        ValueError: a number of units or the width is out of range, or the images do not have rank 4.
+        ValueError: a number of units or the width is out of range, or the images do not have rank
+            4.
 
-    Reference: paper section 4.1 "Model Variants"; matches the reference's hybrids (GroupNorm with epsilon 1e-6, weight
+    Reference: paper section 4.1 "Model Variants"; matches the reference's hybrids (GroupNorm with
+        epsilon 1e-6, weight
     standardization with 1e-5 added to the standard deviation).
     """
 
@@ -50,14 +69,20 @@ class ResNetStem(BaseLayer):
         self.conv_root = StdConv2D(self.width, 7, strides=2, dtype=policy, name="conv_root")
         self.gn_root = group_norm("gn_root", dtype=policy)
         self.pool_root = keras.layers.MaxPooling2D(
-            3, strides=2, padding="same", data_format="channels_last", dtype=policy, name="pool_root"
+            3,
+            strides=2,
+            padding="same",
+            data_format="channels_last",
+            dtype=policy,
+            name="pool_root",
         )
         self.units = self._make_units(BottleneckUnit, "block{}_unit{}")
         shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
         build_in_turn(self.units, shape)
 
     def _make_units(self, unit_class, name):
-        """Creates the units of all stages; each stage after the first starts with a unit of stride 2."""
+        """Creates the units of all stages; each stage after the first starts with a unit of stride
+        2."""
         return [
             unit_class(
                 self.width * 2**stage,
@@ -87,20 +112,25 @@ class ResNetStem(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class BottleneckUnit(BaseLayer):
-    """A post-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
+    """A post-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 *
+    channels)`."""
 
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)
         self._keep_arguments(locals())
 
     def build(self, input_shape):
-        n, policy = self.channels, {"dtype": self.dtype_policy}
-        self.conv1, self.gn1 = StdConv2D(n, 1, name="conv1", **policy), group_norm("gn1", **policy)
+        n = self.channels
+        policy = {"dtype": self.dtype_policy}
+        self.conv1 = StdConv2D(n, 1, name="conv1", **policy)
+        self.gn1 = group_norm("gn1", **policy)
         self.conv2 = StdConv2D(n, 3, strides=self.strides, name="conv2", **policy)
         self.gn2 = group_norm("gn2", **policy)
         self.conv3 = StdConv2D(4 * n, 1, name="conv3", **policy)
         self.gn3 = group_norm("gn3", gamma_initializer="zeros", **policy)
-        build_in_turn((self.conv1, self.gn1, self.conv2, self.gn2, self.conv3, self.gn3), input_shape)
+        build_in_turn(
+            (self.conv1, self.gn1, self.conv2, self.gn2, self.conv3, self.gn3), input_shape
+        )
         self.conv_proj = self.gn_proj = None
         if input_shape[-1] != 4 * n or self.strides != 1:
             self.conv_proj = StdConv2D(4 * n, 1, strides=self.strides, name="conv_proj", **policy)
@@ -123,7 +153,8 @@ class BottleneckUnit(BaseLayer):
 
 
 def check_stages(blocks, width):
-    """Raises a `ValueError` unless `blocks` are positive integers and `width` is a positive multiple of 32."""
+    """Raises a `ValueError` unless `blocks` are positive integers and `width` is a positive
+    multiple of 32."""
     if not isinstance(blocks, list | tuple):
         raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
     for units in blocks:
@@ -134,11 +165,15 @@ def check_stages(blocks, width):
 
 
 def resolve_stem(stem, resnet_blocks):
-    """Returns the number of units in each stage of a model's ResNet stem, or None for a model without a stem."""
+    """Returns the number of units in each stage of a model's ResNet stem, or None for a model
+    without a stem."""
     if stem not in (None, "", "resnet"):
         raise ValueError(f'`stem` must be None, "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:
-        raise ValueError(f"`resnet_blocks` requires stem=\"resnet\". Received: resnet_blocks={resnet_blocks}, stem=''")
+        raise ValueError(
+            f'`resnet_blocks` requires stem="resnet". Received: resnet_blocks={resnet_blocks}, '
+            "stem=''"
+        )
     if stem == "" or (stem is None and resnet_blocks is None):
         return None
     blocks = () if resnet_blocks is None else resnet_blocks

@@ -11,7 +11,8 @@ ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference
 
 
 def check_rotary(rotary):
-    """Checks arguments of `rotary_table` and returns them as a read-only mapping, which Keras does not track."""
+    """Checks arguments of `rotary_table` and returns them as a read-only mapping, which Keras does
+    not track."""
     if rotary is None:
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
@@ -23,22 +24,35 @@ def check_rotary(rotary):
 
 
 def rotary_table(
-    size, *, grid, prefix=0, style="half", coordinates="centered", theta=100.0, order="yx", reference=None, offset=0.0
+    size,
+    *,
+    grid,
+    prefix=0,
+    style="half",
+    coordinates="centered",
+    theta=100.0,
+    order="yx",
+    reference=None,
+    offset=0.0,
 ):
-    """Returns the cosines and sines that rotate queries and keys: each float32 `(prefix + rows*columns, size)`.
+    """Returns the cosines and sines that rotate queries and keys: each float32 `(prefix +
+    rows*columns, size)`.
 
-    Frequency k is `theta ** (-k / (size/4))`. Each frequency is used twice, for the row and for the column.
+    Frequency k is `theta ** (-k / (size/4))`. Each frequency is used twice, for the row and for the
+    column.
 
     Args:
         size: number of values per head, a multiple of 4.
         grid: `(rows, columns)` of the patches.
         prefix: number of tokens before the patches; these tokens are not rotated.
         style: "half" pairs value i with value `i + size/2`; "pairs" pairs neighboring values.
-        coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index" counts patches from
-            0.
+        coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index"
+            counts patches from 0.
         theta: base of the frequencies, above 0.
-        order: "yx" to put the frequencies of the row first, "xy" to put the frequencies of the column first.
-        reference: with "index", the side of the grid to which the coordinates are rescaled; None for no rescaling.
+        order: "yx" to put the frequencies of the row first, "xy" to put the frequencies of the
+            column first.
+        reference: with "index", the side of the grid to which the coordinates are rescaled; None
+            for no rescaling.
         offset: with "index", number added to the coordinates before rescaling.
 
     Reference: DINOv3's `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
@@ -71,7 +85,8 @@ def rotary_table(
 
 def rotate(x, cosines, sines, style):
     """Rotates queries or keys of the first M tokens, `(B, M, heads, size)`, in float32."""
-    dtype, shape = x.dtype, x.shape
+    dtype = x.dtype
+    shape = x.shape
     x = ops.cast(x, "float32")
     if style == "half":
         first, second = ops.split(x, 2, axis=-1)

@@ -12,7 +12,8 @@ from keras_vit.layers.validation import check_choice
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(BaseLayer):
-    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
+    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, ⌈H/s⌉,
+    ⌈W/s⌉, filters)`.
 
     The kernel is standardized in float32.
 
@@ -20,15 +21,19 @@ class StdConv2D(BaseLayer):
         filters: number of output channels.
         kernel_size: side of the kernel in pixels.
         strides: s, the stride along both axes.
-        padding: "symmetric" pads all sides equally. "same" pads the bottom and right by one pixel more than the top and
-            left if the total padding is odd.
-        variance_epsilon: number added to the variance of the kernel; None adds 1e-5 to the standard deviation instead.
+        padding: "symmetric" pads all sides equally. "same" pads the bottom and right by one pixel
+            more than the top and left if the total padding is odd.
+        variance_epsilon: number added to the variance of the kernel; None adds 1e-5 to the standard
+            deviation instead.
 
-    Reference: Qiao et al., "Weight Standardization". The defaults match `StdConv` in `vit_jax`; `padding="symmetric"`
+    Reference: Qiao et al., "Weight Standardization". The defaults match `StdConv` in `vit_jax`;
+        `padding="symmetric"`
     and `variance_epsilon=1e-10` match big_vision's `bit_paper.py`.
     """
 
-    def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):
+    def __init__(
+        self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs
+    ):
         super().__init__(**kwargs)
         check_choice("padding", padding, ("same", "symmetric"))
         self._keep_arguments(locals())
@@ -53,24 +58,33 @@ class StdConv2D(BaseLayer):
             x = pad_sides(x, (self.kernel_size - 1) // 2)
             padding = "valid"
         return ops.conv(
-            x, ops.cast(kernel, self.compute_dtype), strides=self.strides, padding=padding, data_format="channels_last"
+            x,
+            ops.cast(kernel, self.compute_dtype),
+            strides=self.strides,
+            padding=padding,
+            data_format="channels_last",
         )
 
     def compute_output_shape(self, input_shape):
         return strided_shape(input_shape, self.strides, self.filters)
 
     def multiply_accumulates(self, input_shape):
-        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, excluding products with padding."""
-        return conv_multiply_accumulates(self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2)
+        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, excluding products
+        with padding."""
+        return conv_multiply_accumulates(
+            self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2
+        )
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
-    """Builds a GroupNorm with 32 groups of neighboring channels. big_vision's `bit_paper.py` has epsilon 1e-5."""
+    """Builds a GroupNorm with 32 groups of neighboring channels. big_vision's `bit_paper.py` has
+    epsilon 1e-5."""
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
 
 
 def strided_shape(input_shape, strides, channels):
-    """Returns `(B, H / strides, W / strides, channels)`, rounding sides up, given `(B, H, W, C)`."""
+    """Returns `(B, H / strides, W / strides, channels)`, rounding sides up, given `(B, H, W,
+    C)`."""
     batch, *sides, _ = input_shape
     return (batch, *(None if side is None else -(-side // strides) for side in sides), channels)
 
@@ -80,14 +94,22 @@ def pad_sides(x, width, value=0.0):
     return ops.pad(x, ((0, 0), (width, width), (width, width), (0, 0)), constant_values=value)
 
 
-def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)):
-    """Returns the multiply-accumulates of a convolution for one image, excluding products with padding."""
-    output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
+def conv_multiply_accumulates(
+    layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)
+):
+    """Returns the multiply-accumulates of a convolution for one image, excluding products with
+    padding."""
+    output_shape = layer.compute_output_shape(input_shape)
+    count = math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
-        side, outputs = input_shape[axis], output_shape[axis]
-        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # total padding for `padding="same"`
+        side = input_shape[axis]
+        outputs = output_shape[axis]
+        zeros = max(
+            (outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0
+        )  # total padding for `padding="same"`
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
-        # Index of the input pixel for each output pixel and kernel tap. Indices outside the image are padding.
+        # Index of the input pixel for each output pixel and kernel tap. Indices outside the image
+        # are padding.
         first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart
         count *= int(((first >= 0) & (first < side)).sum())
     return count

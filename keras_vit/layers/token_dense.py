@@ -1,7 +1,9 @@
-"""Dense layers for tokens `(B, N, ...)` that flatten the batch and token axes, except in bfloat16 on JAX.
+"""Dense layers for tokens `(B, N, ...)` that flatten the batch and token axes, except in bfloat16
+on JAX.
 
-On CPUs, 2-D matmuls are faster: XLA copies the operands of a batched matmul, and TensorFlow fuses a 2-D matmul with its
-bias and activation. On TPUs, where models usually run in bfloat16, XLA would copy the tokens to flatten them.
+On CPUs, 2-D matmuls are faster: XLA copies the operands of a batched matmul, and TensorFlow fuses a
+2-D matmul with its bias and activation. On TPUs, where models usually run in bfloat16, XLA would
+copy the tokens to flatten them.
 """
 
 import math
@@ -16,7 +18,8 @@ def flattens(layer):
 
 
 class TokenDense(keras.layers.Dense):
-    """A `Dense` layer for tokens: `(B, N, D)` to `(B, N, units)`, followed by `activate(x, training)`."""
+    """A `Dense` layer for tokens: `(B, N, D)` to `(B, N, units)`, followed by `activate(x,
+    training)`."""
 
     def __init__(self, units, activate=None, **kwargs):
         super().__init__(units, **kwargs)
@@ -37,9 +40,14 @@ class TokenProjection(keras.layers.EinsumDense):
     def call(self, inputs, training=None):
         if not flattens(self):
             return super().call(inputs, training=training)
-        tokens, summed = ops.shape(inputs)[1], inputs.shape[2:]
+        tokens = ops.shape(inputs)[1]
+        summed = inputs.shape[2:]
         kernel_in = math.prod(summed)
-        x = ops.matmul(ops.reshape(inputs, (-1, kernel_in)), ops.reshape(self.kernel, (kernel_in, -1)))
+        x = ops.matmul(
+            ops.reshape(inputs, (-1, kernel_in)), ops.reshape(self.kernel, (kernel_in, -1))
+        )
         if self.bias is not None:
-            x = ops.add(x, ops.reshape(self.bias, (-1,)))  # TensorFlow fuses this op with the matmul, but not `+`
+            x = ops.add(
+                x, ops.reshape(self.bias, (-1,))
+            )  # TensorFlow fuses this op with the matmul, but not `+`
         return ops.reshape(x, (-1, tokens, *self.kernel.shape[len(summed) :]))

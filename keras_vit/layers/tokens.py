@@ -13,7 +13,8 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 class ClassToken(BaseLayer):
     """Prepends a learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
 
-    Reference: x_class in equation 1 of the paper. It is initialized to zeros, like `cls` in `vit_jax`.
+    Reference: x_class in equation 1 of the paper. It is initialized to zeros, like `cls` in
+        `vit_jax`.
     """
 
     def build(self, input_shape: tuple) -> None:
@@ -22,7 +23,9 @@ class ClassToken(BaseLayer):
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
-        return ops.concatenate([ops.broadcast_to(self.cls, (batch, 1, hidden_size)), tokens], axis=1)
+        return ops.concatenate(
+            [ops.broadcast_to(self.cls, (batch, 1, hidden_size)), tokens], axis=1
+        )
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens, hidden_size = input_shape
@@ -31,7 +34,8 @@ class ClassToken(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RegisterTokens(BaseLayer):
-    """Inserts learned tokens without position embeddings into each sequence: `(B, N, D)` to `(B, N+count, D)`.
+    """Inserts learned tokens without position embeddings into each sequence: `(B, N, D)` to `(B,
+    N+count, D)`.
 
     Args:
         count: number of register tokens, 1 or more.
@@ -40,7 +44,8 @@ class RegisterTokens(BaseLayer):
     Raises:
         ValueError: `count` is not a positive integer, or the tokens do not have rank 3.
 
-    Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3 (normal, standard
+    Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3
+        (normal, standard
     deviation 0.02).
     """
 
@@ -60,7 +65,11 @@ class RegisterTokens(BaseLayer):
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         registers = ops.broadcast_to(self.register_tokens, (batch, self.count, hidden_size))
-        parts = [tokens[:, : self.after], registers, tokens[:, self.after :]] if self.after else [registers, tokens]
+        parts = (
+            [tokens[:, : self.after], registers, tokens[:, self.after :]]
+            if self.after
+            else [registers, tokens]
+        )
         return ops.concatenate(parts, axis=1)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -84,7 +93,9 @@ class LayerScale(BaseLayer):
 
     def build(self, input_shape: tuple) -> None:
         self.scale = self.add_weight(
-            name="scale", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.init)
+            name="scale",
+            shape=(input_shape[-1],),
+            initializer=keras.initializers.Constant(self.init),
         )
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
@@ -93,15 +104,21 @@ class LayerScale(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DistilledHead(keras.layers.Dense):
-    """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
+    """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron
+    et al., DeiT)."""
 
-    # `kernel` and `bias` belong to the head of the class token, which is the first half of the input. `distillation` is
-    # the head of the distillation token, which is the second half.
+    # `kernel` and `bias` belong to the head of the class token, which is the first half of the
+    # input. `distillation` is the head of the distillation token, which is the second half.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)
-        initializers = {"kernel_initializer": self.kernel_initializer, "bias_initializer": self.bias_initializer}
-        self.distillation = keras.layers.Dense(self.units, dtype=self.dtype_policy, name="distillation", **initializers)
+        initializers = {
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+        }
+        self.distillation = keras.layers.Dense(
+            self.units, dtype=self.dtype_policy, name="distillation", **initializers
+        )
         self.distillation.build(half)
         super().build(half)
         self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})

@@ -18,45 +18,54 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(BaseLayer):
-    """A pre-norm encoder block with self-attention, MLP and residual connections: `(B, N, D)` to `(B, N, D)`.
+    """A pre-norm encoder block with self-attention, MLP and residual connections: `(B, N, D)` to
+    `(B, N, D)`.
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
 
-    The arguments from `mlp` to `masked` support newer families. Their defaults reproduce the paper's block.
+    The arguments from `mlp` to `masked` support newer families. Their defaults reproduce the
+    paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        dropout: dropout rate after the attention's output projection, and before and after the MLP's second dense
-            layer, in [0, 1).
+        dropout: dropout rate after the attention's output projection, and before and after the
+            MLP's second dense layer, in [0, 1).
         attention_dropout: dropout rate of the attention scores, in [0, 1).
-        stochastic_depth: probability of dropping a residual branch, in [0, 1). Each branch of each example is dropped
-            independently. Kept branches are scaled up.
-        first_token_only: whether to compute only the first token's output, `(B, 1, D)`. That token attends to all
-            tokens.
-        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
+        stochastic_depth: probability of dropping a residual branch, in [0, 1). Each branch of each
+            example is dropped independently. Kept branches are scaled up.
+        first_token_only: whether to compute only the first token's output, `(B, 1, D)`. That token
+            attends to all tokens.
+        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh
+            approximation.
         epsilon: epsilon of all LayerNorms, above 0.
-        relative_positions: whether attention uses relative positions, see `MultiHeadAttention`; N must be static.
-        remat: whether to store only the block's input for the backward pass, which recomputes the block (gradient
-            checkpointing). Inside `layers.dropout.seed_scope`, gradients stay exact under dropout, because the
-            recomputation draws the same masks.
-        mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu" (`dense_2(silu(gate(x)) *
-            dense_1(x))`); None for the GELU that `exact_gelu` selects.
+        relative_positions: whether attention uses relative positions, see `MultiHeadAttention`; N
+            must be static.
+        remat: whether to store only the block's input for the backward pass, which recomputes the
+            block (gradient checkpointing). Inside `layers.dropout.seed_scope`, gradients stay exact
+            under dropout, because the recomputation draws the same masks.
+        mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu"
+            (`dense_2(silu(gate(x)) * dense_1(x))`); None for the GELU that `exact_gelu` selects.
         mlp_norm: whether to apply a LayerNorm before the MLP's second dense layer.
         mlp_bias: whether the MLP's dense layers have biases.
-        attention_bias: letters of the attention projections that have a bias, from "qkvo" (query, key, value, output).
+        attention_bias: letters of the attention projections that have a bias, from "qkvo" (query,
+            key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         attention_norm: whether to apply a LayerNorm before the attention's output projection.
-        rotary: arguments of the rotary position embedding, see `MultiHeadAttention`; None for no rotary embedding.
-        layer_scale: initial value of the LayerScale on both residual branches; None for no LayerScale.
-        masked: whether to treat all-zero tokens as padding, which stays zero and is not attended to.
+        rotary: arguments of the rotary position embedding, see `MultiHeadAttention`; None for no
+            rotary embedding.
+        layer_scale: initial value of the LayerScale on both residual branches; None for no
+            LayerScale.
+        masked: whether to treat all-zero tokens as padding, which stays zero and is not attended
+            to.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not have rank 3, or N is
-            not static with `relative_positions`.
+        ValueError: an argument is out of range, `num_heads` does not divide D, the tokens do not
+            have rank 3, or N is not static with `relative_positions`.
 
-    Reference: paper equations 2 and 3; by default, matches the reference's encoder block (epsilon 1e-6, tanh GELU).
+    Reference: paper equations 2 and 3; by default, matches the reference's encoder block (epsilon
+        1e-6, tanh GELU).
     """
 
     def __init__(
@@ -102,15 +111,24 @@ class TransformerBlock(BaseLayer):
         norms = {"qk_norm": self.qk_norm, "out_norm": self.attention_norm, "epsilon": self.epsilon}
         positions = {"relative_positions": self.relative_positions, "rotary": self.rotary}
         self.attention = MultiHeadAttention(
-            self.num_heads, self.attention_dropout, biases=self.attention_bias, name="attention",
-            **norms, **positions, **policy,
-        )  # fmt: skip
+            self.num_heads,
+            self.attention_dropout,
+            biases=self.attention_bias,
+            name="attention",
+            **norms,
+            **positions,
+            **policy,
+        )
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
         activate = ACTIVATIONS.get(self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh"))
-        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, activate=activate, **policy)
+        self.mlp_1 = mlp_dense(
+            self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, activate=activate, **policy
+        )
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
-        self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
+        self.drop_path = Dropout(
+            self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
+        )
         # Add the optional parts, and build the layers that have weights.
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
@@ -125,7 +143,9 @@ class TransformerBlock(BaseLayer):
         for layer in parts:
             layer.build(input_shape)
         if self.mlp_norm:
-            self.inner_norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="mlp_norm", **policy)
+            self.inner_norm = keras.layers.LayerNormalization(
+                epsilon=self.epsilon, name="mlp_norm", **policy
+            )
             self.inner_norm.build((*input_shape[:-1], self.mlp_dim))
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
 
@@ -141,13 +161,17 @@ class TransformerBlock(BaseLayer):
         first_token_only: bool = False,
         score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        """Computes the block without rematerialization; adds `score_change` to the scores after the softmax."""
+        """Computes the block without rematerialization; adds `score_change` to the scores after the
+        softmax."""
         real = real_tokens(tokens) if self.masked else None
         x = self.norm_1(tokens)
         queries = None
         if first_token_only:
-            queries, tokens = x[:, :1], tokens[:, :1]
-        x = self.attention(x, queries=queries, training=training, score_change=score_change, real=real)
+            queries = x[:, :1]
+            tokens = tokens[:, :1]
+        x = self.attention(
+            x, queries=queries, training=training, score_change=score_change, real=real
+        )
         x = self.drop(x, training=training)
         x = x if self.scale_1 is None else self.scale_1(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
@@ -157,13 +181,15 @@ class TransformerBlock(BaseLayer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def attention_scores(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Computes the attention scores after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        """Computes the attention scores after the softmax: `(B, N, D)` to float32 `(B, heads, N,
+        N)`."""
         real = real_tokens(tokens) if self.masked else None
         return self.attention.scores_of(self.norm_1(tokens), real)
 
     def _rematerialized(self, tokens):
-        # `keras.RematScope` fails on functional models inside `tf.function`. In its recomputation, Keras' dropout also
-        # draws different masks than in the forward pass, which would silently make gradients wrong.
+        # `keras.RematScope` fails on functional models inside `tf.function`. In its recomputation,
+        # Keras' dropout also draws different masks than in the forward pass, which would silently
+        # make gradients wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
 
@@ -177,7 +203,8 @@ class TransformerBlock(BaseLayer):
         return keras.remat(encode)(tokens)
 
     def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
-        """Computes the MLP, with dropout before and after its second dense layer: `(B, N, D)` to `(B, N, D)`."""
+        """Computes the MLP, with dropout before and after its second dense layer: `(B, N, D)` to
+        `(B, N, D)`."""
         hidden = self.mlp_1(x, training=training)  # (B, N, mlp_dim)
         if self.mlp_gate is not None:
             hidden = ops.silu(self.mlp_gate(x)) * hidden
@@ -202,4 +229,8 @@ class TransformerBlock(BaseLayer):
         return attention + matrices * outputs * hidden_size * self.mlp_dim
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "mlp": self.mlp_kind, "rotary": self.rotary and dict(self.rotary)}
+        return {
+            **super().get_config(),
+            "mlp": self.mlp_kind,
+            "rotary": self.rotary and dict(self.rotary),
+        }

@@ -18,7 +18,9 @@ def check_rate(name, value):
 def check_choice(name, value, choices):
     """Raises a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(str, choices))}. Received: {name}={value!r}")
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(map(str, choices))}. Received: {name}={value!r}"
+        )
 
 
 def nearest_multiples(side, stride):
@@ -37,23 +39,31 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless `tokens` is the number of patches; `class_token` also allows 1 or 2 class tokens."""
+    """Raises a `ValueError` unless `tokens` is the number of patches; `class_token` also allows 1
+    or 2 class tokens."""
     rows, columns = grid
     counts = [rows * columns + more for more in range(3 if class_token else 1)]
     if tokens not in counts:
-        others = ", or {} with a class token, or {} with two".format(*counts[1:]) if class_token else ""
+        others = (
+            ", or {} with a class token, or {} with two".format(*counts[1:]) if class_token else ""
+        )
         message = f"A {rows}x{columns} grid requires {counts[0]} tokens{others}."
         raise ValueError(f"{message} Received: tokens={tokens}, grid={grid}")
 
 
 def check_static_tokens(layer, shape, reason):
-    """Raises a `ValueError` that contains `reason` unless `shape` is `(B, N, D)` with a static N."""
+    """Raises a `ValueError` that contains `reason` unless `shape` is `(B, N, D)` with a static
+    N."""
     check_rank(layer, shape, "B, N, D")
     if shape[1] is None:
-        raise ValueError(f"{layer} needs a static number of tokens, because {reason}. Received: shape={tuple(shape)}")
+        raise ValueError(
+            f"{layer} needs a static number of tokens, because {reason}. Received: "
+            f"shape={tuple(shape)}"
+        )
 
 
 def check_rank(layer, shape, axes):
-    """Raises a `ValueError` unless `shape` has as many dimensions as `axes` names, such as "B, N, D"."""
+    """Raises a `ValueError` unless `shape` has as many dimensions as `axes` names, such as "B, N,
+    D"."""
     if len(shape) != len(axes.split(",")):
         raise ValueError(f"{layer} needs inputs of shape ({axes}). Received: shape={tuple(shape)}")

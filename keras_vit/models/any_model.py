@@ -1,4 +1,5 @@
-"""Loads .keras files, and inspects Keras models: their weights, shapes, activations and nested models."""
+"""Loads .keras files, and inspects Keras models: their weights, shapes, activations and nested
+models."""
 
 import hashlib
 import os
@@ -26,7 +27,8 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
         compile: whether to restore the optimizer, loss and metrics of a compiled model.
 
     Raises:
-        ValueError: the file is damaged, contains code or unknown layers, or is a local file that does not exist.
+        ValueError: the file is damaged, contains code or unknown layers, or is a local file that
+            does not exist.
         OSError: a remote file does not exist or cannot be read.
     """
     if files.is_remote(path):
@@ -35,11 +37,13 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except Exception as error:  # zipfile, json, h5py and Keras raise many exception types for damaged files
+    except (
+        Exception
+    ) as error:  # zipfile, json, h5py and Keras raise many exception types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
-            "The file must be a complete .keras file that contains only layers of Keras and keras_vit, and no code "
-            f"({reason}). Received: {path}"
+            "The file must be a complete .keras file that contains only layers of Keras and "
+            f"keras_vit, and no code ({reason}). Received: {path}"
         ) from error
 
 
@@ -52,7 +56,8 @@ def weights_digest(model: keras.Model) -> str:
 
 
 def model_digest(model: keras.Model) -> str:
-    """Returns the SHA-256 of a model's config (if the model is serializable) and weights, in hexadecimal."""
+    """Returns the SHA-256 of a model's config (if the model is serializable) and weights, in
+    hexadecimal."""
     try:
         config = model.to_json()
     except (NotImplementedError, TypeError, ValueError):
@@ -61,7 +66,8 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Returns a model's image shape `(H, W, C)`. Unknown sizes are None, such as all sizes of a subclassed model."""
+    """Returns a model's image shape `(H, W, C)`. Unknown sizes are None, such as all sizes of a
+    subclassed model."""
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -70,11 +76,14 @@ def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | No
     return tuple(shape[1:]) if len(shape) == 4 else (None, None, None)
 
 
-_FUNCTIONAL = "make it functional: keras.Model(x, model(x)) with x = keras.Input((height, width, channels))."
+_FUNCTIONAL = (
+    "make it functional: keras.Model(x, model(x)) with x = keras.Input((height, width, channels))."
+)
 
 
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
-    """Returns `image_shape_of(model)`; raises a `ValueError` if any of the three sizes is unknown."""
+    """Returns `image_shape_of(model)`; raises a `ValueError` if any of the three sizes is
+    unknown."""
     height, width, channels = shape = image_shape_of(model)
     if height is None or width is None or channels is None:
         raise ValueError(
@@ -88,25 +97,28 @@ def check_not_masked(model: keras.Model) -> None:
     """Raises a `ValueError` if a model predicts masked patches instead of classes."""
     if getattr(model, "arguments", {}).get("masking_rate"):
         raise ValueError(
-            "A model that predicts masked patches is not a classifier and cannot be exported; only the evaluators "
-            "fewshot, linear_probe and knn support it. To get a classifier, save the weights with "
-            "`keras_vit.checkpoints.save(model, 'weights.npz')` and fine-tune with --config.weights=weights.npz. "
-            f"Received: model={model.name!r}"
+            "A model that predicts masked patches is not a classifier and cannot be exported; "
+            "only the evaluators fewshot, linear_probe and knn support it. To get a classifier, "
+            "save the weights with `keras_vit.checkpoints.save(model, 'weights.npz')` and "
+            f"fine-tune with --config.weights=weights.npz. Received: model={model.name!r}"
         )
 
 
 def output_shape_of(model: keras.Model) -> tuple:
-    """Returns `model.output_shape`; raises a `ValueError` if it is unknown, as in a subclassed model."""
+    """Returns `model.output_shape`; raises a `ValueError` if it is unknown, as in a subclassed
+    model."""
     try:
         return model.output_shape
     except (AttributeError, ValueError):
         raise ValueError(
-            f"The model must have a known output shape: {_FUNCTIONAL} Received: model={model.name!r}"
+            f"The model must have a known output shape: {_FUNCTIONAL} Received: "
+            f"model={model.name!r}"
         ) from None
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """Returns the activation name of the last layer, which may be nested; "linear" if the layer has no activation."""
+    """Returns the activation name of the last layer, which may be nested; "linear" if the layer has
+    no activation."""
     last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
         operations = getattr(last, "operations", None) or last.layers
@@ -119,7 +131,8 @@ def last_activation_of(model: keras.Model) -> str:
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Returns whether a model outputs probabilities, judged by its last activation or by outputs for random images."""
+    """Returns whether a model outputs probabilities, judged by its last activation or by outputs
+    for random images."""
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]
@@ -132,26 +145,32 @@ def gives_probabilities(model: keras.Model) -> bool:
 
 
 def logits_activation_of(model: keras.Model) -> str:
-    """Returns the activation that a model records for its logits, "softmax" (the default) or "sigmoid".
+    """Returns the activation that a model records for its logits, "softmax" (the default) or
+    "sigmoid".
 
-    In a zero-shot classifier, the last layer takes precedence over the image tower, which other models may share.
+    In a zero-shot classifier, the last layer takes precedence over the image tower, which other
+    models may share.
     """
     last = model
     while getattr(last, "layers", None):
         last = last.layers[-1]
     if hasattr(last, "logits_activation"):
         return last.logits_activation
-    return next((layer.logits_activation for layer in layers_inside(model, InputPreprocessing)), "softmax")
+    return next(
+        (layer.logits_activation for layer in layers_inside(model, InputPreprocessing)), "softmax"
+    )
 
 
 def set_logits_activation(model: keras.Model, activation: str) -> None:
-    """Records the activation that turns a model's logits into probabilities, "softmax" or "sigmoid"."""
+    """Records the activation that turns a model's logits into probabilities, "softmax" or
+    "sigmoid"."""
     for layer in layers_inside(model, InputPreprocessing):
         layer.logits_activation = activation
 
 
 def layers_inside(model, kind):
-    """Yields the model itself if it is an instance of `kind`, otherwise the instances in it and its nested models."""
+    """Yields the model itself if it is an instance of `kind`, otherwise the instances in it and its
+    nested models."""
     if isinstance(model, kind):
         yield model
     elif isinstance(model, keras.Model):
@@ -166,15 +185,16 @@ def takes_any_size(model: keras.Model) -> bool:
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """Returns the only `VisionTransformer` that a model is or contains; raises a `ValueError` for none or several."""
+    """Returns the only `VisionTransformer` that a model is or contains; raises a `ValueError` for
+    none or several."""
     found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
     if len(found) == 1:
         return found[0]
     problem = "more than one Vision Transformer" if found else "no Vision Transformer"
     if not found and any(layers_inside(model, TransformerBlock)):
         problem += (
-            ", only the layers of one, as in a clone or a file of version 0.1.0. Save its weights with "
-            "`keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`"
+            ", only the layers of one, as in a clone or a file of version 0.1.0. Save its weights "
+            "with `keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`"
         )
     raise ValueError(
         f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. "
@@ -183,7 +203,8 @@ def find_vision_transformer(model: keras.Model) -> VisionTransformer:
 
 
 def images_into(model, vit, images, training=False):
-    """Returns the input that `vit` receives inside a model, by calling the model with zeros as the output of `vit`."""
+    """Returns the input that `vit` receives inside a model, by calling the model with zeros as the
+    output of `vit`."""
     if model is vit:
         return images
     if not model.built:
@@ -193,7 +214,9 @@ def images_into(model, vit, images, training=False):
     def zeros(images, training):
         received.append(images)
         batch = ops.shape(images)[0]
-        return keras.tree.map_structure(lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), vit.output)
+        return keras.tree.map_structure(
+            lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), vit.output
+        )
 
     try:
         inputs = [images] if isinstance(model.input, list) else images
@@ -203,17 +226,21 @@ def images_into(model, vit, images, training=False):
         model(inputs, training=training)
     if len(received) != 1:
         raise ValueError(
-            f"The model must call its Vision Transformer once. Received: {len(received)} calls in model={model.name!r}"
+            f"The model must call its Vision Transformer once. Received: {len(received)} calls in "
+            f"model={model.name!r}"
         )
     return received[0]
 
 
 def layers_before(model, vit):
-    """Returns the layers of a model that come before the `VisionTransformer` inside it, in order."""
+    """Returns the layers of a model that come before the `VisionTransformer` inside it, in
+    order."""
     before = []
     while model is not vit:
         inner = next(
-            layer for layer in model.layers if any(other is vit for other in layers_inside(layer, VisionTransformer))
+            layer
+            for layer in model.layers
+            if any(other is vit for other in layers_inside(layer, VisionTransformer))
         )
         before += model.layers[: model.layers.index(inner)]
         model = inner
@@ -221,17 +248,19 @@ def layers_before(model, vit):
 
 
 def check_images(model, vit, images):
-    """Raises a `ValueError` unless images have the model's input shape. Images for `vit` itself must also be floats."""
+    """Raises a `ValueError` unless images have the model's input shape. Images for `vit` itself
+    must also be floats."""
     vit.check_input(images)
-    shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
+    shape = tuple(images.shape)
+    dtype = keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)
     if len(shape) != 4 or any(want not in (None, have) for want, have in zip(expected, shape[1:])):
         raise ValueError(
-            f"`images` must have shape (B, {', '.join(map(str, expected))}); resize them, or build the model with "
-            f"another `input_shape`. Received: images of shape {shape}"
+            f"`images` must have shape (B, {', '.join(map(str, expected))}); resize them, or build "
+            f"the model with another `input_shape`. Received: images of shape {shape}"
         )
     if model is vit and not dtype.startswith(("float", "bfloat")):
         raise ValueError(
-            "`images` must be floats in the range that the model was trained on, usually [-1, 1]; use "
-            f"`keras_vit.preprocess_input(images, model)`. Received: dtype={dtype}"
+            "`images` must be floats in the range that the model was trained on, usually [-1, 1]; "
+            f"use `keras_vit.preprocess_input(images, model)`. Received: dtype={dtype}"
         )

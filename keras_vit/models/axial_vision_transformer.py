@@ -19,21 +19,22 @@ from keras_vit.preprocessing import Preprocessing
 class AxialVisionTransformer(ImageModel):
     """An Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
-    Each block is a `layers.AxialTransformerBlock`, which attends along rows, then columns, of the patch grid. Position
-    embeddings are learned for columns and rows (`layers.PositionEmbedding2D`). The head reads the mean of all tokens,
-    because a class token would belong to no row or column.
+    Each block is a `layers.AxialTransformerBlock`, which attends along rows, then columns, of the
+    patch grid. Position embeddings are learned for columns and rows (`layers.PositionEmbedding2D`).
+    The head reads the mean of all tokens, because a class token would belong to no row or column.
 
     Args:
-        patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, include_top, dropout, attention_dropout,
-            stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing, remat, name, dtype:
-            see `VisionTransformer`. Axial-ViT-B/16 has the same sizes as ViT-B/16.
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, include_top, dropout,
+            attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias,
+            classifier_activation, preprocessing, remat, name, dtype: see `VisionTransformer`.
+            Axial-ViT-B/16 has the same sizes as ViT-B/16.
         classes: number of classes of the head.
         weights: path of weights that `checkpoints.save` wrote for an Axial-ViT, or None.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the
+            layer.
 
-    Returns:
-        float32 logits `(B, classes)`, or with `include_top=False` features `(B, representation_size or hidden_size)` in
-        the compute dtype.
+    Returns: float32 logits `(B, classes)`, or with `include_top=False` features `(B,
+        representation_size or hidden_size)` in the compute dtype.
 
     Attributes:
         arguments, image_shape, preprocessing, input_preprocessing, head: see `ImageModel`.
@@ -41,10 +42,11 @@ class AxialVisionTransformer(ImageModel):
         blocks: the `AxialTransformerBlock`s, in order.
 
     Raises:
-        ValueError: an argument is out of range, `patch_size` does not divide the image, or the checkpoint does not
-            match.
+        ValueError: an argument is out of range, `patch_size` does not divide the image, or the
+            checkpoint does not match.
 
-    Reference: paper appendix D.6. Position embedding and pooling, which the paper does not specify, follow Scenic's
+    Reference: paper appendix D.6. Position embedding and pooling, which the paper does not specify,
+        follow Scenic's
     `EncoderAxial`.
     """
 
@@ -79,7 +81,15 @@ class AxialVisionTransformer(ImageModel):
             check_positive_int(argument, arguments[argument])
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
-        block = ("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat")
+        block = (
+            "num_heads",
+            "mlp_dim",
+            "dropout",
+            "attention_dropout",
+            "exact_gelu",
+            "epsilon",
+            "remat",
+        )
         policy = {"dtype": policy_of(dtype)}
         options = {**policy, **{name: arguments[name] for name in block}}
 
@@ -96,8 +106,18 @@ class AxialVisionTransformer(ImageModel):
             blocks.append(layers.AxialTransformerBlock(grid, name=f"encoderblock_{i}", **options))
             x = blocks[-1](x)
         x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
-        x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(x)
-        super().__init__(images, add_head(x, arguments, **policy), arguments=arguments, name=name, **policy, **kwargs)
-        self.grid, self.blocks = grid, tuple(blocks)
+        x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(
+            x
+        )
+        super().__init__(
+            images,
+            add_head(x, arguments, **policy),
+            arguments=arguments,
+            name=name,
+            **policy,
+            **kwargs,
+        )
+        self.grid = grid
+        self.blocks = tuple(blocks)
         if weights is not None:
             load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))

@@ -14,19 +14,21 @@ from keras_vit.models.features import FeatureModel, rebuild
 class Backbone(keras.Model):
     """A model that computes a feature pyramid from several layers of a Vision Transformer.
 
-    The patch tokens of a layer form a feature map whose stride is the patch stride. Transposed convolutions of stride
-    2, with LayerNorm and GELU in between, upsample a map to a smaller stride. Max-pooling downsamples a map to a larger
-    stride.
+    The patch tokens of a layer form a feature map whose stride is the patch stride. Transposed
+    convolutions of stride 2, with LayerNorm and GELU in between, upsample a map to a smaller
+    stride. Max-pooling downsamples a map to a larger stride.
 
     Args:
-        model: a `keras.Model` that is or contains a `VisionTransformer`. The backbone shares the layers of this model.
-            Training the backbone trains these layers unless they are frozen (`keras_vit.freeze`).
+        model: a `keras.Model` that is or contains a `VisionTransformer`. The backbone shares the
+            layers of this model. Training the backbone trains these layers unless they are frozen
+            (`keras_vit.freeze`).
         layers: layer number for each map, counted from 1; see `features`.
-        strides: stride of each map in image pixels. Must be the patch stride multiplied or divided by a power of two.
+        strides: stride of each map in image pixels. Must be the patch stride multiplied or divided
+            by a power of two.
         norm: whether to apply the Vision Transformer's final LayerNorm to the output of each layer.
 
-    Returns:
-        When called on images `(B, H, W, C)`, a list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
+    Returns: When called on images `(B, H, W, C)`, a list of maps `(B, H / stride, W / stride, D)`;
+        sides are rounded down.
 
     Raises:
         ValueError: the model has no Vision Transformer or takes images of any size, a layer does
@@ -48,18 +50,28 @@ class Backbone(keras.Model):
         are_lists = isinstance(layers, Sequence) and isinstance(strides, Sequence)
         if not are_lists or len(layers) != len(strides) or not layers:
             raise ValueError(
-                "`layers` and `strides` must be lists of the same length, with at least one element. "
-                f"Received: layers={layers}, strides={strides}"
+                "`layers` and `strides` must be lists of the same length, with at least one "
+                f"element. Received: layers={layers}, strides={strides}"
             )
         vit = find_vision_transformer(model)
         vit.check_grid()
         sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
-            raise ValueError(f"`strides` must not exceed the image's side, {min(sides):g}. Received: strides={strides}")
+            raise ValueError(
+                f"`strides` must not exceed the image's side, {min(sides):g}. Received: "
+                f"strides={strides}"
+            )
         powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
-        self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
-        self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")
-        self.necks = [_neck(power, vit.hidden_size, name=f"neck_{index}") for index, power in enumerate(powers)]
+        self.layer_numbers = tuple(layers)
+        self.strides = tuple(strides)
+        self.norm = norm
+        self.feature_model = FeatureModel(
+            model, list(layers), tokens="patch", grid=True, norm=norm, name="features"
+        )
+        self.necks = [
+            _neck(power, vit.hidden_size, name=f"neck_{index}")
+            for index, power in enumerate(powers)
+        ]
         self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
@@ -70,7 +82,9 @@ class Backbone(keras.Model):
 
     def call(self, images: keras.KerasTensor, training: bool = False) -> list[keras.KerasTensor]:
         maps = self.feature_model(images, training=training)
-        return [neck(ops.cast(x, "float32"), training=training) for neck, x in zip(self.necks, maps)]
+        return [
+            neck(ops.cast(x, "float32"), training=training) for neck, x in zip(self.necks, maps)
+        ]
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -90,7 +104,8 @@ def backbone(
     strides: Sequence[int] = (4, 8, 16, 32),
     norm: bool = True,
 ) -> Backbone:
-    """Returns a `Backbone` that shares the layers of a model; see `Backbone` for arguments and errors."""
+    """Returns a `Backbone` that shares the layers of a model; see `Backbone` for arguments and
+    errors."""
     return Backbone(model, layers, strides, norm)
 
 
@@ -100,7 +115,8 @@ def _power_of_two(side, stride):
         if side == stride * 2.0**power:
             return power
     raise ValueError(
-        f"Each of `strides` must be {side:g} multiplied or divided by a power of two. Received: stride={stride}"
+        f"Each of `strides` must be {side:g} multiplied or divided by a power of two. Received: "
+        f"stride={stride}"
     )
 
 
@@ -108,8 +124,13 @@ def _neck(power, hidden_size, name):
     steps = []
     for index in range(power):
         if index:
-            steps += [keras.layers.LayerNormalization(epsilon=1e-6), keras.layers.Activation("gelu")]
-        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, data_format="channels_last"))
+            steps += [
+                keras.layers.LayerNormalization(epsilon=1e-6),
+                keras.layers.Activation("gelu"),
+            ]
+        steps.append(
+            keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, data_format="channels_last")
+        )
     if power < 0:
         steps.append(keras.layers.MaxPooling2D(2**-power, data_format="channels_last"))
     if not power:

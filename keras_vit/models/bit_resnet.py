@@ -21,20 +21,23 @@ class BiTResNet(ImageModel):
     Args:
         depth: 26, 50, 101, 152 or 200, or 8 (two stages, for small images).
         width_factor: multiplier for the channels of every layer.
-        width: output channels of the root convolution before scaling by `width_factor`; a multiple of 32. All
-            published sizes use 64.
-        version: 2 for pre-activation units, as in the published weights, or 1 for the post-activation units of the
-            R+ViT hybrids.
-        pool_padding: padding of the root's max-pool in version 2, "zeros" (as the published weights were trained) or
-            "minus_infinity" (as in big_vision). Ignored in version 1.
-        input_shape: `(height, width, channels)`, the sides in pixels; any size and any number of channels.
-        weights: source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a path or a
-            URL; None for random weights. Every array must match, including the head.
-        classes, include_top, head_bias, classifier_activation, preprocessing, name, dtype: see `VisionTransformer`.
+        width: output channels of the root convolution before scaling by `width_factor`; a multiple
+            of 32. All published sizes use 64.
+        version: 2 for pre-activation units, as in the published weights, or 1 for the
+            post-activation units of the R+ViT hybrids.
+        pool_padding: padding of the root's max-pool in version 2, "zeros" (as the published weights
+            were trained) or "minus_infinity" (as in big_vision). Ignored in version 1.
+        input_shape: `(height, width, channels)`, the sides in pixels; any size and any number of
+            channels.
+        weights: source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file
+            name>", a path or a URL; None for random weights. Every array must match, including the
+            head.
+        classes, include_top, head_bias, classifier_activation, preprocessing, name, dtype: see
+            `VisionTransformer`.
 
-    Returns:
-        float32 logits `(B, classes)`. With `include_top=False`, the spatial mean of the last feature map in the compute
-        dtype; its shape is `(B, 2048 * width_factor)` for the default width and four stages.
+    Returns: float32 logits `(B, classes)`. With `include_top=False`, the spatial mean of the last
+        feature map in the compute dtype; its shape is `(B, 2048 * width_factor)` for the default
+        width and four stages.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
@@ -43,7 +46,8 @@ class BiTResNet(ImageModel):
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.
 
-    Reference: Kolesnikov et al., "Big Transfer". Version 1 matches big_vision's `bit.py`; version 2 with
+    Reference: Kolesnikov et al., "Big Transfer". Version 1 matches big_vision's `bit.py`; version 2
+        with
     `pool_padding="minus_infinity"` matches `bit_paper.py`.
     """
 
@@ -77,15 +81,24 @@ class BiTResNet(ImageModel):
         arguments["classes"] = 1000 if classes is None else classes
         check_positive_int("classes", arguments["classes"])
         policy = {"dtype": policy_of(dtype)}
-        blocks, channels = BIT_UNITS[depth], width * width_factor
+        blocks = BIT_UNITS[depth]
+        channels = width * width_factor
         if version == 1:
             resnet = layers.ResNetStem(blocks, channels, name="resnet_stem", **policy)
         else:
-            resnet = layers.PreActivationResNet(blocks, channels, pool_padding, name="resnet", **policy)
+            resnet = layers.PreActivationResNet(
+                blocks, channels, pool_padding, name="resnet", **policy
+            )
         images = keras.Input(shape=input_shape, name="images")
-        x = resnet(layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images))
-        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(x)
-        super().__init__(images, add_head(x, arguments), arguments=arguments, name=name, **policy, **kwargs)
+        x = resnet(
+            layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
+        )
+        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(
+            x
+        )
+        super().__init__(
+            images, add_head(x, arguments), arguments=arguments, name=name, **policy, **kwargs
+        )
         self.resnet = resnet
         if weights is not None:
             load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))

@@ -8,7 +8,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before, layers_inside
+from keras_vit.models.any_model import (
+    check_images,
+    find_vision_transformer,
+    images_into,
+    layers_before,
+    layers_inside,
+)
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.layer_numbers import layer_numbers
 from keras_vit.models.replaced_forward import replacement_of
@@ -25,26 +31,30 @@ def features(
     norm: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray | list[np.ndarray]:
-    """Computes representations of images in one forward pass per batch, up to the last requested layer.
+    """Computes representations of images in one forward pass per batch, up to the last requested
+    layer.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         images: `(N, H, W, C)`, float, preprocessed for the model.
-        layers: layer number, or a list of layer numbers in any order: 1 is the output of the first block, 0 is the
-            input of the first block, and -1 is the output of the last block. None for the last block.
-        tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R, D)`; "patch" for the
-            patch tokens in raster order, `(N, P, D)`; "all" for all tokens in this order; "pooled" for the pooled
-            tokens `(N, F)`, which the head reads. For "pooled", `pre_logits` is applied only to the last layer.
+        layers: layer number, or a list of layer numbers in any order: 1 is the output of the first
+            block, 0 is the input of the first block, and -1 is the output of the last block. None
+            for the last block.
+        tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R,
+            D)`; "patch" for the patch tokens in raster order, `(N, P, D)`; "all" for all tokens in
+            this order; "pooled" for the pooled tokens `(N, F)`, which the head reads. For "pooled",
+            `pre_logits` is applied only to the last layer.
         grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
-        norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True for "pooled".
+        norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True
+            for "pooled".
         batch_size: number of images per forward pass.
 
     Returns:
         A float32 numpy array, or a list of arrays if `layers` is a list.
 
     Raises:
-        ValueError: the model has no Vision Transformer, lacks a requested layer or kind of token, or does not accept
-            the images; or another argument is invalid.
+        ValueError: the model has no Vision Transformer, lacks a requested layer or kind of token,
+            or does not accept the images; or another argument is invalid.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
@@ -52,7 +62,10 @@ def features(
     check_images(model, extractor.vit, images)
     # Call the model at least once, so that the results for zero images have the right shape.
     starts = range(0, max(len(images), 1), batch_size)
-    parts = [keras.tree.flatten(extractor(images[start : start + batch_size], training=False)) for start in starts]
+    parts = [
+        keras.tree.flatten(extractor(images[start : start + batch_size], training=False))
+        for start in starts
+    ]
     arrays = [
         np.concatenate([ops.convert_to_numpy(ops.cast(part, "float32")) for part in of_layer])
         for of_layer in zip(*parts)
@@ -72,8 +85,8 @@ def rebuild(
 class FeatureModel(keras.Model):
     """`features` as a Keras model that can be trained, saved and exported to ONNX or LiteRT.
 
-    The model shares the layers of `model`. For arguments and errors, see `features`. The output is a tensor in the
-    Vision Transformer's compute dtype, or a list of tensors if `layers` is a list.
+    The model shares the layers of `model`. For arguments and errors, see `features`. The output is
+    a tensor in the Vision Transformer's compute dtype, or a list of tensors if `layers` is a list.
     """
 
     def __init__(
@@ -89,7 +102,11 @@ class FeatureModel(keras.Model):
         vit = find_vision_transformer(model)
         self._numbers, self.is_single = layer_numbers(vit, -1 if layers is None else layers)
         _validate(vit, tokens, grid, norm)
-        self.model, self.vit, self.tokens, self.use_grid, self.norm = model, vit, tokens, grid, norm
+        self.model = model
+        self.vit = vit
+        self.tokens = tokens
+        self.use_grid = grid
+        self.norm = norm
         self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
@@ -106,11 +123,16 @@ class FeatureModel(keras.Model):
         if self.norm:
             used.append(vit.norm)
         if self.tokens == "pooled":
-            used += [layer for layer in (vit.pool_layer, vit.pool_norm, vit.pre_logits) if layer is not None]
+            used += [
+                layer
+                for layer in (vit.pool_layer, vit.pool_norm, vit.pre_logits)
+                if layer is not None
+            ]
         return used
 
     def _only_used(self, variables):
-        """Removes variables that do not affect the output and have no gradient, such as those of the head."""
+        """Removes variables that do not affect the output and have no gradient, such as those of
+        the head."""
         used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
         return [variable for variable in variables if id(variable) in used]
 
@@ -122,8 +144,11 @@ class FeatureModel(keras.Model):
     def weights(self) -> list[keras.Variable]:
         return self._only_used(super().weights)
 
-    def call(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor | list[keras.KerasTensor]:
-        vit, outputs = self.vit, {}
+    def call(
+        self, images: keras.KerasTensor, training: bool = False
+    ) -> keras.KerasTensor | list[keras.KerasTensor]:
+        vit = self.vit
+        outputs = {}
         x = images_into(self.model, vit, images, training)
         replacement = replacement_of(vit)
         if replacement is not None and replacement.embedded is not None:
@@ -152,7 +177,9 @@ class FeatureModel(keras.Model):
         if self.tokens == "all":
             return x
         if self.tokens == "registers":
-            return x[:, vit.num_prefix_tokens - vit.arguments["num_registers"] : vit.num_prefix_tokens]
+            return x[
+                :, vit.num_prefix_tokens - vit.arguments["num_registers"] : vit.num_prefix_tokens
+            ]
         x = x[:, vit.num_prefix_tokens :]
         return ops.reshape(x, (-1, *vit.grid, vit.hidden_size)) if self.use_grid else x
 
@@ -172,7 +199,8 @@ class FeatureModel(keras.Model):
 def tokens_read(model: keras.Model) -> tuple[slice, int]:
     """Returns which tokens the output reads, and the number of the last layer used, at least 1.
 
-    The tokens are the class tokens, the register tokens or, if the output reads any other tokens, the patch tokens.
+    The tokens are the class tokens, the register tokens or, if the output reads any other tokens,
+    the patch tokens.
     """
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
@@ -193,9 +221,14 @@ def find_feature_model(model: keras.Model) -> FeatureModel | None:
 
 
 def returns_features(model: keras.Model) -> bool:
-    """Returns whether a model's output is that of a `FeatureModel`, or of a model of keras_vit without a head."""
+    """Returns whether a model's output is that of a `FeatureModel`, or of a model of keras_vit
+    without a head."""
     while not isinstance(model, FeatureModel | ImageModel):
-        steps = model.layers if isinstance(model, keras.Sequential) else getattr(model, "operations", None)
+        steps = (
+            model.layers
+            if isinstance(model, keras.Sequential)
+            else getattr(model, "operations", None)
+        )
         if not steps:
             return False
         model = steps[-1]
@@ -206,8 +239,8 @@ def _validate(vit, tokens, grid, norm):
     check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:
         raise ValueError(
-            f"`tokens` must not be 'class', because the model has no class token. Received: tokens='class', "
-            f"model={vit.name!r}"
+            "`tokens` must not be 'class', because the model has no class token. Received: "
+            f"tokens='class', model={vit.name!r}"
         )
     if tokens == "registers" and not vit.arguments["num_registers"]:
         raise ValueError(
@@ -222,8 +255,8 @@ def _validate(vit, tokens, grid, norm):
         _check_pools(vit)
         if not norm:
             raise ValueError(
-                "`norm` must be True for tokens='pooled', because the head reads normalized tokens. "
-                "Received: tokens='pooled', norm=False"
+                "`norm` must be True for tokens='pooled', because the head reads normalized "
+                "tokens. Received: tokens='pooled', norm=False"
             )
 
 
@@ -231,6 +264,6 @@ def _check_pools(vit):
     """Raises a `ValueError` if a model does not pool its tokens."""
     if vit.pool_layer is None:
         raise ValueError(
-            f"`tokens` must not be 'pooled', because a model with classifier={vit.classifier!r} does not pool its "
-            f"tokens. Received: tokens='pooled', model={vit.name!r}"
+            f"`tokens` must not be 'pooled', because a model with classifier={vit.classifier!r} "
+            f"does not pool its tokens. Received: tokens='pooled', model={vit.name!r}"
         )

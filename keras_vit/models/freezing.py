@@ -14,16 +14,21 @@ from keras_vit.models.layer_numbers import layer_number
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
-def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a model up to a block or the head of its Vision Transformer, and makes all other layers trainable.
+def freeze(
+    model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print
+) -> int:
+    """Freezes a model up to a block or the head of its Vision Transformer, and makes all other
+    layers trainable.
 
-    If the Vision Transformer is nested in another model, the layers before it are frozen too. Earlier calls have no
-    effect on the result. Recompile a compiled model afterwards. To train everything, call `unfreeze`.
+    If the Vision Transformer is nested in another model, the layers before it are frozen too.
+    Earlier calls have no effect on the result. Recompile a compiled model afterwards. To train
+    everything, call `unfreeze`.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
-        up_to: number of the last block to freeze, counted from 1, or from the end if negative; 0 freezes only the
-            layers before the first block. "head" freezes everything before the head, for a linear probe.
+        up_to: number of the last block to freeze, counted from 1, or from the end if negative; 0
+            freezes only the layers before the first block. "head" freezes everything before the
+            head, for a linear probe.
         write: function that receives one line with the number of trainable parameters.
 
     Returns:
@@ -36,7 +41,8 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
     if up_to == "head":
         frozen = [layer for layer in vit.layers if layer is not vit.head]
     elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
-        number, first = layer_number(vit, up_to), vit.layers.index(vit.blocks[0])
+        number = layer_number(vit, up_to)
+        first = vit.layers.index(vit.blocks[0])
         frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
     else:
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")
@@ -47,11 +53,12 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
 
 
 def unfreeze(model: keras.Model, write: Callable[[str], object] = print) -> int:
-    """Makes all layers of a model trainable, for example to fine-tune everything after a linear probe.
+    """Makes all layers of a model trainable, for example to fine-tune everything after a linear
+    probe.
 
-    With TensorFlow, `model.trainable = True` has no effect if the attribute is True already, even if layers of the
-    model are frozen. If the model has LoRA adapters, both the adapters and the kernels become trainable. Recompile a
-    compiled model afterwards.
+    With TensorFlow, `model.trainable = True` has no effect if the attribute is True already, even
+    if layers of the model are frozen. If the model has LoRA adapters, both the adapters and the
+    kernels become trainable. Recompile a compiled model afterwards.
 
     Args:
         model: any `keras.Model`.
@@ -71,16 +78,19 @@ def enable_lora(
     alpha: float | None = None,
     write: Callable[[str], object] = print,
 ) -> int:
-    """Adds low-rank adapters to every block of a Vision Transformer and freezes all other weights before the head.
+    """Adds low-rank adapters to every block of a Vision Transformer and freezes all other weights
+    before the head.
 
-    The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export or
-    `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels, and load it again. The
-    loaded model has no adapters and trains only the head; call `enable_lora` again to train new adapters.
+    The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export
+    or `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels,
+    and load it again. The loaded model has no adapters and trains only the head; call `enable_lora`
+    again to train new adapters.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         rank: rank of the adapters, 1 or more.
-        targets: layers to adapt in each block, some of "query", "key", "value", "out", "mlp_1", "mlp_2".
+        targets: layers to adapt in each block, some of "query", "key", "value", "out", "mlp_1",
+            "mlp_2".
         alpha: numerator of the adapters' scale, `alpha / rank`; None for a scale of 1.
         write: function that receives one line with the number of trainable parameters.
 
@@ -88,22 +98,27 @@ def enable_lora(
         The number of trainable parameters.
 
     Raises:
-        ValueError: the model has no Vision Transformer, a target already has an adapter, `rank` is not a positive
-            integer, or `targets` is empty or contains an unknown name.
+        ValueError: the model has no Vision Transformer, a target already has an adapter, `rank` is
+            not a positive integer, or `targets` is empty or contains an unknown name.
 
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """
     check_positive_int("rank", rank)
     unknown = [target for target in targets if target not in LORA_TARGETS]
     if unknown or not targets:
-        raise ValueError(f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: targets={tuple(targets)}")
+        raise ValueError(
+            f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: "
+            f"targets={tuple(targets)}"
+        )
     vit = find_vision_transformer(model)
     kernels = [
         [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]
         for block in vit.blocks
     ]
     if any(layer.lora_enabled for layers in kernels for layer in layers):
-        raise ValueError(f"The model must not have adapters already. Received: model={model.name!r}")
+        raise ValueError(
+            f"The model must not have adapters already. Received: model={model.name!r}"
+        )
     freeze(model, "head", write=lambda line: None)
     for block, adapted in zip(vit.blocks, kernels):
         block.trainable = True
@@ -117,7 +132,8 @@ def enable_lora(
 def _set_trainable(layer, value):
     """Sets `trainable` of a layer, of all layers in it, and of their variables."""
     for inner in layer._flatten_layers():
-        # TensorFlow ignores an assignment that does not change the attribute, and Keras then skips the inner layers.
+        # TensorFlow ignores an assignment that does not change the attribute, and Keras then skips
+        # the inner layers.
         inner.trainable = not value
         inner.trainable = value
 
@@ -131,7 +147,10 @@ def _report(model, write):
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     share = 100 * trained / total if total else 0.0
     digits = 2 if share < 99 else 4  # avoids 1e+02 %
-    write(f"{trained:,} of {total:,} parameters are trainable ({share:.{digits}g} %)" + (f": {parts}" if parts else ""))
+    write(
+        f"{trained:,} of {total:,} parameters are trainable ({share:.{digits}g} %)"
+        + (f": {parts}" if parts else "")
+    )
     return trained
 
 

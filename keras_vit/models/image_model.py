@@ -17,14 +17,15 @@ VARIANTS: dict[str, type[keras.Model]] = {}
 
 
 class ImageModel(keras.Model):
-    """A functional model from images to logits or features that `from_config(get_config())` can rebuild.
+    """A functional model from images to logits or features that `from_config(get_config())` can
+    rebuild.
 
-    A subclass builds a graph of layers. It passes the graph's inputs and outputs and its own `arguments` to this
-    constructor.
+    A subclass builds a graph of layers. It passes the graph's inputs and outputs and its own
+    `arguments` to this constructor.
 
     Attributes:
-        arguments: the constructor's arguments, including defaults, as a read-only mapping; without `weights`, `stem`,
-            `preprocessing`, `name` and `dtype`.
+        arguments: the constructor's arguments, including defaults, as a read-only mapping; without
+            `weights`, `stem`, `preprocessing`, `name` and `dtype`.
         image_shape: `(height, width, channels)` of the images.
         input_preprocessing: the `InputPreprocessing` layer, which receives the images.
         head: the layer named "head", or None in a model without a head.
@@ -41,7 +42,11 @@ class ImageModel(keras.Model):
 
     def __new__(cls, *args, **kwargs):
         bases = cls.__mro__[: cls.__mro__.index(ImageModel)]
-        check_names(cls.__name__, [*(name for base in bases for name in parameters_of(base)), "trainable"], kwargs)
+        check_names(
+            cls.__name__,
+            [*(name for base in bases for name in parameters_of(base)), "trainable"],
+            kwargs,
+        )
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
@@ -51,7 +56,9 @@ class ImageModel(keras.Model):
         self.arguments = types.MappingProxyType(arguments)
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
-        self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+        self.input_preprocessing = next(
+            layer for layer in self.layers if isinstance(layer, InputPreprocessing)
+        )
 
     @classmethod
     def arguments_for(
@@ -79,19 +86,23 @@ class ImageModel(keras.Model):
         return {}
 
     def check_input(self, images: Any) -> None:
-        """Raises a `ValueError` for images that a model cannot use; subclasses may override this."""
+        """Raises a `ValueError` for images that a model cannot use; subclasses may override
+        this."""
 
     def check_grid(self) -> None:
-        """Raises a `ValueError` if the patch tokens do not form maps of one size, as in a subclass."""
+        """Raises a `ValueError` if the patch tokens do not form maps of one size, as in a
+        subclass."""
 
     def keep(self, **parts: Any) -> None:
-        """Sets attributes before the graph is built, without Keras' tracking, which would reorder the weights."""
+        """Sets attributes before the graph is built, without Keras' tracking, which would reorder
+        the weights."""
         for name, part in parts.items():
             object.__setattr__(self, name, part)
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """Expected preprocessing of the images; can be set to a `Preprocessing` or a dict of its fields."""
+        """Expected preprocessing of the images; can be set to a `Preprocessing` or a dict of its
+        fields."""
         return self.input_preprocessing.preprocessing
 
     @preprocessing.setter
@@ -99,7 +110,9 @@ class ImageModel(keras.Model):
         self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
-        if any(isinstance(layer.dtype_policy, QuantizedDTypePolicy) for layer in self._flatten_layers()):
+        if any(
+            isinstance(layer.dtype_policy, QuantizedDTypePolicy) for layer in self._flatten_layers()
+        ):
             self.input_preprocessing.quantize("int8")  # raises an error
         activation = self.arguments["classifier_activation"]
         if callable(activation):
@@ -115,10 +128,12 @@ class ImageModel(keras.Model):
         }
 
     def _frozen(self):
-        """Returns the names of frozen layers and, for partly frozen layers, the paths of the frozen variables."""
+        """Returns the names of frozen layers and, for partly frozen layers, the paths of the frozen
+        variables."""
         frozen = []
         for layer in self.layers:
-            # Saving merges adapters into the kernels, so a layer that trains only its adapters is loaded frozen.
+            # Saving merges adapters into the kernels, so a layer that trains only its adapters is
+            # loaded frozen.
             kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]
             paths = [_path_inside(layer, variable) for variable in kept if not variable.trainable]
             is_frozen = not layer.trainable or (paths and len(paths) == len(kept))
@@ -126,14 +141,17 @@ class ImageModel(keras.Model):
         return frozen
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "ImageModel":
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "ImageModel":
         config = dict(config)
         for name, variant in VARIANTS.items():
             if not config.get(name):
                 config.pop(name, None)
             elif not issubclass(cls, variant):
                 return variant.from_config(config, custom_objects)
-        frozen, activation = set(config.pop("frozen", ())), config.pop("logits_activation", "softmax")
+        frozen = set(config.pop("frozen", ()))
+        activation = config.pop("logits_activation", "softmax")
         model = cls(**config)
         model.input_preprocessing.logits_activation = activation
         for layer in model.layers:
@@ -151,7 +169,8 @@ def _path_inside(layer, variable):
 
 
 def kept_arguments(names):
-    """Returns `ImageModel.arguments`, given the `locals()` at the start of a subclass's constructor."""
+    """Returns `ImageModel.arguments`, given the `locals()` at the start of a subclass's
+    constructor."""
     left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
     names = {name: value for name, value in names.items() if name not in left_out}
     shape = names["input_shape"]
@@ -188,8 +207,11 @@ def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
     )
 
 
-def add_head(x: keras.KerasTensor, arguments: Mapping[str, Any], dtype: Any = None) -> keras.KerasTensor:
-    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include it."""
+def add_head(
+    x: keras.KerasTensor, arguments: Mapping[str, Any], dtype: Any = None
+) -> keras.KerasTensor:
+    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include
+    it."""
     for layer in (make_pre_logits(arguments, dtype), make_head(arguments)):
         x = x if layer is None else layer(x)
     return x

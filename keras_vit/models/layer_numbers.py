@@ -1,4 +1,5 @@
-"""Layer numbers as in the paper: layer 1 is the first block, and layer 0 is the input of that block."""
+"""Layer numbers as in the paper: layer 1 is the first block, and layer 0 is the input of that
+block."""
 
 import numbers
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def layer_number(vit: "VisionTransformer", layer: int, least: int = 0) -> int:
-    """Converts a layer number, which counts from the end if negative, to one from `least` to `num_layers`."""
+    """Converts a layer number, which counts from the end if negative, to one from `least` to
+    `num_layers`."""
     last = vit.num_layers
     is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
     number = -1
@@ -25,7 +27,9 @@ def layer_number(vit: "VisionTransformer", layer: int, least: int = 0) -> int:
     return number
 
 
-def layer_numbers(vit: "VisionTransformer", layers: int | Sequence[int], least: int = 0) -> tuple[list[int], bool]:
+def layer_numbers(
+    vit: "VisionTransformer", layers: int | Sequence[int], least: int = 0
+) -> tuple[list[int], bool]:
     """Returns the `layer_number` of each layer, and whether `layers` is a single number."""
     is_single = not isinstance(layers, Sequence | np.ndarray)
     numbers_given: Any = [layers] if is_single else layers

@@ -11,14 +11,15 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchVisionTransformer(VisionTransformer):
-    """A Vision Transformer that corrupts some of its patch embeddings, see `layers.patch_masking.PatchMasking`.
+    """A Vision Transformer that corrupts some of its patch embeddings, see
+    `layers.patch_masking.PatchMasking`.
 
     Args:
         masking_rate: fraction of the patch embeddings to corrupt, in (0, 1].
         **kwargs: arguments of `VisionTransformer`.
 
-    Returns:
-        `(output, corrupted)`: the outputs of `VisionTransformer`, and `(B, N)`, 1 for a corrupted patch.
+    Returns: `(output, corrupted)`: the outputs of `VisionTransformer`, and `(B, N)`, 1 for a
+        corrupted patch.
     """
 
     saved_as = "VisionTransformer"  # in checkpoints, which keep no corruption

@@ -24,16 +24,17 @@ _REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexVisionTransformer(VisionTransformer):
-    """A Vision Transformer for batches of `keras_vit.naflex`: `(B, max_patches, P*P + 2, C)` to `(B, classes)`.
+    """A Vision Transformer for batches of `keras_vit.naflex`: `(B, max_patches, P*P + 2, C)` to
+    `(B, classes)`.
 
-    Every image has its own patch grid. The position table has the grid of `input_shape` and is resized to the grid of
-    each image. Padding patches stay zero and are not attended to.
+    Every image has its own patch grid. The position table has the grid of `input_shape` and is
+    resized to the grid of each image. Padding patches stay zero and are not attended to.
 
     Args:
         max_patches: largest number of patches of an image.
-        **kwargs: arguments of `VisionTransformer`; `classifier` must be "map" (the default here), and position
-            embeddings are learned and added once. Registers, rotary embeddings, `pre_norm`, `pool_norm` and ResNet
-            stems are not supported.
+        **kwargs: arguments of `VisionTransformer`; `classifier` must be "map" (the default here),
+            and position embeddings are learned and added once. Registers, rotary embeddings,
+            `pre_norm`, `pool_norm` and ResNet stems are not supported.
 
     Raises:
         ValueError: an argument is out of range or not supported, or the checkpoint does not match.
@@ -46,7 +47,12 @@ class NaFlexVisionTransformer(VisionTransformer):
     set_by_data = ("max_patches",)
 
     def __init__(
-        self, *, max_patches: int = 256, classifier: str = "map", name: str = "naflex_vision_transformer", **kwargs: Any
+        self,
+        *,
+        max_patches: int = 256,
+        classifier: str = "map",
+        name: str = "naflex_vision_transformer",
+        **kwargs: Any,
     ) -> None:
         check_positive_int("max_patches", max_patches)
         self.keep(max_patches=max_patches)
@@ -75,13 +81,16 @@ class NaFlexVisionTransformer(VisionTransformer):
     def batch_shape(self, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
         return batch_shape(self.max_patches, arguments["patch_size"], arguments["input_shape"][2])
 
-    def make_input(self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict) -> dict[str, Any]:
+    def make_input(
+        self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict
+    ) -> dict[str, Any]:
         _check(arguments)
         made = parts.make_input(arguments, preprocessing, policy)
         layer = made["input_preprocessing"]
         layer.autocast = False  # bfloat16 cannot represent odd positions above 256
         layer.preprocessing = dataclasses.replace(layer.preprocessing, resize="naflex")
-        size, use_bias = arguments["hidden_size"], arguments["patch_bias"]
+        size = arguments["hidden_size"]
+        use_bias = arguments["patch_bias"]
         return {
             **made,
             "patches": NaFlexPatches(arguments["patch_size"], name="patches", **policy),
@@ -96,28 +105,31 @@ class NaFlexVisionTransformer(VisionTransformer):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_input(self, images: Any) -> None:
-        """Raises a `ValueError` for plain images and, in eager calls, for an image without patches."""
+        """Raises a `ValueError` for plain images and, in eager calls, for an image without
+        patches."""
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) != 4:
             return
         if shape[1:] != self.image_shape:
             raise ValueError(
                 f"A NaFlex model of {self.max_patches} patches takes batches of shape (B, "
-                f"{', '.join(map(str, self.image_shape))}); use `keras_vit.preprocess_input(list_of_images, model)`. "
-                f"Received: images of shape {shape}"
+                f"{', '.join(map(str, self.image_shape))}); use "
+                "`keras_vit.preprocess_input(list_of_images, model)`. Received: images of shape "
+                f"{shape}"
             )
         places = images[:, :, -2:]
         if not isinstance(places, np.ndarray):
             places = concrete_values(places)
         if places is not None and not (places > 0).any((1, 2, 3)).all():
             raise ValueError(
-                f"At least one image of the batch has no patches: its patch sizes are 0. Received: shape={shape}"
+                "At least one image of the batch has no patches: its patch sizes are 0. Received: "
+                f"shape={shape}"
             )
 
     def check_grid(self) -> None:
         raise ValueError(
-            "Each image of a NaFlex batch has its own patch grid, so the tokens do not form maps of one size. "
-            f"Received: model={self.name!r}"
+            "Each image of a NaFlex batch has its own patch grid, so the tokens do not form maps "
+            f"of one size. Received: model={self.name!r}"
         )
 
 
@@ -132,30 +144,37 @@ def _check(arguments):
     if other:
         received = ", ".join(f"{name}={arguments[name]!r}" for name in other)
         raise ValueError(
-            'A NaFlex model requires classifier="map" and learned position embeddings added once, and does not support '
-            f"registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet stems. Received: {received}"
+            'A NaFlex model requires classifier="map" and learned position embeddings added '
+            "once, and does not support "
+            "registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet stems. Received: "
+            f"{received}"
         )
 
 
-# The layers. The position embedding sets padding tokens to zero; later layers keep them at zero, so that
-# they can recognize them.
+# The layers. The position embedding sets padding tokens to zero; later layers keep them at zero, so
+# that they can recognize them.
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatches(keras.layers.Layer):
-    """Unpacks batches `(B, S, P*P + 2, C)` into patches `(B, S, P*P*C)` and their positions, int32 `(B, S, 2)`.
+    """Unpacks batches `(B, S, P*P + 2, C)` into patches `(B, S, P*P*C)` and their positions, int32
+    `(B, S, 2)`.
 
-    A position is `(row, column)` in the image's patch grid, counted from 1; padding has position `(0, 0)`.
+    A position is `(row, column)` in the image's patch grid, counted from 1; padding has position
+    `(0, 0)`.
 
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: `patch_size` is not a positive integer, or the shape of the batch does not match it.
+        ValueError: `patch_size` is not a positive integer, or the shape of the batch does not match
+            it.
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # bfloat16 cannot represent odd positions above 256
+        super().__init__(
+            autocast=False, **kwargs
+        )  # bfloat16 cannot represent odd positions above 256
         check_positive_int("patch_size", patch_size)
         self.patch_size = patch_size
 
@@ -163,8 +182,8 @@ class NaFlexPatches(keras.layers.Layer):
         check_rank("NaFlexPatches", input_shape, "B, S, P*P+2, C")
         if input_shape[2] != self.patch_size**2 + 2:
             raise ValueError(
-                f"With patch_size={self.patch_size}, a batch must have shape (B, S, {self.patch_size**2 + 2}, C). "
-                f"Received: shape={tuple(input_shape)}"
+                f"With patch_size={self.patch_size}, a batch must have shape (B, S, "
+                f"{self.patch_size**2 + 2}, C). Received: shape={tuple(input_shape)}"
             )
 
     def call(self, batch: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
@@ -178,7 +197,8 @@ class NaFlexPatches(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatchEncoder(PatchEncoder):
-    """A `PatchEncoder` for the outputs of `NaFlexPatches`. It also returns the positions, unchanged."""
+    """A `PatchEncoder` for the outputs of `NaFlexPatches`. It also returns the positions,
+    unchanged."""
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
@@ -188,21 +208,27 @@ class NaFlexPatchEncoder(PatchEncoder):
         super().build(input_shape[0])
         self.input_spec = None
 
-    def call(self, inputs: tuple, training: bool | None = None) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def call(
+        self, inputs: tuple, training: bool | None = None
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         patches, places = inputs
         return super().call(patches), places
 
     def compute_output_spec(self, inputs: tuple, training: bool | None = None) -> tuple:
         patches, places = inputs
         shape = (*patches.shape[:-1], self.hidden_size)
-        return keras.KerasTensor(shape, self.compute_dtype), keras.KerasTensor(places.shape, "int32")
+        return keras.KerasTensor(shape, self.compute_dtype), keras.KerasTensor(
+            places.shape, "int32"
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPositionEmbedding(BaseLayer):
-    """Adds a learned position table, resized to each image's grid: `((B, S, D), (B, S, 2))` to `(B, S, D)`.
+    """Adds a learned position table, resized to each image's grid: `((B, S, D), (B, S, 2))` to `(B,
+    S, D)`.
 
-    The resize is bilinear with antialiasing. It multiplies each image's resize weights by the table, in float32.
+    The resize is bilinear with antialiasing. It multiplies each image's resize weights by the
+    table, in float32.
 
     Args:
         grid: `(rows, columns)` of the table.
@@ -220,7 +246,9 @@ class NaFlexPositionEmbedding(BaseLayer):
     def build(self, input_shape: tuple) -> None:
         shape = (1, self.grid[0] * self.grid[1], input_shape[0][-1])
         initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.pos_embedding = self.add_weight(name="pos_embedding", shape=shape, initializer=initializer)
+        self.pos_embedding = self.add_weight(
+            name="pos_embedding", shape=shape, initializer=initializer
+        )
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape[0]
@@ -228,12 +256,19 @@ class NaFlexPositionEmbedding(BaseLayer):
     def call(self, inputs: tuple) -> keras.KerasTensor:
         tokens, places = inputs
         real = ops.max(places, axis=-1) > 0
-        sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")  # (B, 1, 2)
+        sides = ops.cast(
+            ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32"
+        )  # (B, 1, 2)
         places = ops.cast(ops.maximum(places - 1, 0), "float32")
-        rows, columns = (linear_weights(places[..., axis], sides[..., axis], self.grid[axis], ops) for axis in (0, 1))
+        rows, columns = (
+            linear_weights(places[..., axis], sides[..., axis], self.grid[axis], ops)
+            for axis in (0, 1)
+        )
         weights = rows[..., :, None] * columns[..., None, :]  # (B, S, rows, columns)
         table = ops.cast(self.pos_embedding[0], "float32")
-        positions = ops.matmul(ops.reshape(weights, (-1, tokens.shape[1], self.grid[0] * self.grid[1])), table)
+        positions = ops.matmul(
+            ops.reshape(weights, (-1, tokens.shape[1], self.grid[0] * self.grid[1])), table
+        )
         return with_zero_padding(tokens + ops.cast(positions, tokens.dtype), real)
 
     def multiply_accumulates(self, input_shape: tuple) -> int:

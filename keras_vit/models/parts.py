@@ -1,4 +1,5 @@
-"""Creates the layers of a Vision Transformer from the constructor's arguments, as dicts by attribute name."""
+"""Creates the layers of a Vision Transformer from the constructor's arguments, as dicts by
+attribute name."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ from keras_vit.models.image_model import make_head, make_pre_logits
 from keras_vit.models.validation import patch_grid
 from keras_vit.preprocessing import Preprocessing
 
-# Layer classes by `position_embedding`. A layer takes the patch grid, `(rows, columns)`, and adds position embeddings
-# to tokens `(B, N, D)`. Its `has_class_token_position` is True if it accepts a class token in front of the patches.
-# To support another position embedding, write a layer and add it here.
+# Layer classes by `position_embedding`. A layer takes the patch grid, `(rows, columns)`, and adds
+# position embeddings to tokens `(B, N, D)`. Its `has_class_token_position` is True if it accepts a
+# class token in front of the patches. To support another position embedding, write a layer and add
+# it here.
 POSITION_EMBEDDINGS: dict[str, Any] = {
     "learned": layers.PositionEmbedding,
     "learned2d": layers.PositionEmbedding2D,
@@ -27,7 +29,17 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
 _SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classifier")
 # Arguments that are passed unchanged to every block.
 _BLOCK = (
-    *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
+    *(
+        "num_heads",
+        "mlp_dim",
+        "dropout",
+        "attention_dropout",
+        "exact_gelu",
+        "epsilon",
+        "remat",
+        "mlp",
+        "mlp_norm",
+    ),
     *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
 )
 
@@ -48,20 +60,28 @@ def sizes_of(a: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_input(a: Mapping[str, Any], preprocessing: Preprocessing | Mapping[str, Any] | None, policy: dict) -> dict:
+def make_input(
+    a: Mapping[str, Any], preprocessing: Preprocessing | Mapping[str, Any] | None, policy: dict
+) -> dict:
     """Creates the layers that turn images into embedded patches."""
     stem = None
     if a["resnet_blocks"] is not None:
         stem = layers.ResNetStem(a["resnet_blocks"], name="resnet_stem", **policy)
     return {
-        "input_preprocessing": layers.InputPreprocessing(preprocessing, name="expected_images", **policy),
+        "input_preprocessing": layers.InputPreprocessing(
+            preprocessing, name="expected_images", **policy
+        ),
         "stem": stem,
         "patches": layers.Patches(a["patch_size"], name="patches", **policy),
-        "patch_encoder": layers.PatchEncoder(a["hidden_size"], a["patch_bias"], name="embedding", **policy),
+        "patch_encoder": layers.PatchEncoder(
+            a["hidden_size"], a["patch_bias"], name="embedding", **policy
+        ),
     }
 
 
-def make_tokens(a: Mapping[str, Any], positions: keras.layers.Layer, num_class_tokens: int, policy: dict) -> dict:
+def make_tokens(
+    a: Mapping[str, Any], positions: keras.layers.Layer, num_class_tokens: int, policy: dict
+) -> dict:
     """Creates the layers that turn embedded patches into the tokens of layer 0, in order."""
     class_token = distillation_token = registers = pre_norm = None
     if num_class_tokens:
@@ -69,10 +89,15 @@ def make_tokens(a: Mapping[str, Any], positions: keras.layers.Layer, num_class_t
     if a["distilled"]:
         distillation_token = layers.ClassToken(name="distillation_token", **policy)
     if a["num_registers"]:
-        registers = layers.RegisterTokens(a["num_registers"], num_class_tokens, name="register_tokens", **policy)
+        registers = layers.RegisterTokens(
+            a["num_registers"], num_class_tokens, name="register_tokens", **policy
+        )
     if a["pre_norm"]:
         pre_norm = keras.layers.LayerNormalization(epsilon=a["epsilon"], name="pre_norm", **policy)
-    in_order = [distillation_token, class_token]  # each prepends its token, so the class token comes first
+    in_order = [
+        distillation_token,
+        class_token,
+    ]  # each prepends its token, so the class token comes first
     in_order.insert(2 if a["class_token_position"] else 0, positions)
     in_order.append(registers)
     return {
@@ -84,13 +109,23 @@ def make_tokens(a: Mapping[str, Any], positions: keras.layers.Layer, num_class_t
 
 
 def make_encoder(
-    a: Mapping[str, Any], positions: keras.layers.Layer, sizes: Mapping[str, Any], has_padding: bool, policy: dict
+    a: Mapping[str, Any],
+    positions: keras.layers.Layer,
+    sizes: Mapping[str, Any],
+    has_padding: bool,
+    policy: dict,
 ) -> dict:
-    """Creates the blocks, and for each block the layer that adds position embeddings to the block's input."""
+    """Creates the blocks, and for each block the layer that adds position embeddings to the block's
+    input."""
     shared = {name: a[name] for name in _BLOCK}
     if a["rotary"] is not None:
-        shared["rotary"] = {**a["rotary"], "grid": sizes["grid"], "prefix": sizes["num_prefix_tokens"]}
-    # The head reads only the class token. Skipping other tokens saves about 7 % of ViT-B/16's FLOPs.
+        shared["rotary"] = {
+            **a["rotary"],
+            "grid": sizes["grid"],
+            "prefix": sizes["num_prefix_tokens"],
+        }
+    # The head reads only the class token. Skipping other tokens saves about 7 % of ViT-B/16's
+    # FLOPs.
     reads_first = a["classifier"] == "token" and not a["distilled"]
     last = a["num_layers"] - 1
     blocks = []
@@ -112,12 +147,15 @@ def make_encoder(
 
 
 def _positions_of_block(a, i, first, policy):
-    """Returns the layer that adds position embeddings to the input of block `i`, 1 or more, or None."""
+    """Returns the layer that adds position embeddings to the input of block `i`, 1 or more, or
+    None."""
     if a["position_embedding_at"] == "stem":
         return None
     if a["position_embedding_at"] == "every_layer_shared":
         return first
-    return POSITION_EMBEDDINGS[a["position_embedding"]](first.grid, name=f"position_embedding_{i}", **policy)
+    return POSITION_EMBEDDINGS[a["position_embedding"]](
+        first.grid, name=f"position_embedding_{i}", **policy
+    )
 
 
 def make_top(a: Mapping[str, Any], has_padding: bool, policy: dict) -> dict:
@@ -127,11 +165,17 @@ def make_top(a: Mapping[str, Any], has_padding: bool, policy: dict) -> dict:
     pool_norm = pool = None
     if a["pool_norm"]:
         norm = keras.layers.Identity(name="encoder_norm", **policy)
-        pool_norm = keras.layers.LayerNormalization(epsilon=a["epsilon"], name="pool_norm", **policy)
+        pool_norm = keras.layers.LayerNormalization(
+            epsilon=a["epsilon"], name="pool_norm", **policy
+        )
     if a["classifier"] == "token":
-        pool = keras.layers.Flatten(name="pool", **policy)  # (B, hidden_size * number of class tokens)
+        pool = keras.layers.Flatten(
+            name="pool", **policy
+        )  # (B, hidden_size * number of class tokens)
     elif a["classifier"].endswith("gap"):
-        pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
+        pool = keras.layers.GlobalAveragePooling1D(
+            data_format="channels_last", name="pool", **policy
+        )
     elif a["classifier"] == "map":
         pool = layers.AttentionPooling(
             a["num_heads"],

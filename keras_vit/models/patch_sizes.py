@@ -17,15 +17,18 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 @contextlib.contextmanager
 def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
-    """Returns a context in which a model uses another patch size in this thread, even inside another model.
+    """Returns a context in which a model uses another patch size in this thread, even inside
+    another model.
 
     The forward pass resizes the patch kernel and the position embeddings in the same way as
-    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. The model's own `fit`, `evaluate` and
-    `predict` follow the context. Other compiled functions, such as `predict` of a model around this one, keep the patch
-    size of their first call. Maps of patches, such as `features(..., grid=True)`, are refused inside the context.
+    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. The model's own
+    `fit`, `evaluate` and `predict` follow the context. Other compiled functions, such as `predict`
+    of a model around this one, keep the patch size of their first call. Maps of patches, such as
+    `features(..., grid=True)`, are refused inside the context.
 
     Args:
-        model: a `VisionTransformer` without a stem or rotary embedding, whose position embeddings are learned or none.
+        model: a `VisionTransformer` without a stem or rotary embedding, whose position embeddings
+            are learned or none.
         patch_size: side of a patch in pixels; the image must be a whole number of patches.
 
     Raises:
@@ -39,11 +42,16 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
             f"Received: model={getattr(model, 'name', model)!r}, a {type(model).__name__}"
         )
     arguments = model.arguments
-    if model.stem or arguments["rotary"] or arguments["position_embedding"] not in ("learned", "none"):
+    if (
+        model.stem
+        or arguments["rotary"]
+        or arguments["position_embedding"] not in ("learned", "none")
+    ):
         names = ("resnet_blocks", "rotary", "position_embedding")
         raise ValueError(
-            "Changing the patch size requires a model without a stem or rotary embedding; its `position_embedding` "
-            f"must be learned or none. Received: {', '.join(f'{name}={arguments[name]!r}' for name in names)}"
+            "Changing the patch size requires a model without a stem or rotary embedding; its "
+            "`position_embedding` must be learned or none. Received: "
+            f"{', '.join(f'{name}={arguments[name]!r}' for name in names)}"
         )
     check_positive_int("patch_size", patch_size)
     grid = patch_grid(model.image_shape, patch_size)
@@ -55,8 +63,12 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _functions_set_aside(model):
-    """Sets aside the functions that Keras compiled, which keep the patch size of their first call."""
-    kept = {f"{name}_function": getattr(model, f"{name}_function") for name in ("train", "test", "predict")}
+    """Sets aside the functions that Keras compiled, which keep the patch size of their first
+    call."""
+    kept = {
+        f"{name}_function": getattr(model, f"{name}_function")
+        for name in ("train", "test", "predict")
+    }
     for name in kept:
         setattr(model, name, None)
     try:
@@ -97,9 +109,12 @@ def _parts(model, patch_size, grid):
 def _resize(table, matrices):
     """Resizes a flattened grid of R x C cells: `(R*C*K, D)` to `(r*c*K, D)`, computed in float32.
 
-    Each cell has K vectors. The rows are multiplied by a matrix `(r, R)`, and the columns by a matrix `(c, C)`.
+    Each cell has K vectors. The rows are multiplied by a matrix `(r, R)`, and the columns by a
+    matrix `(c, C)`.
     """
     rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
-    grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
+    grid = ops.reshape(
+        ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1])
+    )
     resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
     return ops.reshape(resized, (-1, table.shape[-1]))

@@ -1,4 +1,5 @@
-"""Replaces the forward pass of a Vision Transformer for one call, even if another model contains it."""
+"""Replaces the forward pass of a Vision Transformer for one call, even if another model contains
+it."""
 
 import contextlib
 import contextvars
@@ -18,7 +19,8 @@ class Replacement:
     Attributes:
         model: the `VisionTransformer`.
         function: function of the model's images and `training` that returns its outputs.
-        score_changes: for each block, an array that is added to the attention scores; may be shorter.
+        score_changes: for each block, an array that is added to the attention scores; may be
+            shorter.
         embed: function of images and `training` that replaces `embed`, or None.
         add_positions: function of a layer number and tokens that replaces `add_positions`, or None.
         embedded: list that collects the images that a `FeatureModel` embeds, or None.

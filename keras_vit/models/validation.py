@@ -5,11 +5,16 @@ import types
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
-from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
+from keras_vit.layers.validation import (
+    check_choice,
+    check_positive_int,
+    check_rate,
+    nearest_multiples,
+)
 
 CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
-# Where position embeddings are added: once before the blocks, or to the input of every block. In the second case, each
-# block has its own table, or all blocks share one table.
+# Where position embeddings are added: once before the blocks, or to the input of every block. In
+# the second case, each block has its own table, or all blocks share one table.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 
@@ -22,9 +27,9 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
         if features % patch_size or not features:
             larger = ", at least one" if patch_size > features else ""
             raise ValueError(
-                f"The image's {axis} must be a whole number of patches{larger}; the nearest valid {axis}s are "
-                f"{nearest_multiples(side, stem_stride * patch_size)}. "
-                f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
+                f"The image's {axis} must be a whole number of patches{larger}; the nearest valid "
+                f"{axis}s are {nearest_multiples(side, stem_stride * patch_size)}. Received: "
+                f"{axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )
         grid.append(features // patch_size)
     return tuple(grid)
@@ -51,7 +56,9 @@ def complete_arguments(arguments, weights, stem):
 def check_vision_transformer(arguments, position_embeddings):
     """Raises a `ValueError` for an invalid argument; the layers check further arguments."""
     check_choice("position_embedding", arguments["position_embedding"], position_embeddings)
-    can_position_class_token = position_embeddings[arguments["position_embedding"]].has_class_token_position
+    can_position_class_token = position_embeddings[
+        arguments["position_embedding"]
+    ].has_class_token_position
     a = types.SimpleNamespace(**arguments)
 
     def refuse(message, *names):
@@ -63,31 +70,51 @@ def check_vision_transformer(arguments, position_embeddings):
     check_choice("position_resampling", a.position_resampling, RULES)
     # Check each argument on its own.
     counts = ["patch_size", "num_layers", "hidden_size", "classes"]
-    for name in counts + [name for name in ("num_registers", "representation_size") if arguments[name]]:
+    for name in counts + [
+        name for name in ("num_registers", "representation_size") if arguments[name]
+    ]:
         check_positive_int(name, arguments[name])
     for name in ("dropout", "stochastic_depth"):
         check_rate(name, arguments[name])
     # Check combinations of arguments.
     is_learned = a.position_embedding in ("learned", "learned2d")
-    if a.position_embedding_at != "stem" and not (is_learned and a.class_token_position and not a.num_registers):
+    if a.position_embedding_at != "stem" and not (
+        is_learned and a.class_token_position and not a.num_registers
+    ):
         refuse(
-            "`position_embedding_at` must be stem unless every token has a learned or learned2d position embedding.",
-            *("position_embedding_at", "position_embedding", "class_token_position", "num_registers"),
+            "`position_embedding_at` must be stem unless every token has a learned or learned2d "
+            "position embedding.",
+            *(
+                "position_embedding_at",
+                "position_embedding",
+                "class_token_position",
+                "num_registers",
+            ),
         )
-    is_plain = (a.classifier, a.position_embedding_at) == ("token", "stem") and a.position_embedding[-2:] != "2d"
+    is_plain = (a.classifier, a.position_embedding_at) == (
+        "token",
+        "stem",
+    ) and a.position_embedding[-2:] != "2d"
     if a.distilled and (a.representation_size or not is_plain):
         refuse(
-            '`distilled` requires classifier="token", no `representation_size`, position_embedding_at="stem" and a 1-D '
+            '`distilled` requires classifier="token", no `representation_size`, '
+            'position_embedding_at="stem" and a 1-D '
             "`position_embedding`.",
             *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
         )
     if a.pool_norm and "unpooled" in a.classifier:
         refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
     if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
-        message = f"`class_token_position` must be False with position_embedding={a.position_embedding!r},"
+        message = (
+            "`class_token_position` must be False with "
+            f"position_embedding={a.position_embedding!r},"
+        )
         refuse(f"{message} which has no position for a class token.", "class_token_position")
     if not isinstance(a.epsilon, int | float) or not a.epsilon > 0:
         refuse("`epsilon` must be a number above 0.", "epsilon")
     is_shape = isinstance(a.input_shape, list | tuple) and len(a.input_shape) == 3
     if not is_shape or not all(isinstance(side, int) and side > 0 for side in a.input_shape):
-        refuse("`input_shape` must be (height, width, channels), three positive integers.", "input_shape")
+        refuse(
+            "`input_shape` must be (height, width, channels), three positive integers.",
+            "input_shape",
+        )

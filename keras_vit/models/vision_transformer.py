@@ -174,7 +174,9 @@ class VisionTransformer(ImageModel):
         """Returns the shape of one image in a batch."""
         return arguments["input_shape"]
 
-    def make_input(self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict) -> dict[str, Any]:
+    def make_input(
+        self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict
+    ) -> dict[str, Any]:
         """Creates the layers that turn images into embedded patches, by attribute name."""
         return parts.make_input(arguments, preprocessing, policy)
 
@@ -203,7 +205,9 @@ class VisionTransformer(ImageModel):
         x = x if self.stem is None else self.stem(x)
         return self.patch_encoder(self.patches(x))
 
-    def add_tokens(self, patches: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def add_tokens(
+        self, patches: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
         """Adds positions, class tokens and registers: `(B, N, D)` to `(B, num_tokens, D)`."""
         x = patches
         for layer in self.token_layers:
@@ -296,11 +300,13 @@ class VisionTransformer(ImageModel):
         replacement = replacement_of(self)
         if replacement is not None and replacement.embed is not None:
             raise ValueError(
-                "Maps of patches require the model's own patch size; call this outside of `at_patch_size`. "
-                f"Received: model={self.name!r}"
+                "Maps of patches require the model's own patch size; call this outside of "
+                f"`at_patch_size`. Received: model={self.name!r}"
             )
 
-    def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
+    def call(
+        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
+    ) -> Any:
         replacement = replacement_of(self)
         if replacement is not None:
             return replacement.function(keras.tree.flatten(inputs)[0], training)

@@ -15,15 +15,17 @@ _NEEDED = ("names", "embeddings", "scale")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassEmbeddings(keras.layers.Layer):
-    """Computes scaled cosine similarities of image embeddings `(B, E)` to K class embeddings: float32 logits `(B, K)`.
+    """Computes scaled cosine similarities of image embeddings `(B, E)` to K class embeddings:
+    float32 logits `(B, K)`.
 
-    The columns of the weight `kernel`, `(E, K)`, are the normalized class embeddings, which `zero_shot` assigns.
+    The columns of the weight `kernel`, `(E, K)`, are the normalized class embeddings, which
+    `zero_shot` assigns.
 
     Args:
         class_names: K names.
         scale, bias: the logits are `scale * cosine + bias`.
-        logits_activation: "softmax" or "sigmoid", the function that turns the logits into probabilities. The layer
-            records it but does not apply it.
+        logits_activation: "softmax" or "sigmoid", the function that turns the logits into
+            probabilities. The layer records it but does not apply it.
 
     Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023).
     """
@@ -37,12 +39,16 @@ class ClassEmbeddings(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32", "trainable": False})
-        self.class_names, self.scale, self.bias = list(class_names), scale, bias
+        self.class_names = list(class_names)
+        self.scale = scale
+        self.bias = bias
         self.logits_activation = logits_activation
 
     def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1], len(self.class_names))
-        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="zeros", trainable=False)
+        self.kernel = self.add_weight(
+            name="kernel", shape=shape, initializer="zeros", trainable=False
+        )
 
     def call(self, embeddings: keras.KerasTensor) -> keras.KerasTensor:
         return self.scale * ops.matmul(ops.normalize(embeddings), self.kernel) + self.bias
@@ -55,30 +61,31 @@ class ClassEmbeddings(keras.layers.Layer):
 def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
     """Builds a classifier from an image tower and text embeddings of the classes.
 
-    The classifier shares the tower's weights. It can be evaluated, saved and exported like any other model. If `source`
-    contains a `bias`, as for SigLIP, the probabilities are the sigmoid of each logit; otherwise, as for CLIP, the
-    softmax of the logits.
+    The classifier shares the tower's weights. It can be evaluated, saved and exported like any
+    other model. If `source` contains a `bias`, as for SigLIP, the probabilities are the sigmoid of
+    each logit; otherwise, as for CLIP, the softmax of the logits.
 
     Args:
-        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without a
-            head.
-        source: path of an .npz file with the arrays `names`, K strings; `embeddings` `(K, E)`, which need not be
-            normalized; `scale`, the factor of the cosine (the exponential of `logit_scale`); and optionally `bias`.
-            `scale` and `bias` are single numbers.
+        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection),
+            SigLIP without a head.
+        source: path of an .npz file with the arrays `names`, K strings; `embeddings` `(K, E)`,
+            which need not be normalized; `scale`, the factor of the cosine (the exponential of
+            `logit_scale`); and optionally `bias`. `scale` and `bias` are single numbers.
 
     Returns:
         A `keras.Model` that maps images to float32 logits `(B, K)`.
 
     Raises:
-        ValueError: the file cannot be read, an array is missing or invalid, or the embeddings do not match the model.
+        ValueError: the file cannot be read, an array is missing or invalid, or the embeddings do
+            not match the model.
     """
     names, embeddings, scale, bias = _read(source)
     shape = output_shape_of(model)
     if len(shape) != 2 or shape[1] != embeddings.shape[1]:
         raise ValueError(
-            f"The model must return image embeddings (B, {embeddings.shape[1]}), as wide as the text embeddings, which "
-            f"must come from the text tower of the same model. Received: outputs of shape {shape} from {model.name!r}, "
-            f"text embeddings from {source}"
+            f"The model must return image embeddings (B, {embeddings.shape[1]}), as wide as the "
+            "text embeddings, which must come from the text tower of the same model. Received: "
+            f"outputs of shape {shape} from {model.name!r}, text embeddings from {source}"
         )
     images = keras.Input(check_images_known(model))
     activation = "softmax" if bias is None else "sigmoid"
@@ -100,32 +107,45 @@ def _read(source):
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # damaged archives raise many exception types
         reason = str(error).split("\n")[0]
-        raise ValueError(f"The file of class embeddings must be an .npz file ({reason}). Received: {source}") from error
+        raise ValueError(
+            f"The file of class embeddings must be an .npz file ({reason}). Received: {source}"
+        ) from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
         raise ValueError(
-            f"The file must contain the arrays {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}"
+            f"The file must contain the arrays {', '.join(_NEEDED)}. Received: {source} without "
+            f"{', '.join(missing)}"
         )
-    names, embeddings = arrays["names"], arrays["embeddings"]
+    names = arrays["names"]
+    embeddings = arrays["embeddings"]
     fits = names.ndim == 1 and embeddings.ndim == 2 and 0 < len(names) == len(embeddings)
     if not fits or names.dtype.kind != "U" or embeddings.dtype.kind not in "fiu":
         raise ValueError(
-            "`names` must be K strings, and `embeddings` must have K rows of numbers. Received: names of shape "
-            f"{names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} and dtype "
-            f"{embeddings.dtype} in {source}"
+            "`names` must be K strings, and `embeddings` must have K rows of numbers. Received: "
+            f"names of shape {names.shape} and dtype {names.dtype}, embeddings of shape "
+            f"{embeddings.shape} and dtype {embeddings.dtype} in {source}"
         )
     numbers = {name: arrays[name] for name in ("scale", "bias") if name in arrays}
     for name, array in numbers.items():
         if array.size != 1 or array.dtype.kind not in "fiu":
-            raise ValueError(f"`{name}` must be one number. Received: {name} of shape {array.shape} in {source}")
-    scale, bias = numbers["scale"].item(), numbers["bias"].item() if "bias" in numbers else None
+            raise ValueError(
+                f"`{name}` must be one number. Received: {name} of shape {array.shape} in {source}"
+            )
+    scale = numbers["scale"].item()
+    bias = numbers["bias"].item() if "bias" in numbers else None
     if scale <= 0:
         raise ValueError(
-            f"`scale` must be above 0, because it is the exponential of `logit_scale`. Received: {scale=} in {source}"
+            "`scale` must be above 0, because it is the exponential of `logit_scale`. Received: "
+            f"{scale=} in {source}"
         )
     embeddings = embeddings.astype("float64")
-    if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
+    if (
+        not np.isfinite([scale, bias or 0.0]).all()
+        or not np.isfinite(embeddings).all()
+        or not embeddings.any(1).all()
+    ):
         raise ValueError(
-            f"`embeddings`, `scale` and `bias` must be finite, and no embedding may be all zeros. Received: {source}"
+            "`embeddings`, `scale` and `bias` must be finite, and no embedding may be all zeros. "
+            f"Received: {source}"
         )
     return names.tolist(), embeddings, scale, bias

@@ -1,4 +1,5 @@
-"""Optimizers, learning-rate schedules, gradient clipping and EMA, written in `keras.ops` for every backend."""
+"""Optimizers, learning-rate schedules, gradient clipping and EMA, written in `keras.ops` for every
+backend."""
 
 from typing import Any
 
@@ -11,9 +12,17 @@ from keras_vit.optimizers.schedules import DECAYS, Schedule
 from keras_vit.optimizers.sgd import SGD
 
 __all__ = [
-    "DECAYS", "DECAY_MASKS", "OPTIMIZERS", "SGD", "AdamW", "Schedule", "clip_by_global_norm", "ema_update", "get",
+    "DECAYS",
+    "DECAY_MASKS",
+    "OPTIMIZERS",
+    "SGD",
+    "AdamW",
+    "Schedule",
+    "clip_by_global_norm",
+    "ema_update",
+    "get",
     "global_norm",
-]  # fmt: skip
+]
 
 OPTIMIZERS = {"adamw": AdamW, "sgd": SGD}
 """Maps names, as passed to `get`, to optimizer classes."""
@@ -23,9 +32,11 @@ def get(name: str, schedule: float | Schedule, **arguments: Any) -> keras.optimi
     """Returns an unbuilt optimizer.
 
     Args:
-        name: "adamw", with default betas of 0.9 and 0.999, or "sgd", with a default momentum of 0.9, as in the paper.
+        name: "adamw", with default betas of 0.9 and 0.999, or "sgd", with a default momentum of
+            0.9, as in the paper.
         schedule: a constant learning rate or a `Schedule`.
-        **arguments: other arguments of the class, such as `weight_decay` and `layer_decay`; see `AdamW` and `SGD`.
+        **arguments: other arguments of the class, such as `weight_decay` and `layer_decay`; see
+            `AdamW` and `SGD`.
 
     Raises:
         ValueError: `name` is unknown, or an argument is out of range.

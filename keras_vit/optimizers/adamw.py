@@ -16,7 +16,8 @@ class AdamW(Optimizer):
         v <- beta_2 * v + (1 - beta_2) * g^2
         w <- w - rate * (m' / (sqrt(v') + epsilon) + weight_decay * w)
 
-    Here, m' and v' are the bias-corrected moments. `keras.optimizers.AdamW` adds epsilon to sqrt(v) instead.
+    Here, m' and v' are the bias-corrected moments. `keras.optimizers.AdamW` adds epsilon to sqrt(v)
+    instead.
 
     Args:
         learning_rate: a constant learning rate or a schedule.
@@ -25,14 +26,15 @@ class AdamW(Optimizer):
         epsilon: added to the denominator for numerical stability, above 0.
         decay_mask: "all" to decay every parameter, "kernels" to decay only kernels.
         no_decay: comma-separated names of parameters or layers that do not decay.
-        layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1]. Blocks are the layers
-            named `encoderblock_0`, `encoderblock_1` and so on.
+        layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1].
+            Blocks are the layers named `encoderblock_0`, `encoderblock_1` and so on.
         momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in big_vision.
 
     Raises:
         ValueError: an argument is out of range.
 
-    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization". The
+    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay
+        Regularization". The
     updates match a recorded trajectory of optax's AdamW.
     """
 
@@ -51,14 +53,23 @@ class AdamW(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            learning_rate, weight_decay, decay_mask, no_decay, layer_decay, momentum_dtype, name=name, **kwargs
+            learning_rate,
+            weight_decay,
+            decay_mask,
+            no_decay,
+            layer_decay,
+            momentum_dtype,
+            name=name,
+            **kwargs,
         )
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
             raise ValueError(
                 "`beta_1` and `beta_2` must be in [0, 1), and `epsilon` must be above 0. "
                 f"Received: beta_1={beta_1}, beta_2={beta_2}, epsilon={epsilon}"
             )
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -69,13 +80,17 @@ class AdamW(Optimizer):
     def slots_of(self, index: int) -> list[keras.Variable]:
         return [self.momentums[index], self.velocities[index]]
 
-    def new_slots(self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]) -> list[keras.KerasTensor]:
+    def new_slots(
+        self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]
+    ) -> list[keras.KerasTensor]:
         momentum, velocity = slots
         momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * momentum, "float32")
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * velocity
         return [momentum, velocity]
 
-    def factors(self, rate: keras.KerasTensor, step: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def factors(
+        self, rate: keras.KerasTensor, step: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         # Fold the bias corrections into scalars to save passes over the weights.
         step = ops.cast(step + 1, "float32")
         return rate / (1 - ops.power(self.beta_1, step)), ops.sqrt(1 - ops.power(self.beta_2, step))
@@ -85,7 +100,9 @@ class AdamW(Optimizer):
     ) -> keras.KerasTensor:
         momentum, velocity = slots
         rate_of_momentum, root_of_correction = factors
-        return rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
+        return (
+            rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
+        )
 
     def get_config(self) -> dict[str, Any]:
         names = ("beta_1", "beta_2", "epsilon")

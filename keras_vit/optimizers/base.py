@@ -1,4 +1,5 @@
-"""Base class of the optimizers: weight decay by parameter name, layer-wise learning rates, conditional updates."""
+"""Base class of the optimizers: weight decay by parameter name, layer-wise learning rates,
+conditional updates."""
 
 import functools
 import re
@@ -11,9 +12,11 @@ DECAY_MASKS = ("all", "kernels")
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """Base class of optimizers with momentum and decoupled decay: `w <- w - rate * (direction + decay * w)`.
+    """Base class of optimizers with momentum and decoupled decay: `w <- w - rate * (direction +
+    decay * w)`.
 
-    `rate` is the learning rate times the parameter's layer-wise multiplier. `AdamW` documents the arguments.
+    `rate` is the learning rate times the parameter's layer-wise multiplier. `AdamW` documents the
+    arguments.
     """
 
     def __init__(
@@ -28,16 +31,29 @@ class Optimizer(keras.optimizers.Optimizer):
     ):
         super().__init__(learning_rate, **kwargs)
         if not weight_decay >= 0:
-            raise ValueError(f"`weight_decay` must be 0 or more. Received: weight_decay={weight_decay}")
+            raise ValueError(
+                f"`weight_decay` must be 0 or more. Received: weight_decay={weight_decay}"
+            )
         if decay_mask not in DECAY_MASKS:
-            raise ValueError(f"`decay_mask` must be one of {', '.join(DECAY_MASKS)}. Received: decay_mask={decay_mask}")
+            raise ValueError(
+                f"`decay_mask` must be one of {', '.join(DECAY_MASKS)}. Received: "
+                f"decay_mask={decay_mask}"
+            )
         if not 0 < layer_decay <= 1:
-            raise ValueError(f"`layer_decay` must be in (0, 1]. Received: layer_decay={layer_decay}")
+            raise ValueError(
+                f"`layer_decay` must be in (0, 1]. Received: layer_decay={layer_decay}"
+            )
         if momentum_dtype not in ("float32", "bfloat16"):
-            raise ValueError(f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype}")
+            raise ValueError(
+                "`momentum_dtype` must be float32 or bfloat16. Received: "
+                f"momentum_dtype={momentum_dtype}"
+            )
         # Do not pass `weight_decay` to Keras, which would apply it without layer decay.
-        self.decay, self.decay_mask, self.no_decay = weight_decay, decay_mask, no_decay
-        self.layer_decay, self.momentum_dtype = layer_decay, momentum_dtype
+        self.decay = weight_decay
+        self.decay_mask = decay_mask
+        self.no_decay = no_decay
+        self.layer_decay = layer_decay
+        self.momentum_dtype = momentum_dtype
 
     def build(self, variables):
         if self.built:
@@ -45,7 +61,9 @@ class Optimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
         self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
-        self.decays = [self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)]
+        self.decays = [
+            self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)
+        ]
 
     def add_slots(self, variables, name, dtype):
         """Creates a slot variable of zeros for each variable."""
@@ -60,29 +78,40 @@ class Optimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def factors(self, rate, step):
-        """Returns the scalar factors for `scaled_direction`; `step` is the number of previous updates."""
+        """Returns the scalar factors for `scaled_direction`; `step` is the number of previous
+        updates."""
         return rate
 
     def scaled_direction(self, slots, factors):
-        """Returns `rate * direction`, computed from the new slot values and the output of `factors`."""
+        """Returns `rate * direction`, computed from the new slot values and the output of
+        `factors`."""
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns the updated `(weights, state)`, or the old values if `condition` is false; assigns no variables."""
+        """Returns the updated `(weights, state)`, or the old values if `condition` is false;
+        assigns no variables."""
         select = functools.partial(where, condition)
-        values = {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
-        rate, step, new_weights, known = self.learning_rate_at(state), values[id(self.iterations)], [], {}
+        values = {
+            id(variable): value for variable, value in zip(self.variables, state, strict=True)
+        }
+        rate = self.learning_rate_at(state)
+        step = values[id(self.iterations)]
+        new_weights = []
+        known = {}
         for index, (gradient, weight) in enumerate(zip(gradients, weights, strict=True)):
             places = [id(slot) for slot in self.slots_of(index)]
             scalars = self._scalars(index, rate, step, known)
-            weight, slots = self._update(index, gradient, weight, [values[i] for i in places], scalars, select)
+            weight, slots = self._update(
+                index, gradient, weight, [values[i] for i in places], scalars, select
+            )
             new_weights.append(weight)
             values.update(zip(places, slots))
         values[id(self.iterations)] = select(step + 1, step)
         return new_weights, list(values.values())
 
     def learning_rate_at(self, state):
-        """Returns the next update's float32 learning rate; `state` contains the values of `self.variables`."""
+        """Returns the next update's float32 learning rate; `state` contains the values of
+        `self.variables`."""
         with keras.StatelessScope(state_mapping=list(zip(self.variables, state, strict=True))):
             return ops.cast(self.learning_rate, "float32")
 
@@ -97,7 +126,8 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def _scalars(self, index, learning_rate, step, known):
         """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""
-        # Use a cache, because most parameters have the same multiplier and decay, and each op adds tracing time.
+        # Use a cache, because most parameters have the same multiplier and decay, and each op adds
+        # tracing time.
         key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
         if key not in known:
             rate = ops.cast(learning_rate, "float32") * multiplier
@@ -108,8 +138,12 @@ class Optimizer(keras.optimizers.Optimizer):
         """Returns `(weight, slots)` after an update of parameter `index`."""
         factors, rate_of_decay = scalars
         values = self.new_slots(ops.cast(gradient, "float32"), slots)
-        # Select before computing the weight; otherwise XLA copies the old slots and computes both versions.
-        values = [select(value, ops.cast(slot, "float32")) for value, slot in zip(values, slots, strict=True)]
+        # Select before computing the weight; otherwise XLA copies the old slots and computes both
+        # versions.
+        values = [
+            select(value, ops.cast(slot, "float32"))
+            for value, slot in zip(values, slots, strict=True)
+        ]
         update = self.scaled_direction(values, factors)
         if self.decays[index]:
             update = update + rate_of_decay * ops.cast(weight, "float32")
@@ -123,32 +157,38 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Returns a bool per variable, True if it decays; `no_decay` names parameters or layers that do not decay."""
+    """Returns a bool per variable, True if it decays; `no_decay` names parameters or layers that do
+    not decay."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [variable.path.split("/") for variable in variables]
     for name in names:
         if not any(name in path for path in paths):
             raise ValueError(
-                "`no_decay` must list parameters or layers of the model, such as pos_embedding or head; "
-                f"the model has no {name!r}. Received: no_decay={no_decay!r}"
+                "`no_decay` must list parameters or layers of the model, such as pos_embedding or "
+                f"head; the model has no {name!r}. Received: no_decay={no_decay!r}"
             )
-    return [(decay_mask == "all" or path[-1] == "kernel") and not any(name in path for name in names) for path in paths]
+    return [
+        (decay_mask == "all" or path[-1] == "kernel") and not any(name in path for name in names)
+        for path in paths
+    ]
 
 
 def layerwise_multipliers(variables, layer_decay):
-    """Returns `layer_decay ** (distance from the head)` for each variable, as in ELECTRA and BEiT."""
+    """Returns `layer_decay ** (distance from the head)` for each variable, as in ELECTRA and
+    BEiT."""
     if layer_decay == 1:
         return [1.0] * len(variables)
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
     numbers = [int(block[1]) for block in blocks if block]
     if not numbers:
         raise ValueError(
-            "`layer_decay` must be 1 unless the model has trainable variables in layers named encoderblock_0, "
-            f"encoderblock_1 and so on. Received: layer_decay={layer_decay}"
+            "`layer_decay` must be 1 unless the model has trainable variables in layers named "
+            f"encoderblock_0, encoderblock_1 and so on. Received: layer_decay={layer_decay}"
         )
-    depths, depth = [], 0
-    # Variables are in model order: the embedding, before the first block, has depth 0, and the head, after the last
-    # block, has the largest depth.
+    depths = []
+    depth = 0
+    # Variables are in model order: the embedding, before the first block, has depth 0, and the
+    # head, after the last block, has the largest depth.
     for block in blocks:
         if block:
             depth = int(block[1]) + 1

@@ -7,8 +7,13 @@ from keras import ops
 
 
 def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTensor:
-    """Returns the L2 norm over all gradients as a float32 scalar; ignores gradients that are None."""
-    squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients if gradient is not None]
+    """Returns the L2 norm over all gradients as a float32 scalar; ignores gradients that are
+    None."""
+    squares = [
+        ops.sum(ops.square(ops.cast(gradient, "float32")))
+        for gradient in gradients
+        if gradient is not None
+    ]
     return ops.sqrt(sum(squares))
 
 
@@ -23,29 +28,32 @@ def clip_by_global_norm(
         gradients: list of float tensors; elements may be None.
         norm: maximum global norm, 0 or more; 0 turns clipping off.
 
-    Returns:
-        `(gradients, before)`: the clipped gradients, and their global norm before clipping, a float32 scalar.
+    Returns: `(gradients, before)`: the clipped gradients, and their global norm before clipping, a
+        float32 scalar.
 
     Raises:
         ValueError: `norm` is negative.
 
-    Reference: the fine-tuning code of `vit_jax`, which multiplies by `norm / before` without an epsilon.
+    Reference: the fine-tuning code of `vit_jax`, which multiplies by `norm / before` without an
+        epsilon.
     """
     if norm < 0:
         raise ValueError(f"`norm` must be 0 or more. Received: norm={norm}")
     before = global_norm(gradients)
     if not norm:
         return gradients, before
-    # If `before` is below `norm`, the factor is exactly 1.0. If `before` is NaN, all gradients become NaN.
+    # If `before` is below `norm`, the factor is exactly 1.0. If `before` is NaN, all gradients
+    # become NaN.
     factor = ops.where(before < norm, 1.0, norm / before)
     return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
 
 
 def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
-    """Returns the next exponential moving average, `decay * old + (1 - decay) * new`, in the dtype of `old`.
+    """Returns the next exponential moving average, `decay * old + (1 - decay) * new`, in the dtype
+    of `old`.
 
-    There is no bias correction, so initialize the average with a copy of the weight. `decay` is in [0, 1); the paper
-    uses 0.9999.
+    There is no bias correction, so initialize the average with a copy of the weight. `decay` is in
+    [0, 1); the paper uses 0.9999.
 
     Reference: paper section 4.1, "Polyak averaging"; Polyak and Juditsky (1992).
     """

@@ -17,18 +17,20 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Steps count from 0, so with a warm-up the first update has a learning rate of 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (`base / sqrt(1 + t / timescale)` at t steps after the
-            warm-up, independent of `total_steps`) or "constant".
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (`base / sqrt(1 + t / timescale)` at t
+            steps after the warm-up, independent of `total_steps`) or "constant".
         base: learning rate at the end of the warm-up, above 0.
         total_steps: number of training steps.
         warmup_steps: number of warm-up steps, less than `total_steps`; 0 for no warm-up.
         end: final learning rate of "linear", from 0 to `base`.
-        timescale: number of steps after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above 0.
+        timescale: number of steps after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above
+            0.
 
     Raises:
         ValueError: `decay` is unknown, or another argument is out of range.
 
-    Reference: `create_learning_rate_schedule` in `vit_jax`; for "rsqrt", Zhai et al., "Scaling Vision Transformers".
+    Reference: `create_learning_rate_schedule` in `vit_jax`; for "rsqrt", Zhai et al., "Scaling
+        Vision Transformers".
     """
 
     def __init__(
@@ -42,7 +44,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     ) -> None:
         super().__init__()
         if decay not in DECAYS:
-            raise ValueError(f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}")
+            raise ValueError(
+                f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}"
+            )
         if not base > 0 or not end >= 0 or not timescale > 0:
             raise ValueError(
                 "`base` and `timescale` must be positive and `end` must be non-negative. "
@@ -58,18 +62,26 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
                 "`warmup_steps` must be 0 or more and less than `total_steps`. "
                 f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
-        self.decay, self.base, self.end, self.timescale = decay, base, end, timescale
-        self.total_steps, self.warmup_steps = total_steps, warmup_steps
+        self.decay = decay
+        self.base = base
+        self.end = end
+        self.timescale = timescale
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
 
     def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
         step = ops.cast(step, "float32")
-        progress = ops.clip((step - self.warmup_steps) / (self.total_steps - self.warmup_steps), 0.0, 1.0)
+        progress = ops.clip(
+            (step - self.warmup_steps) / (self.total_steps - self.warmup_steps), 0.0, 1.0
+        )
         if self.decay == "cosine":
             rate = self.base * 0.5 * (1.0 + ops.cos(math.pi * progress))
         elif self.decay == "linear":
             rate = self.end + (self.base - self.end) * (1.0 - progress)
         elif self.decay == "rsqrt":
-            rate = self.base / ops.sqrt(1.0 + ops.maximum(step - self.warmup_steps, 0.0) / self.timescale)
+            rate = self.base / ops.sqrt(
+                1.0 + ops.maximum(step - self.warmup_steps, 0.0) / self.timescale
+            )
         else:
             rate = self.base + 0.0 * progress
         if self.warmup_steps:

@@ -12,16 +12,19 @@ from keras_vit.optimizers.base import Optimizer
 class SGD(Optimizer):
     """SGD with momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
 
-    Keras' SGD includes the learning rate in the momentum, so its updates differ once the learning rate changes.
+    Keras' SGD includes the learning rate in the momentum, so its updates differ once the learning
+    rate changes.
 
     Args:
         learning_rate: a constant learning rate or a schedule.
         momentum: momentum coefficient, in [0, 1).
-        momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in the reference. `momentum * m` is
-            then computed in bfloat16, which rounds 0.9 to 0.8984375.
-        **kwargs: `weight_decay` (the paper uses none), `decay_mask`, `no_decay` and `layer_decay`; see `AdamW`.
+        momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in the
+            reference. `momentum * m` is then computed in bfloat16, which rounds 0.9 to 0.8984375.
+        **kwargs: `weight_decay` (the paper uses none), `decay_mask`, `no_decay` and `layer_decay`;
+            see `AdamW`.
 
-    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer). The updates
+    Reference: fine-tuning in
+        [`vit_jax/train.py`](https://github.com/google-research/vision_transformer). The updates
     match a trajectory recorded with that code.
     """
 
@@ -38,10 +41,14 @@ class SGD(Optimizer):
             raise ValueError(f"`momentum` must be in [0, 1). Received: momentum={momentum}")
         self.momentum = momentum
 
-    def new_slots(self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]) -> list[keras.KerasTensor]:
+    def new_slots(
+        self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]
+    ) -> list[keras.KerasTensor]:
         return [gradient + ops.cast(self.momentum * slots[0], "float32")]
 
-    def scaled_direction(self, slots: list[keras.KerasTensor], factors: keras.KerasTensor) -> keras.KerasTensor:
+    def scaled_direction(
+        self, slots: list[keras.KerasTensor], factors: keras.KerasTensor
+    ) -> keras.KerasTensor:
         return factors * slots[0]
 
     def get_config(self) -> dict[str, Any]:

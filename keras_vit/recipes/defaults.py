@@ -1,4 +1,5 @@
-"""The fields of a config, with their defaults. The values 0, "" and False turn an optional feature off."""
+"""The fields of a config, with their defaults. The values 0, "" and False turn an optional feature
+off."""
 
 from typing import Any
 
@@ -6,41 +7,55 @@ from keras_vit import families
 
 FIELDS = {
     "recipe": "",  # one line that names the source of the values
-    "task": "classification",  # classification, masked_patches, or another key of keras_vit.tasks.TASKS
-    "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor; its arguments are in `model`
+    # classification, masked_patches, or another key of keras_vit.tasks.TASKS
+    "task": "classification",
+    # a size, such as ViT-B/16, or a constructor; its arguments are in `model`
+    "architecture": "VisionTransformer",
     "seed": 0,  # seed of the initial weights, the order of the data, augmentation and dropout
     "batch_size": 512,  # global batch size, over all devices
     "total_steps": 0,  # length of the run in steps; 0 if total_epochs is set
     "total_epochs": 0.0,  # length of the run in epochs; 0 if total_steps is set
     "strategy": "auto",  # devices: auto, default (one device), mirrored (GPUs), multi_worker, tpu
-    "tpu_address": "",  # address of the TPU; "" uses the environment variable TPU_NAME, or a local TPU
+    # address of the TPU; "" uses the environment variable TPU_NAME, or a local TPU
+    "tpu_address": "",
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
     "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
-    "steps_per_call": 1,  # training steps per call of the compiled function, fewer if they take over ten seconds
-    "patch_sizes": (),  # FlexiViT: each step draws one of these patch sizes; () always uses model.patch_size
+    # training steps per call of the compiled function, fewer if they take over ten seconds
+    "steps_per_call": 1,
+    # FlexiViT: each step draws one of these patch sizes; () always uses model.patch_size
+    "patch_sizes": (),
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
-    "ema_decay": 0.0,  # decay of the EMA of the weights, which replaces them in evaluations and exports; 0 is off
-    "remat": False,  # recomputes the blocks in the backward pass to save memory (gradient checkpointing)
+    # decay of the EMA of the weights, which replaces them in evaluations and exports; 0 is off
+    "ema_decay": 0.0,
+    # recomputes the blocks in the backward pass to save memory (gradient checkpointing)
+    "remat": False,
     "xla": False,  # compiles the step with XLA on TensorFlow; JAX always compiles
-    "shard": "",  # on JAX, state to shard over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is none
+    # on JAX, state to shard over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is none
+    "shard": "",
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # initial weights: a path or a published name; "" is random
-    "weights_channels": "",  # how to adapt RGB weights to other channels: sum, tile; "" raises an error
-    "skip_nonfinite": False,  # skips steps with a loss or gradient that is not finite, instead of stopping
+    # how to adapt RGB weights to other channels: sum, tile; "" raises an error
+    "weights_channels": "",
+    # skips steps with a loss or gradient that is not finite, instead of stopping
+    "skip_nonfinite": False,
     "checkpoint_every_steps": 1000,  # steps between checkpoints
     "eval_every_steps": 0,  # steps between evaluations; 0 evaluates at the end only
     "evals": (),  # additional evaluators, such as ("top1", "fewshot:digits")
-    "best_metric": "accuracy",  # selects the best checkpoint: highest, or lowest if the name ends in loss or error
+    # selects the best checkpoint: highest, or lowest if the name ends in loss or error
+    "best_metric": "accuracy",
     "log_every_steps": 100,  # steps between log lines
     "profile": False,  # writes a profile of some steps for TensorBoard
     "model": {},  # arguments of the architecture; see `model_fields`
     "data": {},  # fields of the input pipeline; see `keras_vit.data.defaults`
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
-        "weight_decay": 0.0,  # weight decay factor, which is multiplied by the learning rate; 0 is off
+        # weight decay factor, which is multiplied by the learning rate; 0 is off
+        "weight_decay": 0.0,
         "decay_mask": "all",  # which weights decay: all, kernels
-        "no_decay": "",  # comma-separated names of parameters or layers that do not decay, such as "bias,cls"
-        "layer_decay": 1.0,  # factor on the learning rate for each block further from the head; 1 is off
+        # comma-separated names of parameters or layers that do not decay, such as "bias,cls"
+        "no_decay": "",
+        # factor on the learning rate for each block further from the head; 1 is off
+        "layer_decay": 1.0,
         "momentum_dtype": "float32",  # dtype of the first moment: float32, bfloat16
     },
     "schedule": {  # arguments of keras_vit.optimizers.Schedule
@@ -56,12 +71,17 @@ FIELDS = {
 def model_fields(task: str, architecture: str) -> dict[str, Any]:
     """Returns the fields of a config's `model` group for a task and an architecture.
 
-    The dict maps each field to its default, or to its type if it has no default. It does not include the number of
-    classes, the preprocessing, `weights` and `remat`, which come from the data or from other fields of the config.
+    The dict maps each field to its default, or to its type if it has no default. It does not
+    include the number of classes, the preprocessing, `weights` and `remat`, which come from the
+    data or from other fields of the config.
     """
     fields = families.model_fields(architecture)
     if task == "masked_patches":
-        fields = {name: value for name, value in fields.items() if name not in ("representation_size", "head_bias")}
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if name not in ("representation_size", "head_bias")
+        }
         fields |= {"masking_rate": 0.5, "target": "mean_color"}
     return fields
 
@@ -70,14 +90,18 @@ def defaults(**changes: Any) -> dict[str, Any]:
     """Returns all fields of a config as a nested dict: their defaults, updated with `changes`.
 
     Args:
-        **changes: values for some of the fields. The groups `model`, `optimizer` and `schedule` are merged with their
-            defaults; `data` is replaced. If neither `architecture` nor `model` is set, `model` is empty.
+        **changes: values for some of the fields. The groups `model`, `optimizer` and `schedule` are
+            merged with their defaults; `data` is replaced. If neither `architecture` nor `model` is
+            set, `model` is empty.
 
     Raises:
         ValueError: a field is unknown, or a value does not have the type of its default.
     """
     merged = _merged(FIELDS, changes, "a config")
-    if (merged["model"] or "architecture" in changes) and merged["task"] in ("classification", "masked_patches"):
+    if (merged["model"] or "architecture" in changes) and merged["task"] in (
+        "classification",
+        "masked_patches",
+    ):
         fields = model_fields(merged["task"], merged["architecture"])
         optional = {name: value for name, value in fields.items() if not isinstance(value, type)}
         merged["model"] = {**optional, **_checked(fields, merged["model"], "`model`")}
@@ -85,7 +109,9 @@ def defaults(**changes: Any) -> dict[str, Any]:
 
 
 def _merged(fields, changes, where):
-    merged = {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()}
+    merged = {
+        name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()
+    }
     for name, value in _checked(fields, changes, where).items():
         if name in ("model", "data"):
             merged[name] = dict(value)
@@ -97,13 +123,19 @@ def _merged(fields, changes, where):
 
 
 def _checked(fields, changes, where):
-    """Returns the changes after checking their names and types; `fields` maps names to defaults or types."""
+    """Returns the changes after checking their names and types; `fields` maps names to defaults or
+    types."""
     unknown = sorted(set(changes) - set(fields))
     if unknown:
-        raise ValueError(f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}")
+        raise ValueError(
+            f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}"
+        )
     for name, value in changes.items():
-        # The command line converts an override to the type of this value. An int in a float field would reject 0.5.
+        # The command line converts an override to the type of this value. An int in a float field
+        # would reject 0.5.
         kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
         if type(value) is not kind and kind is not dict:
-            raise ValueError(f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}")
+            raise ValueError(
+                f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}"
+            )
     return changes

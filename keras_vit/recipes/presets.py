@@ -7,14 +7,21 @@ from keras_vit import families
 from keras_vit.recipes import tables
 
 _CROPS = {"train_crop": "inception", "eval_crop": "resize_small_crop", "resize_size": 256}
-_PRETRAINING_DATA = {"image_size": 224, "rounding": "uint8", "exif": "off", **_CROPS}  # `vit_jax` ignores EXIF
+_PRETRAINING_DATA = {
+    "image_size": 224,
+    "rounding": "uint8",
+    "exif": "off",
+    **_CROPS,
+}  # `vit_jax` ignores EXIF
 
 
-def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
+def parse_config_arg(
+    text: str, example: str = "ViT-B/16,cifar10"
+) -> tuple[str, str, dict[str, Any]]:
     """Parses the text after the colon in `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
 
-    Returns:
-        `(model, dataset, choices)`: two names, and a dict of the choices, with numeric values converted to numbers.
+    Returns: `(model, dataset, choices)`: two names, and a dict of the choices, with numeric values
+        converted to numbers.
 
     Raises:
         ValueError: the text does not have this form. The error message shows `example`.
@@ -24,7 +31,8 @@ def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str,
     choices = dict(word.split("=", 1) for word in words if "=" in word)
     if not model or not dataset or len(choices) != len(words):
         raise ValueError(
-            f"The config needs a model, a dataset and optional choices, such as {example}. Received: {text!r}"
+            f"The config needs a model, a dataset and optional choices, such as {example}. "
+            f"Received: {text!r}"
         )
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
@@ -41,12 +49,13 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
         dataset: "jft300m", "imagenet21k" or "imagenet2012".
         **choices: `epochs`, if Table 3 has several values for it.
 
-    Returns:
-        A nested dict of changes for `defaults`. Its `model` group contains arguments for `families.model_config`, which
-        adds the size of the model. `pre_logits=True` adds the paper's hidden layer before the head.
+    Returns: A nested dict of changes for `defaults`. Its `model` group contains arguments for
+        `families.model_config`, which adds the size of the model. `pre_logits=True` adds the
+        paper's hidden layer before the head.
 
     Raises:
-        ValueError: Table 3 has no row for the model and the dataset, or a choice is missing or not in the row.
+        ValueError: Table 3 has no row for the model and the dataset, or a choice is missing or not
+            in the row.
     """
     model = families.canonical_name(model)
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
@@ -72,17 +81,21 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     Args:
         model: name of the model, such as "ViT-S/16".
         dataset: "imagenet21k" or "imagenet2012".
-        **choices: `augreg`, the augmentation level; `dropout`, which is also the rate of stochastic depth;
-            `weight_decay`; and for ImageNet-21k, `epochs`.
+        **choices: `augreg`, the augmentation level; `dropout`, which is also the rate of stochastic
+            depth; `weight_decay`; and for ImageNet-21k, `epochs`.
 
     Returns:
         A nested dict, as in `pretraining`.
 
     Raises:
-        ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a BiT ResNet.
+        ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a
+            BiT ResNet.
     """
     if _is_bit(model):
-        raise ValueError(f"`model` must be a Vision Transformer or a hybrid for AugReg. Received: model={model!r}")
+        raise ValueError(
+            "`model` must be a Vision Transformer or a hybrid for AugReg. Received: "
+            f"model={model!r}"
+        )
     values = _row_of(tables.AUGREG, "AugReg", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
     dropout = {"dropout": values["dropout"], "stochastic_depth": values["dropout"]}
@@ -104,14 +117,16 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """Returns the fine-tuning recipe for a dataset from the paper's Table 4.
 
-    The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the first.
+    The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the
+        first.
 
     Args:
         model: name of the model, such as "ViT-B/16".
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
-        **choices: `resolution` in pixels: 384 (the default) or 512. For 14-pixel patches, the values are 378 and
-            518, because 14 divides neither 384 nor 512. ImageNet at 512 or 518 pixels has Polyak averaging, as in the
-            paper; the other datasets' runs are too short for it.
+        **choices: `resolution` in pixels: 384 (the default) or 512. For 14-pixel patches, the
+            values are 378 and 518, because 14 divides neither 384 nor 512. ImageNet at 512 or 518
+            pixels has Polyak averaging, as in the paper; the other datasets' runs are too short for
+            it.
 
     Returns:
         A nested dict, as in `pretraining`.
@@ -130,7 +145,9 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     if plain == 378 and resolution == plain:
         recipe += " (384 is not a multiple of 14)"
     dropout = {} if _is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
-    resized = resolution * 448 // 384  # as in section 4.1 and BiT, which resize to 448 and crop to 384
+    resized = (
+        resolution * 448 // 384
+    )  # as in section 4.1 and BiT, which resize to 448 and crop to 384
     averaged = resolution == large and dataset == "imagenet2012"
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
     return {
@@ -153,7 +170,8 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def rates(dataset: str) -> tuple[float, ...]:
-    """Returns the learning rates that Table 4 sweeps for a dataset; raises a `ValueError` for an unknown dataset."""
+    """Returns the learning rates that Table 4 sweeps for a dataset; raises a `ValueError` for an
+    unknown dataset."""
     return _finetuning_row(dataset).rates
 
 
@@ -170,20 +188,32 @@ def _has(patterns, name):
 
 
 def _row_of(rows, table, model, dataset, choices):
-    """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen value."""
+    """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen
+    value."""
     row = next((row for row in rows if row.dataset == dataset), None)
     if row is None:
         datasets = dict.fromkeys(row.dataset for row in rows)
         known = f"rows for {', '.join(datasets)}" if datasets else "no row for this model"
         raise ValueError(f"{table} has {known}. Received: model={model!r}, dataset={dataset!r}")
-    options = {n: values for n, values in row._asdict().items() if isinstance(values, tuple) and n != "models"}
+    options = {
+        n: values
+        for n, values in row._asdict().items()
+        if isinstance(values, tuple) and n != "models"
+    }
     is_complete = all(choices.get(name) in values for name, values in options.items())
     if not is_complete or set(choices) - set(options):
-        known = "; ".join(f"{name} must be one of {', '.join(map(_text, values))}" for name, values in options.items())
-        received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
+        known = "; ".join(
+            f"{name} must be one of {', '.join(map(_text, values))}"
+            for name, values in options.items()
+        )
+        received = (
+            ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
+        )
         known = f"several values to choose from: {known}" if known else "no choices"
         raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
-    return row._asdict() | {name: values[values.index(choices[name])] for name, values in options.items()}
+    return row._asdict() | {
+        name: values[values.index(choices[name])] for name, values in options.items()
+    }
 
 
 def _number(text):

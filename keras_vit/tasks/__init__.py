@@ -1,7 +1,8 @@
 """Training tasks, written in `keras.ops`.
 
-A task builds the model of a config and computes losses and metrics for a batch. Engines and evaluation depend only on
-this interface. To add a task, subclass `Task` and add the class to `TASKS`.
+A task builds the model of a config and computes losses and metrics for a batch. Engines and
+evaluation depend only on this interface. To add a task, subclass `Task` and add the class to
+`TASKS`.
 """
 
 from ml_collections import ConfigDict
@@ -27,7 +28,9 @@ def get(config: ConfigDict, task: Task | None = None) -> Task:
     """
     if task is None:
         if config.task not in TASKS:
-            raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
+            raise ValueError(
+                f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}"
+            )
         task = TASKS[config.task](config)
     return with_patch_sizes(config, task)
 

@@ -1,4 +1,5 @@
-"""Image classification: one correct class per image (softmax), or any number of correct classes (sigmoid)."""
+"""Image classification: one correct class per image (softmax), or any number of correct classes
+(sigmoid)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +21,22 @@ _FREE = ("position_resampling", "classes", "include_top", "representation_size",
 class Classification(Task):
     """Image classification with a model of `config.architecture`.
 
-    `config.model` contains the arguments of the architecture. If `config.weights` is a path, URL or Hub repository, the
-    file determines most of the arguments that are left at their defaults. A published name determines no arguments.
-    `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of correct classes.
+    `config.model` contains the arguments of the architecture. If `config.weights` is a path, URL or
+    Hub repository, the file determines most of the arguments that are left at their defaults. A
+    published name determines no arguments. `config.loss` is "softmax" for labels that sum to 1, or
+    "sigmoid" for any number of correct classes.
 
-    The predicted class is the class with the largest logit. In evaluation, a prediction is correct if the label of the
-    predicted class is above 0, so any of several correct classes counts. In training, labels may be mixed or smoothed,
-    so a prediction is correct only if the predicted class has the largest label of the image. With "sigmoid", an image
-    may have no correct class; the prediction is then correct if no logit is above 0. With "softmax", such an image has
-    weight 0.
+    The predicted class is the class with the largest logit. In evaluation, a prediction is correct
+    if the label of the predicted class is above 0, so any of several correct classes counts. In
+    training, labels may be mixed or smoothed, so a prediction is correct only if the predicted
+    class has the largest label of the image. With "sigmoid", an image may have no correct class;
+    the prediction is then correct if no logit is above 0. With "softmax", such an image has weight
+    0.
 
     Raises:
-        ValueError: the loss or the architecture is unknown, or `config.model` has an unknown field, a size that
-            contradicts the architecture, or a classifier that returns logits for every token; or `remat` is set for an
-            architecture without Transformer blocks.
+        ValueError: the loss or the architecture is unknown, or `config.model` has an unknown field,
+            a size that contradicts the architecture, or a classifier that returns logits for every
+            token; or `remat` is set for an architecture without Transformer blocks.
     """
 
     metrics = ("accuracy",)
@@ -46,19 +49,22 @@ class Classification(Task):
         unknown = sorted(set(config.model) - set(fields))
         if unknown:
             raise ValueError(
-                f"`config.model` has fields that architecture={config.architecture!r} does not have. "
-                f"Received: {', '.join(unknown)}"
+                f"`config.model` has fields that architecture={config.architecture!r} does not "
+                f"have. Received: {', '.join(unknown)}"
             )
-        for name, value in self.family.sizes.get(families.canonical_name(config.architecture), {}).items():
+        for name, value in self.family.sizes.get(
+            families.canonical_name(config.architecture), {}
+        ).items():
             if config.model.get(name, value) != value:
                 raise ValueError(
-                    f"`config.model.{name}` must be {value} for {config.architecture}; for another size, set "
-                    f"`--config.architecture={self.family.constructor.__name__}`. Received: {name}={config.model[name]}"
+                    f"`config.model.{name}` must be {value} for {config.architecture}; for another "
+                    f"size, set `--config.architecture={self.family.constructor.__name__}`. "
+                    f"Received: {name}={config.model[name]}"
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(
-                "`config.model.classifier` must be token, gap, token_gap or map, which return one row of logits per "
-                f"image. Received: classifier={config.model.classifier!r}"
+                "`config.model.classifier` must be token, gap, token_gap or map, which return one "
+                f"row of logits per image. Received: classifier={config.model.classifier!r}"
             )
         if config.remat and "remat" not in families.parameters_of(self.family.constructor):
             raise ValueError(
@@ -71,35 +77,45 @@ class Classification(Task):
         return {"empty_is_negative": config.loss == "sigmoid"}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        arguments = families.constructor_arguments(self.family, self.config.model) | self._arguments_of_weights()
+        arguments = (
+            families.constructor_arguments(self.family, self.config.model)
+            | self._arguments_of_weights()
+        )
         arguments |= {"remat": True} if self.config.remat else {}
         preprocessing = inputs.model_preprocessing()
         shape = tuple(inputs.image_shape)
         constructor: Any = self.family.constructor
         arguments |= constructor.arguments_for(shape, arguments, preprocessing.layout)
         names = inputs.train.class_names
-        may_be_negative = self.config.loss == "sigmoid" and getattr(inputs.train, "empty_is_negative", True)
+        may_be_negative = self.config.loss == "sigmoid" and getattr(
+            inputs.train, "empty_is_negative", True
+        )
         if len(names) < 2 and not may_be_negative:
             raise ValueError(
-                "The data must have at least two classes, unless images may have no class, as in multi-label data with "
-                f"`loss='sigmoid'`. Received: classes={names}"
+                "The data must have at least two classes, unless images may have no class, as in "
+                f"multi-label data with `loss='sigmoid'`. Received: classes={names}"
             )
         arguments["classes"] = len(names)
         return self.family.constructor(**arguments, preprocessing=preprocessing)
 
     def _arguments_of_weights(self):
-        """Returns the model arguments in the file of `config.weights` that the config leaves at their defaults."""
+        """Returns the model arguments in the file of `config.weights` that the config leaves at
+        their defaults."""
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        defaults, result = families.model_fields(self.family.constructor.__name__), {}
+        defaults = families.model_fields(self.family.constructor.__name__)
+        result = {}
         if "constructor" not in self.facts_of_weights:
             self.facts_of_weights |= self._read_facts(defaults)
-        constructor, arguments = (self.facts_of_weights[name] for name in ("constructor", "arguments"))
+        constructor, arguments = (
+            self.facts_of_weights[name] for name in ("constructor", "arguments")
+        )
         if constructor != self.family.constructor.__name__:
             raise ValueError(
                 f"`config.architecture` must be {constructor} or one of its sizes, to match "
-                f"`config.weights`. Received: architecture={self.config.architecture!r}, weights={weights!r}"
+                f"`config.weights`. Received: architecture={self.config.architecture!r}, "
+                f"weights={weights!r}"
             )
         free = (*_FREE, *self.family.constructor.set_by_data)
         for name, value in arguments.items():
@@ -109,28 +125,37 @@ class Classification(Task):
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
             if ours == defaults[name]:
                 result[name] = value
-            elif ours != value and name not in ("classifier", "layer_scale"):  # fine-tuning may change these
+            elif ours != value and name not in (
+                "classifier",
+                "layer_scale",
+            ):  # fine-tuning may change these
                 raise ValueError(
-                    f"`config.model.{name}` must be {value}, to match `config.weights`, or be left at its default. "
-                    f"Received: {name}={ours}, weights={weights!r}"
+                    f"`config.model.{name}` must be {value}, to match `config.weights`, or be left "
+                    f"at its default. Received: {name}={ours}, weights={weights!r}"
                 )
         if result.get("resnet_blocks") is not None:
             result["stem"] = "resnet"
         return result
 
     def _read_facts(self, fields):
-        """Returns the constructor of the file's model and the arguments among `fields`, the arguments of ours."""
-        # If the architecture has no attention heads, pass any number, so that the constructors can be compared.
+        """Returns the constructor of the file's model and the arguments among `fields`, the
+        arguments of ours."""
+        # If the architecture has no attention heads, pass any number, so that the constructors can
+        # be compared.
         has_heads = "num_heads" in families.model_fields(self.config.architecture)
         num_heads = self.config.model.get("num_heads", None if has_heads else 1)
         family, arguments = inference.find_arguments(self.config.weights, num_heads)
         arguments = {name: value for name, value in arguments.items() if name in fields}
         return {"constructor": family.constructor.__name__, "arguments": arguments}
 
-    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
         images, labels, _ = batch
         logits = model(images, training=training)
-        label_of_answer = ops.take_along_axis(labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1)[:, 0]
+        label_of_answer = ops.take_along_axis(
+            labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1
+        )[:, 0]
         right = label_of_answer > 0
         if training:
             right &= ops.equal(label_of_answer, ops.max(labels, axis=-1))

@@ -1,4 +1,5 @@
-"""Masked patch prediction, which trains without labels: the model predicts corrupted patches of an image."""
+"""Masked patch prediction, which trains without labels: the model predicts corrupted patches of an
+image."""
 
 from typing import TYPE_CHECKING
 
@@ -19,34 +20,39 @@ if TYPE_CHECKING:
 
 TARGETS = ("mean_color", "colors_4x4", "pixels")
 _LEVELS = 8  # levels per color channel, 3 bits
-# Half the smallest difference between two mean colors (0 to 255) of patches with up to 32x32 pixels.
+# Half the smallest difference between two mean colors (0 to 255) of patches with up to 32x32
+# pixels.
 _HALF_RESOLUTION = 2**-11
 _EVALUATION_KEY = (0, 0x5EED)  # every evaluation corrupts the same patches
 
 
 class MaskedPatchPrediction(Task):
-    """Masked patch prediction: a Vision Transformer predicts each corrupted patch from the patch's output token.
+    """Masked patch prediction: a Vision Transformer predicts each corrupted patch from the patch's
+    output token.
 
-    `config.model` contains the arguments of `VisionTransformer`, except for the head. Two fields are specific to
+    `config.model` contains the arguments of `VisionTransformer`, except for the head. Two fields
+    are specific to
     this task:
 
     - `masking_rate`: fraction of patch embeddings to corrupt, in (0, 1]; 0.5 in the paper.
-    - `target`: "mean_color" classifies the mean color of the patch, quantized to 3 bits per channel (512 classes for
-      RGB); "colors_4x4" does the same for each color of the patch resized to 4x4; "pixels" regresses all pixel values.
+    - `target`: "mean_color" classifies the mean color of the patch, quantized to 3 bits per channel
+      (512 classes for RGB); "colors_4x4" does the same for each color of the patch resized to 4x4;
+      "pixels" regresses all pixel values.
 
-    The loss is averaged over corrupted patches. For "mean_color" and "colors_4x4", it is the mean cross-entropy of the
-    colors of a patch, in nats. For "pixels", it is the mean squared error of the normalized pixel values. `accuracy` is
-    the fraction of correct colors. "pixels" has no accuracy, so set `config.best_metric="loss"`. The quantized
-    value of a channel is `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of
-    the class.
+    The loss is averaged over corrupted patches. For "mean_color" and "colors_4x4", it is the mean
+    cross-entropy of the colors of a patch, in nats. For "pixels", it is the mean squared error of
+    the normalized pixel values. `accuracy` is the fraction of correct colors. "pixels" has no
+    accuracy, so set `config.best_metric="loss"`. The quantized value of a channel is `floor(value /
+    32)` for values from 0 to 255, and red contributes the most significant bits of the class.
 
-    Images need no labels. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights`
-    to that file; the classifier does not use the mask embedding.
+    Images need no labels. To fine-tune a classifier, save the weights with `checkpoints.save` and
+    set `config.weights` to that file; the classifier does not use the mask embedding.
 
     Raises:
         ValueError: the target is unknown, or another argument is invalid for this task.
 
-    Reference: paper appendix B.1.2 and section 4.6. The paper leaves two details open: this task corrupts the
+    Reference: paper appendix B.1.2 and section 4.6. The paper leaves two details open: this task
+        corrupts the
     embeddings before it adds position embeddings, and uses a class token unless `classifier="gap"`.
     """
 
@@ -56,28 +62,33 @@ class MaskedPatchPrediction(Task):
         super().__init__(config)
         if families.find_family(config.architecture).constructor is not VisionTransformer:
             raise ValueError(
-                "`config.architecture` must be VisionTransformer or one of its sizes for masked patch prediction. "
-                f"Received: architecture={config.architecture!r}"
+                "`config.architecture` must be VisionTransformer or one of its sizes for masked "
+                f"patch prediction. Received: architecture={config.architecture!r}"
             )
         self.predicts = config.model.get("target", TARGETS[0])
         if self.predicts not in TARGETS:
-            raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.predicts!r}")
+            raise ValueError(
+                f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.predicts!r}"
+            )
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
             raise ValueError(
-                f"`classifier` must be token, or gap to omit the class token. Received: classifier={classifier!r}"
+                "`classifier` must be token, or gap to omit the class token. Received: "
+                f"classifier={classifier!r}"
             )
         rate = config.model.get("masking_rate", 0.5)
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ValueError(
-                "`config.model.masking_rate` must be in (0, 1], because only corrupted patches have a loss. "
-                f"Received: masking_rate={rate!r}"
+                "`config.model.masking_rate` must be in (0, 1], because only corrupted patches "
+                f"have a loss. Received: masking_rate={rate!r}"
             )
         self.metrics = () if self.predicts == "pixels" else ("accuracy",)
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
-        arguments = families.constructor_arguments(families.find_family("VisionTransformer"), fields)
+        arguments = families.constructor_arguments(
+            families.find_family("VisionTransformer"), fields
+        )
         image_shape = self.input_shape(inputs)
         arguments |= {
             "input_shape": image_shape,
@@ -89,7 +100,9 @@ class MaskedPatchPrediction(Task):
         }
         return MaskedPatchVisionTransformer(**arguments)
 
-    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
         images = batch[0]
         seeds = current_seeds()
         if seeds is None:
@@ -105,15 +118,21 @@ class MaskedPatchPrediction(Task):
             return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
         classes = self._color_classes(patches, model.preprocessing)  # (B, N, colors)
         logits = ops.reshape(outputs, (*ops.shape(classes), -1))
-        chosen = ops.take_along_axis(ops.log_softmax(logits, axis=-1), classes[..., None], axis=-1)[..., 0]
-        right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32")
+        chosen = ops.take_along_axis(ops.log_softmax(logits, axis=-1), classes[..., None], axis=-1)[
+            ..., 0
+        ]
+        right = ops.cast(
+            ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32"
+        )
         losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
 
     def _outputs(self, image_shape):
         """Returns the number of model outputs per token."""
         arguments = self.config.model
-        rows, columns = patch_grid(image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None)
+        rows, columns = patch_grid(
+            image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None
+        )
         height, width, channels = image_shape
         side = height // rows, width // columns
         if self.predicts == "pixels":
@@ -136,16 +155,23 @@ class MaskedPatchPrediction(Task):
         height, width, channels = images.shape[1:]
         side = height // grid[0], width // grid[1]
         patches = ops.reshape(images, (-1, grid[0], side[0], grid[1], side[1], channels))
-        return ops.reshape(ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels))
+        return ops.reshape(
+            ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels)
+        )
 
     def _color_classes(self, patches, preprocessing):
-        """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors` is 1 or 16."""
+        """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors`
+        is 1 or 16."""
         _, count, height, width, channels = patches.shape
         parts = 4 if self.predicts == "colors_4x4" else 1
-        colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
+        colors = ops.reshape(
+            patches, (-1, count, parts, height // parts, parts, width // parts, channels)
+        )
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
         white = 2**preprocessing.bit_depth - 1
-        mean, std = (np.divide(x, white).astype("float32") for x in (preprocessing.mean, preprocessing.std))
+        mean, std = (
+            np.divide(x, white).astype("float32") for x in (preprocessing.mean, preprocessing.std)
+        )
         values = colors * std + mean
         # On some backends, a mean of exactly 32 is computed as 31.99999.
         bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)

@@ -1,4 +1,5 @@
-"""Trains at several patch sizes, as in FlexiViT: each step draws a size, and evaluations use all sizes."""
+"""Trains at several patch sizes, as in FlexiViT: each step draws a size, and evaluations use all
+sizes."""
 
 from typing import Any
 
@@ -14,25 +15,38 @@ _STREAM = 0xF1E1  # separates these random numbers from others with the same see
 
 def with_patch_sizes(config, task):
     """Returns the task, or a `PatchSizes` if `config.patch_sizes` is set."""
-    return PatchSizes(config, task) if config.get("patch_sizes") and not isinstance(task, PatchSizes) else task
+    return (
+        PatchSizes(config, task)
+        if config.get("patch_sizes") and not isinstance(task, PatchSizes)
+        else task
+    )
 
 
 class PatchSizes:
     """A task whose steps draw one of `config.patch_sizes`; everything else is left to another task.
 
-    Evaluations also compute the task's metrics at each patch size, under names such as "patch7/accuracy".
+    Evaluations also compute the task's metrics at each patch size, under names such as
+    "patch7/accuracy".
 
     Raises:
         ValueError: `patch_sizes` or `steps_per_call` has an invalid value.
     """
 
-    __slots__ = ("_seed", "_task", "_variants")  # no other attribute may be set here, where the task would miss it
+    __slots__ = (
+        "_seed",
+        "_task",
+        "_variants",
+    )  # no other attribute may be set here, where the task would miss it
 
     def __init__(self, config: ConfigDict, task: Task) -> None:
         sizes = config.patch_sizes
-        if not (len(sizes) == len(set(sizes)) > 1 and all(type(size) is int and size > 0 for size in sizes)):
+        if not (
+            len(sizes) == len(set(sizes)) > 1
+            and all(type(size) is int and size > 0 for size in sizes)
+        ):
             raise ValueError(
-                f"`patch_sizes` must be two or more different positive integers. Received: patch_sizes={sizes}"
+                "`patch_sizes` must be two or more different positive integers. Received: "
+                f"patch_sizes={sizes}"
             )
         if config.steps_per_call > 1:
             raise ValueError(
@@ -80,7 +94,8 @@ class _AtPatchSize:
     """A task at one patch size."""
 
     def __init__(self, task, size):
-        self.metrics, self.size = task.metrics, size
+        self.metrics = task.metrics
+        self.size = size
         self._task = task
 
     def losses_and_metrics(self, model, batch, training=False):
@@ -89,11 +104,19 @@ class _AtPatchSize:
 
 
 def patch_size_rows(model, patch_sizes, metrics):
-    """Returns a dict for each patch size: the size, tokens, multiply-accumulates per image, and test accuracy."""
+    """Returns a dict for each patch size: the size, tokens, multiply-accumulates per image, and
+    test accuracy."""
     rows = []
     for size in sorted(patch_sizes):
         resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
         accuracy = metrics.get(f"test/patch{size}/accuracy", metrics["test/accuracy"])
         costs = resized.num_tokens, cost.multiply_accumulates(resized)
-        rows.append(dict(zip(("patch size", "tokens", "multiply-accumulates", "accuracy"), (size, *costs, accuracy))))
+        rows.append(
+            dict(
+                zip(
+                    ("patch size", "tokens", "multiply-accumulates", "accuracy"),
+                    (size, *costs, accuracy),
+                )
+            )
+        )
     return rows

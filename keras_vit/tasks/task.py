@@ -17,20 +17,23 @@ LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
 
 
 class Task(abc.ABC):
-    """Base class of training tasks. `losses_and_metrics` must use only Keras ops, so that every engine can run it.
+    """Base class of training tasks. `losses_and_metrics` must use only Keras ops, so that every
+    engine can run it.
 
-    A batch is `(images, targets, example_weights)`: images, float32 `(B, H, W, C)`, in [-1, 1] for most models; targets
-    `(B, ...)` of the kind `target`, such as float32 `(B, classes)`; example weights, float32 `(B,)`.
+    A batch is `(images, targets, example_weights)`: images, float32 `(B, H, W, C)`, in [-1, 1] for
+    most models; targets `(B, ...)` of the kind `target`, such as float32 `(B, classes)`; example
+    weights, float32 `(B,)`.
 
     Args:
         config: the config of the run.
 
     Attributes:
         target: name of the target kind that the task learns from, a key of `data.TARGETS`.
-        metrics: names of the metrics other than "loss", in the order in which tables and plots show them.
+        metrics: names of the metrics other than "loss", in the order in which tables and plots show
+            them.
         config: the config of the run.
-        facts_of_weights: JSON-serializable dict of what the file of `config.weights` says about the model. A run stores
-            it in its workdir, so that a resumed run does not need the file.
+        facts_of_weights: JSON-serializable dict of what the file of `config.weights` says about the
+            model. A run stores it in its workdir, so that a resumed run does not need the file.
     """
 
     target: str = "classes"
@@ -53,7 +56,8 @@ class Task(abc.ABC):
 
     @property
     def variants(self) -> "tuple[Task, ...]":
-        """The variants of the training step, each compiled by itself; the first one needs the most memory."""
+        """The variants of the training step, each compiled by itself; the first one needs the most
+        memory."""
         return (self,)
 
     def variant_of_step(self, step: int) -> "Task":
@@ -65,27 +69,33 @@ class Task(abc.ABC):
         """Builds the model of the config, with initial weights.
 
         Args:
-            inputs: the `data.InputPipeline`, which determines the image shape, the classes and the preprocessing.
+            inputs: the `data.InputPipeline`, which determines the image shape, the classes and the
+                preprocessing.
 
         Returns:
             A built `keras.Model` that takes images.
         """
 
     def make_model(self, inputs: "InputPipeline") -> keras.Model:
-        """Returns the model of `build_model`, in which it records the activation of `config.loss` for logits."""
+        """Returns the model of `build_model`, in which it records the activation of `config.loss`
+        for logits."""
         model = self.build_model(inputs)
         set_logits_activation(model, self.config.loss)
         return model
 
     def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
-        """Returns the model's image shape: `config.model.input_shape` if it is set, otherwise the shape of the data."""
+        """Returns the model's image shape: `config.model.input_shape` if it is set, otherwise the
+        shape of the data."""
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
     @abc.abstractmethod
-    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
         """Computes the loss and the metrics of each example in a batch.
 
-        The engine applies the example weights and computes the means. Draw random numbers as in `layers.dropout`: from
+        The engine applies the example weights and computes the means. Draw random numbers as in
+            `layers.dropout`: from
         `current_seeds()`, or from a `keras.random.SeedGenerator` if `current_seeds()` returns None.
 
         Args:
@@ -93,8 +103,8 @@ class Task(abc.ABC):
             batch: `(images, targets, example_weights)`.
             training: whether the model runs in training mode.
 
-        Returns:
-            `(losses, metrics)`: float32 `(B,)`, and a dict from each name in `self.metrics` to float32 `(B,)`.
+        Returns: `(losses, metrics)`: float32 `(B,)`, and a dict from each name in `self.metrics` to
+            float32 `(B,)`.
         """
 
     @property
@@ -103,10 +113,12 @@ class Task(abc.ABC):
         return ("loss", *self.metrics)
 
     def evaluate(self, model: keras.Model, batch: Batch) -> dict[str, keras.KerasTensor]:
-        """Returns the values of which an evaluation computes means, as a dict from each name to float32 `(B,)`."""
+        """Returns the values of which an evaluation computes means, as a dict from each name to
+        float32 `(B,)`."""
         losses, metrics = self.losses_and_metrics(model, batch, training=False)
         return {"loss": losses, **{name: metrics[name] for name in self.metrics}}
 
     def export_options(self) -> dict[str, Any] | None:
-        """Returns the arguments for `export.saved_model`, or None if training does not export this task's models."""
+        """Returns the arguments for `export.saved_model`, or None if training does not export this
+        task's models."""
         return None

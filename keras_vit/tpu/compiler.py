@@ -9,7 +9,8 @@ from pathlib import Path
 from keras_vit.tpu import hlo
 from keras_vit.tpu.program import Program, refused_program
 
-# The versions with which the private APIs were tested. The extra `aot` in setup.cfg pins jax and libtpu to them.
+# The versions with which the private APIs were tested. The extra `aot` in setup.cfg pins jax and
+# libtpu to them.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
 
 # Without these variables, libtpu queries a metadata server, and JAX tries to use a TPU.
@@ -36,7 +37,8 @@ def check_installed():
 
 
 def topology_devices(topology, chip_config="default"):
-    """Returns the JAX devices of a slice, for which functions can be lowered and compiled but not run."""
+    """Returns the JAX devices of a slice, for which functions can be lowered and compiled but not
+    run."""
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)  # read when JAX and libtpu are first loaded
     try:
@@ -47,7 +49,8 @@ def topology_devices(topology, chip_config="default"):
         return topologies.get_topology_desc(platform="tpu", **how).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
-            f"`topology` must be a slice known to libtpu ({str(error).splitlines()[0]}). Received: topology={topology}"
+            f"`topology` must be a slice known to libtpu ({str(error).splitlines()[0]}). Received: "
+            f"topology={topology}"
         ) from error
     finally:
         os.environ.clear()
@@ -79,17 +82,25 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Calls `compile_with(options)` and returns the `Program`, which runs `steps` steps per execution."""
+    """Calls `compile_with(options)` and returns the `Program`, which runs `steps` steps per
+    execution."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:
-        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True, "xla_dump_hlo_module_re": ".*"}
+        options = {
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_text": True,
+            "xla_dump_hlo_module_re": ".*",
+        }
         try:
             executable = compile_with(options)
         except jax.errors.JaxRuntimeError as error:
             return refused_program(error)
         traffic = hlo.traffic(dumped_hlo(folder), steps)
-    moved = {"bytes_accessed": float(sum(size for _, size in traffic)), "traffic": tuple(traffic[:_MOST_ARRAYS])}
+    moved = {
+        "bytes_accessed": float(sum(size for _, size in traffic)),
+        "traffic": tuple(traffic[:_MOST_ARRAYS]),
+    }
     return Program(True, steps=steps, **moved, **_numbers(executable))
 
 
@@ -100,12 +111,17 @@ def dumped_hlo(folder):
         raise ImportError(f"libtpu did not write a file *{_HLO_FILE}; check the variable XLA_FLAGS")
     text = paths[-1].read_text()
     if not text.rstrip().endswith("\n}"):
-        raise OSError(errno.ENOSPC, "the compiler's dump is truncated; set TMPDIR to another folder", str(folder))
+        raise OSError(
+            errno.ENOSPC,
+            "the compiler's dump is truncated; set TMPDIR to another folder",
+            str(folder),
+        )
     return text
 
 
 def _numbers(executable):
-    """Returns the memory sizes and FLOPs of a JAX executable, from its public or its private API."""
+    """Returns the memory sizes and FLOPs of a JAX executable, from its public or its private
+    API."""
     is_public = hasattr(executable, "memory_analysis")
     memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes

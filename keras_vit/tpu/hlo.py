@@ -1,7 +1,7 @@
 """Computes HBM traffic from the text of an optimized HLO module.
 
-XLA's `cost_analysis` is unsuitable. It also counts on-chip memory traffic, which exceeds the HBM traffic in a training
-step of ViT-B/16 on a v5e, and it counts loop bodies only once.
+XLA's `cost_analysis` is unsuitable. It also counts on-chip memory traffic, which exceeds the HBM
+traffic in a training step of ViT-B/16 on a v5e, and it counts loop bodies only once.
 """
 
 import collections
@@ -12,18 +12,31 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
 # NAME = OUTPUTS OPCODE(OPERANDS), ATTRIBUTES
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](?:\{([^{}]*)\})?")
-_CALLED = re.compile(r"(?:body|to_apply|calls|called_computations|branch_computations)=(\{[^{}]*\}|%?[\w.\-]+)")
+_CALLED = re.compile(
+    r"(?:body|to_apply|calls|called_computations|branch_computations)=(\{[^{}]*\}|%?[\w.\-]+)"
+)
 
-# Instructions that move no bytes: views, bookkeeping, and calls, whose computations are visited instead.
+# Instructions that move no bytes: views, bookkeeping, and calls, whose computations are visited
+# instead.
 _CALLS = {"while", "conditional", "call", "async-start"}
 _FREE = _CALLS | {
-    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "async-update", "partition-id",
-    "replica-id", "opt-barrier", "add-dependency",
-}  # fmt: skip
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "async-update",
+    "partition-id",
+    "replica-id",
+    "opt-barrier",
+    "add-dependency",
+}
 
 
 def traffic(text, steps=1):
-    """Returns the HBM traffic as a list of `(array, bytes)`, such as `("bf16[64,12]", 10**9)`, largest first.
+    """Returns the HBM traffic as a list of `(array, bytes)`, such as `("bf16[64,12]", 10**9)`,
+    largest first.
 
     `steps` is the trip count of outermost loops for which the HLO does not contain a trip count.
     """
@@ -37,14 +50,21 @@ def traffic(text, steps=1):
                 length = 1
                 if opcode == "while":
                     condition = computations[re.search(r"condition=%?([\w.\-]+)", rest)[1]]
-                    lengths = [re.match(r"\d+", text) for _, opcode, text in condition if opcode == "constant"]
-                    length = int(lengths[0][0]) if lengths and lengths[0] else steps if times == 1 else 1
+                    lengths = [
+                        re.match(r"\d+", text)
+                        for _, opcode, text in condition
+                        if opcode == "constant"
+                    ]
+                    length = (
+                        int(lengths[0][0]) if lengths and lengths[0] else steps if times == 1 else 1
+                    )
                 for names in _CALLED.findall(rest):
                     for called in re.findall(r"[\w.\-]+", names):
                         visit(called, times * length)
             if opcode in _FREE or opcode.endswith("-done"):
                 continue
-            # Count operands and outputs in HBM. For a slice op, the bytes read equal the bytes written.
+            # Count operands and outputs in HBM. For a slice op, the bytes read equal the bytes
+            # written.
             writes = line_outputs[:1] if opcode == "copy-start" else line_outputs
             for operand in re.findall(r"%([\w.\-]+)", rest.split("), ")[0]):
                 for array in outputs.get(operand, ()):
@@ -59,8 +79,12 @@ def traffic(text, steps=1):
 
 
 def _parse(text):
-    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the entry computation."""
-    computations, all_outputs, entry, lines = {}, {}, None, []
+    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the entry
+    computation."""
+    computations = {}
+    all_outputs = {}
+    entry = None
+    lines = []
     for line in text.splitlines():
         if header := _COMPUTATION.match(line):
             lines = computations[header[2]] = []
@@ -88,10 +112,12 @@ def is_in_hbm(array):
 
 
 def padded_bytes(array):
-    """Returns the bytes of `(dtype, shape, layout)`, including tile padding; a layout looks like "1,0:T(8,128)S(1)"."""
+    """Returns the bytes of `(dtype, shape, layout)`, including tile padding; a layout looks like
+    "1,0:T(8,128)S(1)"."""
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
-    tile, sides = re.match(r"T\(([\d,]+)\)", rest), list(shape)
+    tile = re.match(r"T\(([\d,]+)\)", rest)
+    sides = list(shape)
     if tile and axes:
         sides = [shape[int(axis)] for axis in axes.split(",")]
         for i, length in enumerate(list(map(int, reversed(tile[1].split(","))))[: len(sides)]):

@@ -10,7 +10,8 @@ from keras_vit.preprocessing import LAYOUTS, Preprocessing
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """Replaces `data.InputPipeline` when a task builds its model; `num_examples` is 0 if unknown."""
+    """Replaces `data.InputPipeline` when a task builds its model; `num_examples` is 0 if
+    unknown."""
 
     image_shape: tuple
     num_classes: int
@@ -30,12 +31,16 @@ class InputShapes:
 def input_shapes(config):
     """Returns the `InputShapes` of a config.
 
-    Reads the dataset only if it is available on every machine or if the config does not determine the shapes.
+    Reads the dataset only if it is available on every machine or if the config does not determine
+    the shapes.
     """
     group = config.data
-    size, channels = group.image_size, group.channels
+    size = group.image_size
+    channels = group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)
-    num_classes = data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
+    num_classes = (
+        data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
+    )
     whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
     num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
@@ -48,14 +53,16 @@ def input_shapes(config):
         return InputShapes(image_shape, num_classes, num_examples, resize)
     try:
         target = tasks.TASKS.get(config.task, tasks.Task).target
-        inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed, target=target)
+        inputs = data.from_config(
+            group, batch_size=config.batch_size, seed=config.seed, target=target
+        )
     except (ValueError, OSError) as error:
         if generated:
             raise
         raise ValueError(
-            "`data.image_size` and `data.classes` must be set for a dataset that is not on this machine, for example "
-            "--config.data.classes=1000. "
-            f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
+            "`data.image_size` and `data.classes` must be set for a dataset that is not on this "
+            f"machine, for example --config.data.classes=1000. Received: data.name={group.name!r}, "
+            f"data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
     num_classes = len(inputs.train.class_names)
     shape = image_shape or inputs.image_shape

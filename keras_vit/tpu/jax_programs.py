@@ -17,7 +17,8 @@ from keras_vit.training.jax.step import make_sums, make_train_steps
 
 
 class JaxPrograms(Programs):
-    """Compiles the steps of a run on JAX for all devices of a slice; a training program may run several steps."""
+    """Compiles the steps of a run on JAX for all devices of a slice; a training program may run
+    several steps."""
 
     def _build(self, inputs, total_steps):
         config = self._config
@@ -26,11 +27,14 @@ class JaxPrograms(Programs):
         model = self._task.build_model(inputs)
         self._optimizer = make_optimizer(config, total_steps)
         self._optimizer.build(model.trainable_variables)
-        averaged, scaled = config.ema_decay > 0, config.precision == "mixed_float16"
+        averaged = config.ema_decay > 0
+        scaled = config.precision == "mixed_float16"
         state = initial_state(model, self._optimizer, averaged, scaled)
         self._shardings = state_shardings(self._mesh, state, config.shard)
         self._state = jax.tree.map(
-            lambda array, sharding: jax.ShapeDtypeStruct(np.shape(array), array.dtype, sharding=sharding),
+            lambda array, sharding: jax.ShapeDtypeStruct(
+                np.shape(array), array.dtype, sharding=sharding
+            ),
             state,
             self._shardings,
         )
@@ -39,15 +43,25 @@ class JaxPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         task = self._task.variants[0]  # the one that needs the most memory
         config = self._config_of(batch_size, accumulate_steps)
-        train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, config)
-        steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)
-        scalars = [self._array((), dtype, PartitionSpec()) for dtype in (bool, jnp.int32, jnp.int32)]
+        train_steps = make_train_steps(
+            self._mesh, self.model, self._optimizer, task, self._shardings, config
+        )
+        steps = steps_per_execution(
+            self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size
+        )
+        scalars = [
+            self._array((), dtype, PartitionSpec()) for dtype in (bool, jnp.int32, jnp.int32)
+        ]
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))
         batches = [self._batch(batch_size)] * steps
-        return compile_function(train_steps, self._state, *scalars, batches, stop_requested, steps=steps)
+        return compile_function(
+            train_steps, self._state, *scalars, batches, stop_requested, steps=steps
+        )
 
     def evaluation(self, batch_size, accumulate_steps):
-        sums = make_sums(self._mesh, self.model, self._task.evaluate, self._shardings.weights, accumulate_steps)
+        sums = make_sums(
+            self._mesh, self.model, self._task.evaluate, self._shardings.weights, accumulate_steps
+        )
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
         return compile_function(jax.jit(sums), *arguments)
 
@@ -59,20 +73,26 @@ class JaxPrograms(Programs):
         )
 
     def _batch(self, size):
-        return tuple(self._array((size, *shape), dtype, PartitionSpec(AXIS)) for shape, dtype in self._batch_specs)
+        return tuple(
+            self._array((size, *shape), dtype, PartitionSpec(AXIS))
+            for shape, dtype in self._batch_specs
+        )
 
     def _array(self, shape, dtype, spec):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self._mesh, spec))
 
 
 def compile_function(function, *arguments, steps=1):
-    """Compiles a jitted function for sharded `jax.ShapeDtypeStruct` arguments and returns its `Program`."""
+    """Compiles a jitted function for sharded `jax.ShapeDtypeStruct` arguments and returns its
+    `Program`."""
     try:
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
         return refused_program(error)  # for example, a shape that depends on values
     cached = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)  # JAX cannot load these programs from the cache
+    jax.config.update(
+        "jax_enable_compilation_cache", False
+    )  # JAX cannot load these programs from the cache
     try:
         return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:

@@ -1,4 +1,5 @@
-"""Defines the result of compiling a program, and the base class for compiling the programs of a run."""
+"""Defines the result of compiling a program, and the base class for compiling the programs of a
+run."""
 
 import dataclasses
 import math
@@ -21,7 +22,9 @@ class Program:
     out_of_memory: bool = False  # whether the program does not fit in the device's memory
     required_bytes: int = 0  # memory size of a program that does not fit; 0 if unknown
     argument_bytes: int = 0  # inputs, such as weights and the batch, as laid out in HBM
-    temporary_bytes: int = 0  # intermediate values, and outputs that do not reuse the memory of an argument
+    temporary_bytes: int = (
+        0  # intermediate values, and outputs that do not reuse the memory of an argument
+    )
     program_bytes: int = 0  # compiled code
     flops: float = 0.0  # per execution, from `cost_analysis`, which counts loop bodies once
     bytes_accessed: float = 0.0  # HBM traffic per execution
@@ -48,16 +51,23 @@ def refused_program(error):
 class Programs:
     """Compiles the steps of a run for a TPU slice; each backend has a subclass.
 
-    A subclass defines the property `state_bytes`, the method `_build(inputs, total_steps)`, which returns the model,
-    and the methods `train` and `evaluation`, which map `(batch_size, accumulate_steps)` to a `Program`.
+    A subclass defines the property `state_bytes`, the method `_build(inputs, total_steps)`, which
+    returns the model, and the methods `train` and `evaluation`, which map `(batch_size,
+    accumulate_steps)` to a `Program`.
     """
 
     def __init__(self, config, task, inputs, topology, total_steps):
-        self._config, self._task, self.topology = config, task, topology
+        self._config = config
+        self._task = task
+        self.topology = topology
         self._image_shape = inputs.image_shape
         target = data.TARGETS[task.target](data.Source(None, 0, inputs.train.class_names)).spec()
         # The shapes and dtypes of an image, a target and a weight.
-        self._batch_specs = ((inputs.image_shape, "float32"), (target.shape, target.dtype.name), ((), "float32"))
+        self._batch_specs = (
+            (inputs.image_shape, "float32"),
+            (target.shape, target.dtype.name),
+            ((), "float32"),
+        )
         policy = keras.config.dtype_policy()
         keras.config.set_dtype_policy(config.precision)
         try:
@@ -66,7 +76,9 @@ class Programs:
             keras.config.set_dtype_policy(policy)
 
     def _config_of(self, batch_size, accumulate_steps):
-        return ConfigDict({**self._config, "batch_size": batch_size, "accumulate_steps": accumulate_steps})
+        return ConfigDict(
+            {**self._config, "batch_size": batch_size, "accumulate_steps": accumulate_steps}
+        )
 
     @property
     def gradient_bytes(self):

@@ -5,8 +5,10 @@ from keras_vit.tpu.search import MOST_IMAGES
 
 
 def report(check, price=0.0, arrays=0):
-    """Returns the lines of a report with the HBM traffic of up to `arrays` arrays; `price` is per device-hour."""
-    topology, size = check.topology, check.batch_size_per_device
+    """Returns the lines of a report with the HBM traffic of up to `arrays` arrays; `price` is per
+    device-hour."""
+    topology = check.topology
+    size = check.batch_size_per_device
     lines = [
         f"{topology.name}: {topology.num_devices} x {topology.device.kind}, {size} images each "
         f"(batch {check.batch_size}), {check.backend}"
@@ -24,12 +26,15 @@ def report(check, price=0.0, arrays=0):
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
     for text, images in check.changes:
-        lines.append(f"with {text}: {f'{images} images per device fit' if images else 'not one image fits'}")
+        lines.append(
+            f"with {text}: {f'{images} images per device fit' if images else 'not one image fits'}"
+        )
     return lines
 
 
 def _verdict(check):
-    limit, fitting = format_bytes(check.memory_limit_bytes), check.fitting_batch_per_device
+    limit = format_bytes(check.memory_limit_bytes)
+    fitting = check.fitting_batch_per_device
     if check.fits:
         verdict = f"compiles and fits: {format_bytes(check.memory_bytes)} of {limit} per device"
         if fitting > check.batch_size_per_device:
@@ -39,8 +44,14 @@ def _verdict(check):
     verdict = f"does not fit: needs {needed} of {limit} per device"
     if not fitting:
         parts = check.accumulate_steps
-        return f"{verdict}; not even {'1 image fits' if parts == 1 else f'{parts} images fit'} on a device"
-    return f"{verdict}; {fitting} images per device fit (batch_size={fitting * check.topology.num_devices})"
+        return (
+            f"{verdict}; not even {'1 image fits' if parts == 1 else f'{parts} images fit'} on a "
+            "device"
+        )
+    return (
+        f"{verdict}; {fitting} images per device fit "
+        f"(batch_size={fitting * check.topology.num_devices})"
+    )
 
 
 def _memory(check):
@@ -52,30 +63,44 @@ def _memory(check):
         "program": program.program_bytes,
     }
     text = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-    return [f"training step: {text}; evaluation step: {format_bytes(check.evaluation.memory_bytes)}"]
+    return [
+        f"training step: {text}; evaluation step: {format_bytes(check.evaluation.memory_bytes)}"
+    ]
 
 
 def _time(check, price):
     device = check.topology.device
     bound = "compute" if check.compute_seconds >= check.bandwidth_seconds else "bandwidth"
     lines = [
-        f"{check.train.flops / 1e12:.4g} TFLOPs per step (counted by the compiler) or {check.model_flops / 1e12:.4g} "
-        f"(summed over the layers); {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
-        f"roofline estimate (not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP counts "
-        f"at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the "
-        f"traffic at {device.bandwidth / 1e9:.4g} GB/s; bound by {bound}",
-        f"all-reduce of gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
-        f"{device.interconnect / 1e9:.4g} GB/s, assumed not to overlap",
-        f"{check.step_seconds_estimate * 1e3:.4g} ms per step, {check.images_per_second_estimate:.4g} images/s per "
-        f"device, {check.images_per_second_estimate * check.topology.num_devices:.4g} in total; evaluation "
+        f"{check.train.flops / 1e12:.4g} TFLOPs per step (counted by the compiler) or "
+        f"{check.model_flops / 1e12:.4g} (summed over the layers); "
+        f"{check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
+        f"roofline estimate (not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of "
+        f"these FLOP counts at the published {device.peak_flops / 1e12:.4g} TFLOP/s, "
+        f"{check.bandwidth_seconds * 1e3:.4g} ms for the traffic at {device.bandwidth / 1e9:.4g} "
+        f"GB/s; bound by {bound}",
+        f"all-reduce of gradients: {check.all_reduce_bytes / 1e9:.4g} GB, "
+        f"{check.all_reduce_seconds * 1e3:.3g} ms at {device.interconnect / 1e9:.4g} GB/s, assumed "
+        "not to overlap",
+        f"{check.step_seconds_estimate * 1e3:.4g} ms per step, "
+        f"{check.images_per_second_estimate:.4g} images/s per device, "
+        f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in total; evaluation "
         f"{check.evaluation_images_per_second_estimate:.4g} images/s per device",
     ]
     if check.precision == "float32":
-        lines.append("float32 activations need twice as much memory and traffic as precision='mixed_bfloat16'")
+        lines.append(
+            "float32 activations need twice as much memory and traffic as "
+            "precision='mixed_bfloat16'"
+        )
     hours = check.device_hours_estimate
     if hours:
-        line = f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and input stalls"
-        lines.append(f"{line}; {price * hours:,.2f} at {price:g} per device-hour" if price else line)
+        line = (
+            f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and "
+            "input stalls"
+        )
+        lines.append(
+            f"{line}; {price * hours:,.2f} at {price:g} per device-hour" if price else line
+        )
     else:
         lines.append("the number of steps is unknown: set data.num_examples or total_steps")
     return lines

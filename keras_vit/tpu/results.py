@@ -20,11 +20,13 @@ class Check:
         train, evaluation: the `Program`s of the training step and the evaluation step.
         state_bytes: size of weights, optimizer state and EMA, without padding.
         all_reduce_bytes: size of the float32 gradients, which the devices sum.
-        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image; 0 if unknown.
+        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image; 0 if
+            unknown.
         total_steps: number of training steps; 0 if unknown.
-        fitting_batch_per_device: number of images per device that fits in memory (with `search`, the largest
-            number tested); 0 if no image fits or a step does not compile.
-        changes: with `search`, the images per device that fit after a config change, such as `(("remat=True", 128),)`.
+        fitting_batch_per_device: number of images per device that fits in memory (with `search`,
+            the largest number tested); 0 if no image fits or a step does not compile.
+        changes: with `search`, the images per device that fit after a config change, such as
+            `(("remat=True", 128),)`.
     """
 
     topology: Topology
@@ -52,16 +54,22 @@ class Check:
     @property
     def compiles(self) -> bool:
         """True if both steps compile. Running out of memory does not count as a failure."""
-        return all(program.compiles or program.out_of_memory for program in (self.train, self.evaluation))
+        return all(
+            program.compiles or program.out_of_memory for program in (self.train, self.evaluation)
+        )
 
     @property
     def fits(self) -> bool:
         """True if both steps compile and fit in HBM."""
-        return all(p.compiles and p.memory_bytes <= self.memory_limit_bytes for p in (self.train, self.evaluation))
+        return all(
+            p.compiles and p.memory_bytes <= self.memory_limit_bytes
+            for p in (self.train, self.evaluation)
+        )
 
     @property
     def error(self) -> str:
-        """The compiler's message, or "". If both steps fail, an error other than out-of-memory is preferred."""
+        """The compiler's message, or "". If both steps fail, an error other than out-of-memory is
+        preferred."""
         refused = [program for program in (self.train, self.evaluation) if program.error]
         return min(refused, key=lambda program: program.out_of_memory).error if refused else ""
 
@@ -93,13 +101,15 @@ class Check:
 
     @property
     def all_reduce_seconds(self) -> float:
-        """Seconds in which each of n devices sends 2 (n - 1) / n times the gradients at the published bandwidth."""
+        """Seconds in which each of n devices sends 2 (n - 1) / n times the gradients at the
+        published bandwidth."""
         n = self.topology.num_devices
         return 2 * (n - 1) / n * self.all_reduce_bytes / self.topology.device.interconnect
 
     @property
     def step_seconds_estimate(self) -> float:
-        """Roofline estimate for a training step: the longer of compute and HBM time, plus the all-reduce.
+        """Roofline estimate for a training step: the longer of compute and HBM time, plus the
+        all-reduce.
 
         0 if the step does not compile.
         """
@@ -114,12 +124,19 @@ class Check:
 
     @property
     def evaluation_images_per_second_estimate(self) -> float:
-        """Evaluation images per second per device, without the all-reduce; 0 if the step does not compile."""
+        """Evaluation images per second per device, without the all-reduce; 0 if the step does not
+        compile."""
         images = self.batch_size_per_device
-        if self.backend == "tensorflow":  # evaluates one micro-batch per step; JAX evaluates the whole batch
+        if (
+            self.backend == "tensorflow"
+        ):  # evaluates one micro-batch per step; JAX evaluates the whole batch
             images //= self.accumulate_steps
         forward = self.model_flops / 3 / self.batch_size_per_device * images
-        return images / seconds if (seconds := roofline_seconds(self.evaluation, forward, self.topology)) else 0.0
+        return (
+            images / seconds
+            if (seconds := roofline_seconds(self.evaluation, forward, self.topology))
+            else 0.0
+        )
 
     @property
     def device_hours_estimate(self) -> float:
@@ -130,7 +147,10 @@ class Check:
         """Returns all attributes and properties as plain Python values, for JSON."""
         names = [name for name, value in vars(Check).items() if isinstance(value, property)]
         fields = {**dataclasses.asdict(self), **{name: getattr(self, name) for name in names}}
-        device = {"num_devices": self.topology.num_devices, "device_kind": self.topology.device.kind}
+        device = {
+            "num_devices": self.topology.num_devices,
+            "device_kind": self.topology.device.kind,
+        }
         return fields | device | {"topology": self.topology.name}
 
 
@@ -139,4 +159,7 @@ def roofline_seconds(program, model_flops, topology):
     if not program.compiles:
         return 0.0
     device = topology.device
-    return max(max(program.flops, model_flops) / device.peak_flops, program.bytes_accessed / device.bandwidth)
+    return max(
+        max(program.flops, model_flops) / device.peak_flops,
+        program.bytes_accessed / device.bandwidth,
+    )

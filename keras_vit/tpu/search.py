@@ -7,13 +7,17 @@ _CLOSE = 1.1  # the search stops if it predicts that at most 10 % more images fi
 
 
 def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
-    """Returns the largest tested number of images per device that fits, or 0 if none fits or the compiler fails.
+    """Returns the largest tested number of images per device that fits, or 0 if none fits or the
+    compiler fails.
 
-    `compile_size(images)` returns a `Program`. `limit` is the size of HBM in bytes, and `fixed` is the size of the
-    state in bytes. The search tests `first` and then other multiples of `unit`. With `any_will_do`, the search stops at
-    the first number that fits.
+    `compile_size(images)` returns a `Program`. `limit` is the size of HBM in bytes, and `fixed` is
+    the size of the state in bytes. The search tests `first` and then other multiples of `unit`.
+    With `any_will_do`, the search stops at the first number that fits.
     """
-    low, high, number, memory = 0, math.inf, first, {0: fixed}
+    low = 0
+    high = math.inf
+    number = first
+    memory = {0: fixed}
     while True:
         program = compile_size(number)
         if program.memory_bytes:
@@ -24,7 +28,8 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
             high = number
         else:
             return 0
-        # Extrapolate memory use to the limit, and stop if the result is close or no number is left to test.
+        # Extrapolate memory use to the limit, and stop if the result is close or no number is left
+        # to test.
         guess = _guess(memory, limit, number, low, high)
         if low and (any_will_do or low >= MOST_IMAGES or min(guess, high - 1) <= _CLOSE * low):
             return low
@@ -40,13 +45,15 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
 
 
 def grid(number, unit=1):
-    """Returns the spacing of the tested numbers near `number`. The spacing is a multiple of `unit`."""
+    """Returns the spacing of the tested numbers near `number`. The spacing is a multiple of
+    `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):
-    """Estimates the number of images that fill `limit` from the two entries of `memory` nearest to `limit`."""
+    """Estimates the number of images that fill `limit` from the two entries of `memory` nearest to
+    `limit`."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
     if len(points) == 2 and points[0][1] != points[1][1]:
         (a, bytes_a), (b, bytes_b) = points

@@ -15,11 +15,15 @@ _NO_PROGRAM = "Failed getting HLO text: "
 
 
 class TensorFlowPrograms(Programs):
-    """Compiles the functions that `strategy.run` calls on a replica, for one device and without the all-reduce."""
+    """Compiles the functions that `strategy.run` calls on a replica, for one device and without the
+    all-reduce."""
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
-            raise ValueError("`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True")
+            raise ValueError(
+                "`xla` must be False on a TPU, where XLA always compiles the step. Received: "
+                "xla=True"
+            )
         self._engine = TensorFlowEngine(tf.distribute.get_strategy())
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model
@@ -41,21 +45,27 @@ class TensorFlowPrograms(Programs):
     def state_bytes(self):
         state = self._engine.state
         variables = [*state.model.variables, *state.optimizer.variables, *state.variables.averages]
-        return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
+        return sum(
+            math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables
+        )
 
     def _batch(self, size):
         return [tf.TensorSpec((size, *shape), dtype) for shape, dtype in self._batch_specs]
 
 
 def compile_function(function, specs, topology):
-    """Compiles a function for `tf.TensorSpec` arguments and one device of a slice; returns its `Program`."""
+    """Compiles a function for `tf.TensorSpec` arguments and one device of a slice; returns its
+    `Program`."""
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TensorFlow warns about arguments that it passes itself
+            warnings.simplefilter(
+                "ignore"
+            )  # TensorFlow warns about arguments that it passes itself
             program = function.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except ValueError as error:
-        # Handle only dynamic shapes and ops that XLA lacks. Other errors come from the function itself.
+        # Handle only dynamic shapes and ops that XLA lacks. Other errors come from the function
+        # itself.
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))

@@ -25,9 +25,9 @@ class Device:
     chip_config: str = "default"  # libtpu's name for the division of a chip into devices
 
 
-# The rates per chip of v4 and later are from https://cloud.google.com/tpu/docs/v4, /v5e, /v5p and /v6e. The rates of v2
-# and v3 are from Jouppi et al., "A domain-specific supercomputer for training deep neural networks" (2020), with four
-# links per chip of 496 Gbit/s (v2) or 656 Gbit/s (v3).
+# The rates per chip of v4 and later are from https://cloud.google.com/tpu/docs/v4, /v5e, /v5p and
+# /v6e. The rates of v2 and v3 are from Jouppi et al., "A domain-specific supercomputer for training
+# deep neural networks" (2020), with four links per chip of 496 Gbit/s (v2) or 656 Gbit/s (v3).
 DEVICES = {
     "v2": Device("TPU v2", 2, int(7.48 * GIB), 23e12, 350e9, 4 * 496e9 / 8 / 2),
     "v3": Device("TPU v3", 2, int(15.48 * GIB), 61.5e12, 450e9, 4 * 656e9 / 8 / 2),
@@ -39,14 +39,16 @@ DEVICES = {
 """Maps TPU generations, the prefixes of topology names, to devices."""
 MEGACORE = Device("TPU v4", 1, int(30.75 * GIB), 275e12, 1200e9, 2400e9 / 8, "megacore")
 """The device of JAX on TPU v4: both cores of a chip, which share their memory."""
-# The number of dimensions of each generation's network. A topology name has one side for each dimension.
+# The number of dimensions of each generation's network. A topology name has one side for each
+# dimension.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A TPU slice. For example, "v3:2x2" has 2 x 2 chips with 8 devices, and Cloud TPU calls it v3-8."""
+    """A TPU slice. For example, "v3:2x2" has 2 x 2 chips with 8 devices, and Cloud TPU calls it
+    v3-8."""
 
     name: str
     device: Device
@@ -58,13 +60,18 @@ def get_topology(name: str, backend: str | None = None) -> Topology:
 
     Args:
         name: name of a slice, such as "v3:2x2".
-        backend: "tensorflow" or "jax", whose devices differ on TPU v4; None for the active Keras backend.
+        backend: "tensorflow" or "jax", whose devices differ on TPU v4; None for the active Keras
+            backend.
 
     Raises:
         ValueError: the name is invalid. The message contains examples.
     """
     generation, _, shape = str(name).partition(":")
-    sides = [int(side) for side in shape.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) else []
+    sides = (
+        [int(side) for side in shape.split("x")]
+        if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape)
+        else []
+    )
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
         raise ValueError(f"`topology` must be a name like {EXAMPLES}. Received: topology={name!r}")
     is_jax = (backend or keras.backend.backend()) == "jax"

@@ -1,4 +1,5 @@
-"""Saves and restores the checkpoints of a run. Incomplete and damaged checkpoints are never restored."""
+"""Saves and restores the checkpoints of a run. Incomplete and damaged checkpoints are never
+restored."""
 
 import re
 
@@ -12,17 +13,21 @@ DISK_ADVICE = "Free disk space if the disk is full, and run the same command aga
 
 
 def finished_steps(folder):
-    """Returns the sorted steps of all finished checkpoints in a folder; [] if the folder does not exist."""
+    """Returns the sorted steps of all finished checkpoints in a folder; [] if the folder does not
+    exist."""
     folder = str(folder)
     return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}")]
 
 
 class CheckpointManager:
-    """Manages a folder of checkpoints, one subfolder per step; the file `finished` marks a complete checkpoint."""
+    """Manages a folder of checkpoints, one subfolder per step; the file `finished` marks a complete
+    checkpoint."""
 
     def __init__(self, folder, engine, write=print):
         self.folder = str(folder)
-        self._engine, self._write, self._chief = engine, write, engine.host_index == 0
+        self._engine = engine
+        self._write = write
+        self._chief = engine.host_index == 0
 
     def steps(self):
         return finished_steps(self.folder)
@@ -31,7 +36,8 @@ class CheckpointManager:
         return f"{self.folder}/{step:09}"
 
     def save(self, step, counters):
-        """Saves the engine's state, and removes earlier checkpoints except the previous one and the best one."""
+        """Saves the engine's state, and removes earlier checkpoints except the previous one and the
+        best one."""
         with self._explained_errors(step):
             if self._chief:
                 self._remove(step)
@@ -40,14 +46,18 @@ class CheckpointManager:
         self.update(step, counters)
 
     def update(self, step, counters):
-        """Writes the counters of a checkpoint whose state is already saved, and removes old checkpoints."""
+        """Writes the counters of a checkpoint whose state is already saved, and removes old
+        checkpoints."""
         if not self._chief:
             return
         with self._explained_errors(step):
             content = {**counters, "step": step, "backend": keras.backend.backend()}
             files.write_json(f"{self.path(step)}/{MARKER}", content)
             finished = self.steps()
-            kept = {*[number for number in finished if number <= step][-2:], counters["best_step"]} & {*finished}
+            kept = {
+                *[number for number in finished if number <= step][-2:],
+                counters["best_step"],
+            } & {*finished}
             for number in _step_folders(self.folder):  # including unfinished checkpoints
                 if number <= step and number not in kept:
                     self._remove(number)
@@ -72,8 +82,8 @@ class CheckpointManager:
                 self._write(f"skipping the corrupt checkpoint {self.path(step)}: {error}")
         if steps:
             raise ValueError(
-                "All checkpoints of this run are corrupt. Delete them to train from scratch, or choose another "
-                f"workdir. Received: {self.folder}"
+                "All checkpoints of this run are corrupt. Delete them to train from scratch, or "
+                f"choose another workdir. Received: {self.folder}"
             )
         return {}
 
@@ -83,11 +93,16 @@ class CheckpointManager:
         with corruption():
             counters = files.read_json(f"{path}/{MARKER}")
         if not isinstance(counters, dict) or counters.get("step") != step:
-            raise CorruptCheckpointError(f"its file `{MARKER}` does not contain the counters of step {step}")
+            raise CorruptCheckpointError(
+                f"its file `{MARKER}` does not contain the counters of step {step}"
+            )
         self._engine.restore(f"{path}/state")
-        backend, written_on = keras.backend.backend(), counters.pop("backend", "")
+        backend = keras.backend.backend()
+        written_on = counters.pop("backend", "")
         note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
-        self._write(f"resuming from step {step}, {path}{'' if written_on in ('', backend) else note}")
+        self._write(
+            f"resuming from step {step}, {path}{'' if written_on in ('', backend) else note}"
+        )
         return counters
 
     def _explained_errors(self, step):
@@ -97,7 +112,9 @@ class CheckpointManager:
     def _remove(self, step):
         path = self.path(step)
         if files.exists(f"{path}/{MARKER}"):
-            files.remove(f"{path}/{MARKER}")  # first, so that the marker never exists for an incomplete checkpoint
+            files.remove(
+                f"{path}/{MARKER}"
+            )  # first, so that the marker never exists for an incomplete checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
 

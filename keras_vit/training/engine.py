@@ -23,9 +23,9 @@ STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
 SHARDS = ("", "optimizer", "parameters")
 
 OUT_OF_MEMORY = (
-    "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or remat=True to "
-    "recompute activations; both change results only by rounding and dropout masks. Set precision='mixed_bfloat16' or "
-    "halve batch_size to halve the size of activations."
+    "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or "
+    "remat=True to recompute activations; both change results only by rounding and dropout masks. "
+    "Set precision='mixed_bfloat16' or halve batch_size to halve the size of activations."
 )
 
 
@@ -34,13 +34,14 @@ class TrainOutputs:
     """The outputs of one call of `Engine.train` that ran S steps.
 
     Attributes:
-        metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping), "learning_rate".
+        metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping),
+            "learning_rate".
         input_wait: seconds spent waiting for batches.
-        peak_memory: peak memory in bytes so far: of the first accelerator if known, otherwise of this process; 0 if
-            unknown.
+        peak_memory: peak memory in bytes so far: of the first accelerator if known, otherwise of
+            this process; 0 if unknown.
         stop_requested: whether any process was asked to stop.
-        can_continue: False if training must end because the loss, a metric or a gradient of the last step was not
-            finite.
+        can_continue: False if training must end because the loss, a metric or a gradient of the
+            last step was not finite.
     """
 
     metrics: dict
@@ -56,7 +57,8 @@ class Engine(abc.ABC):
     Attributes:
         description: description of the devices, for logs.
         num_devices: number of devices that share a batch, over all hosts.
-        num_hosts, host_index: number of processes that share a batch, and the index of this process.
+        num_hosts, host_index: number of processes that share a batch, and the index of this
+            process.
         model: the model; `build` sets it.
     """
 
@@ -67,9 +69,13 @@ class Engine(abc.ABC):
     model: keras.Model
 
     def build(
-        self, config: ConfigDict, task: Task, inputs: InputPipeline, total_steps: int,
+        self,
+        config: ConfigDict,
+        task: Task,
+        inputs: InputPipeline,
+        total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Creates the model, the optimizer and the EMA on the devices.
 
         Args:
@@ -77,12 +83,15 @@ class Engine(abc.ABC):
             task: the `tasks.Task`.
             inputs: the `data.InputPipeline`.
             total_steps: number of steps of the whole run, for the learning-rate schedule.
-            load_weights: called with the model before the EMA is initialized; None for random weights.
+            load_weights: called with the model before the EMA is initialized; None for random
+                weights.
 
         Raises:
             ValueError: the config is invalid.
         """
-        self._config, self._task, self._inputs = config, task, inputs
+        self._config = config
+        self._task = task
+        self._inputs = inputs
         self._evaluations: dict = {}
         self._compiled: dict = {}
         with self._building():
@@ -91,7 +100,9 @@ class Engine(abc.ABC):
                 load_weights(self.model)
             optimizer = make_optimizer(config, total_steps)
             optimizer.build(self.model.trainable_variables)
-        self._place(optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
+        self._place(
+            optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16"
+        )
 
     @abc.abstractmethod
     def _building(self):
@@ -106,7 +117,8 @@ class Engine(abc.ABC):
         """Returns the compiled training function for a task."""
 
     def _train_steps(self, step):
-        """Returns the compiled training function for a step; each variant of the task has its own function."""
+        """Returns the compiled training function for a step; each variant of the task has its own
+        function."""
         variant = self._task.variant_of_step(step)
         if variant not in self._compiled:
             self._compiled[variant] = self._make_train_steps(variant)
@@ -114,13 +126,18 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def train(
-        self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
+        self,
+        first: int,
+        steps: int,
+        *,
+        stop_requested: bool = False,
+        profile_folder: str | None = None,
     ) -> TrainOutputs:
         """Runs steps `first` to `first + steps - 1`. Stops early if `can_continue` becomes False.
 
         Args:
-            first: index of the first step. The first call starts the input pipeline at this step; later calls read the
-                next batches.
+            first: index of the first step. The first call starts the input pipeline at this step;
+                later calls read the next batches.
             steps: number of steps, 1 or more.
             stop_requested: whether this process was asked to stop.
             profile_folder: folder for a TensorBoard trace of this call; None for no trace.
@@ -133,17 +150,20 @@ class Engine(abc.ABC):
         """
 
     def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
-        """Returns the `TrainOutputs` of a call. Omits the steps after a step that ended training."""
+        """Returns the `TrainOutputs` of a call. Omits the steps after a step that ended
+        training."""
         count = min(int(running.sum()) + 1, len(running))
         metrics = dict(zip(step_metrics(self._task), metrics[:count].T))
-        return TrainOutputs(metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1]))
+        return TrainOutputs(
+            metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1])
+        )
 
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Computes exact weighted means over all evaluation examples.
 
         Args:
-            compute: function `compute(model, batch)` in `keras.ops` that returns a dict of float32 `(B,)`; None
-                computes "loss" and the metrics of the task.
+            compute: function `compute(model, batch)` in `keras.ops` that returns a dict of float32
+                `(B,)`; None computes "loss" and the metrics of the task.
 
         Returns:
             A dict of floats. Its item "examples" is the number of readable, labeled examples.
@@ -155,15 +175,19 @@ class Engine(abc.ABC):
         if compute not in self._evaluations:
             self._evaluations[compute] = self._make_sums(compute)
         with self._explained_errors():
-            return weighted_means(self._batch_sums(self._evaluations[compute]), self._inputs.test.num_examples)
+            return weighted_means(
+                self._batch_sums(self._evaluations[compute]), self._inputs.test.num_examples
+            )
 
     @abc.abstractmethod
     def _make_sums(self, compute):
-        """Returns a compiled function that computes `({name: weighted sum}, sum of example weights)` of a batch."""
+        """Returns a compiled function that computes `({name: weighted sum}, sum of example
+        weights)` of a batch."""
 
     @abc.abstractmethod
     def _batch_sums(self, sums):
-        """Applies `sums`, a function returned by `_make_sums`, to all evaluation batches; iterates over its outputs."""
+        """Applies `sums`, a function returned by `_make_sums`, to all evaluation batches; iterates
+        over its outputs."""
 
     @abc.abstractmethod
     def swap_ema(self) -> None:
@@ -182,7 +206,8 @@ class Engine(abc.ABC):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the state to files whose names begin with `path`; see `state_files`.
 
-        Every host must call it with the same path, because reading some variables requires all hosts.
+        Every host must call it with the same path, because reading some variables requires all
+        hosts.
 
         Raises:
             Diverged: a weight is not finite.
@@ -191,7 +216,8 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, path: str | os.PathLike) -> None:
-        """Restores the state from files that `save` wrote, possibly on another backend or other devices.
+        """Restores the state from files that `save` wrote, possibly on another backend or other
+        devices.
 
         Raises:
             CorruptCheckpointError: the files are damaged.
@@ -215,11 +241,14 @@ class Engine(abc.ABC):
         return [tuple(values)]
 
     def diagnose(self, step: int) -> str:
-        """Searches for the first layer with a non-finite output, and returns a phrase with the result.
+        """Searches for the first layer with a non-finite output, and returns a phrase with the
+        result.
 
         The search uses this host's part of the batch of `step`.
         """
-        batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
+        batches = self._inputs.train_batches(
+            step, num_hosts=self.num_hosts, host_index=self.host_index
+        )
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
         return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
@@ -240,7 +269,8 @@ class Engine(abc.ABC):
 
 
 def step_metrics(task):
-    """Returns the names of the metrics of a step, in the order in which `update.update` returns the values."""
+    """Returns the names of the metrics of a step, in the order in which `update.update` returns the
+    values."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 
@@ -251,8 +281,10 @@ def make_optimizer(config, total_steps):
 
 
 def weighted_means(sums, num_examples):
-    """Computes the means of an evaluation from the `({name: weighted sum}, sum of weights)` of each batch."""
-    totals, weight = {}, 0.0
+    """Computes the means of an evaluation from the `({name: weighted sum}, sum of weights)` of each
+    batch."""
+    totals = {}
+    weight = 0.0
     for batch_sums, batch_weight in sums:
         # Sum in float64, because float32 represents integers exactly only up to 2^24.
         weight += float(np.asarray(batch_weight))
@@ -260,7 +292,8 @@ def weighted_means(sums, num_examples):
             totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
     if not weight:
         raise ValueError(
-            f"At least one evaluation example must be readable and labeled. Received: {num_examples} examples"
+            "At least one evaluation example must be readable and labeled. Received: "
+            f"{num_examples} examples"
         )
     return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
 

@@ -9,13 +9,15 @@ from keras_vit.training.engine import Engine
 def choose_engine(config: ConfigDict) -> Engine:
     """Returns the engine for the active Keras backend, on the devices that a config selects.
 
-    With several hosts or a TPU, call this function before any other backend operation in the process.
+    With several hosts or a TPU, call this function before any other backend operation in the
+    process.
 
     Args:
         config: the config of a run; the function reads `strategy` and `tpu_address`.
 
     Raises:
-        ValueError: the backend has no engine, the strategy is unknown, or the devices are not available.
+        ValueError: the backend has no engine, the strategy is unknown, or the devices are not
+            available.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -27,6 +29,6 @@ def choose_engine(config: ConfigDict) -> Engine:
 
         return JaxEngine(choose_mesh(config.strategy, config.tpu_address))
     raise ValueError(
-        "Training supports the TensorFlow and JAX backends: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
-        f"Received: backend={backend!r}"
+        "Training supports the TensorFlow and JAX backends: set KERAS_BACKEND=tensorflow or "
+        f"KERAS_BACKEND=jax. Received: backend={backend!r}"
     )

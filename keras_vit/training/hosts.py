@@ -5,13 +5,15 @@ import os
 
 
 def workers():
-    """Returns `(number of processes, index of this process, address of process 0)`; None without TF_CONFIG."""
+    """Returns `(number of processes, index of this process, address of process 0)`; None without
+    TF_CONFIG."""
     text = os.environ.get("TF_CONFIG", "")
     if not text:
         return None
     try:
         content = json.loads(text)
-        cluster, task = content["cluster"], content["task"]
+        cluster = content["cluster"]
+        task = content["task"]
         addresses = [*cluster.get("chief", ()), *cluster.get("worker", ())]
         address = cluster[task["type"]][int(task["index"])]
         if set(cluster) <= {"chief", "worker"} and int(task["index"]) >= 0:
@@ -19,11 +21,13 @@ def workers():
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         pass
     raise ValueError(
-        'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": {"type": "worker", '
+        'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": '
+        '{"type": "worker", '
         f'"index": 0}}}}, with workers and optionally a chief. Received: TF_CONFIG={text}'
     )
 
 
 def is_chief() -> bool:
-    """Returns whether this is process 0, which writes the results of a run; True without TF_CONFIG."""
+    """Returns whether this is process 0, which writes the results of a run; True without
+    TF_CONFIG."""
     return (workers() or (1, 0))[1] == 0

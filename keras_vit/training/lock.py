@@ -34,8 +34,8 @@ def workdir_lock(folder):
         if not is_free:
             file.seek(0)
             raise ValueError(
-                f"Another run is using this workdir: {file.read() or 'an unknown process'}. Wait for it to finish, "
-                f"stop it, or choose another workdir. Received: workdir={folder}"
+                f"Another run is using this workdir: {file.read() or 'an unknown process'}. Wait "
+                f"for it to finish, stop it, or choose another workdir. Received: workdir={folder}"
             )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

@@ -1,4 +1,5 @@
-"""The training loop: runs the engine, logs metrics, saves checkpoints, evaluates, and handles stop signals."""
+"""The training loop: runs the engine, logs metrics, saves checkpoints, evaluates, and handles stop
+signals."""
 
 import dataclasses
 import functools
@@ -66,7 +67,8 @@ class Loop:
 
     def train(self):
         """Trains, and evaluates when due; may raise `Preempted` or `Diverged`."""
-        config, counters = self.config, self.counters
+        config = self.config
+        counters = self.counters
         # Trace only the third call.
         profile_folders = iter([None, None, self.profile_folder if config.profile else None])
         most_steps = 1  # until a call is measured
@@ -77,12 +79,15 @@ class Loop:
             self.progress.begin()
             clock = time.monotonic()
             while counters.step < self.total_steps:
-                # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next log line,
-                # checkpoint or evaluation.
-                first, began = counters.step, time.monotonic()
+                # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next
+                # log line, checkpoint or evaluation.
+                first = counters.step
+                began = time.monotonic()
                 steps = min(_next_stop(config, first, self.total_steps) - first, most_steps)
                 folder = next(profile_folders, None)
-                outputs = self.engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=folder)
+                outputs = self.engine.train(
+                    first, steps, stop_requested=bool(request.signal), profile_folder=folder
+                )
                 counters.step += len(outputs.metrics["loss"])
                 if config.steps_per_call > 1:
                     most_steps = _steps_in_time(self.engine, time.monotonic() - began, steps)
@@ -101,7 +106,8 @@ class Loop:
                 self._stop(request)
 
     def evaluate_at_end(self):
-        """Evaluates the trained model, whose weights become the EMA if there is one; returns `RunResult.metrics`."""
+        """Evaluates the trained model, whose weights become the EMA if there is one; returns
+        `RunResult.metrics`."""
         with preemption.raise_on_stop_signals("the final evaluation"):
             self.engine.swap_ema()
             metrics = self._evaluate()
@@ -118,35 +124,46 @@ class Loop:
         }
 
     def _log(self, first, outputs):
-        """Writes the metrics of the steps from `first`, and then raises `Diverged` if training cannot continue."""
+        """Writes the metrics of the steps from `first`, and then raises `Diverged` if training
+        cannot continue."""
         counters = self.counters
         count = counters.step - first
         self.progress.report_first(count)
         bad_counts = _count_bad(self.engine, counters, self._bad_examples, first, count)
         self.metric_writer.write_steps(counters.step, outputs, bad_counts)
         if not outputs.can_continue:
-            raise Diverged(_nonfinite_message(self.engine, self.checkpoints, counters.step, outputs.metrics))
+            raise Diverged(
+                _nonfinite_message(self.engine, self.checkpoints, counters.step, outputs.metrics)
+            )
         skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
         if skipped:
             counters.skipped_steps += skipped
-            self.write(f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} in total)")
+            self.write(
+                f"skipped {skipped} non-finite steps of the last {count} ({counters.skipped_steps} "
+                "in total)"
+            )
 
     def _save_if_due(self, stopping):
-        step, config = self.counters.step, self.config
+        step = self.counters.step
+        config = self.config
         every = (config.checkpoint_every_steps, config.eval_every_steps)  # an evaluation may fail
         if stopping or step == self.total_steps or any(_due(step, number) for number in every):
-            self.metric_writer.flush()  # first, so that `metrics.csv` has all steps before the checkpoint
+            # first, so that `metrics.csv` has all steps before the checkpoint
+            self.metric_writer.flush()
             self.checkpoints.save(step, dataclasses.asdict(self.counters))
 
     def _stop(self, request):
         raise preemption.Preempted(
-            f"stopped by {request.signal or 'another host'} after step {self.counters.step} and saved; run the same "
-            "command to resume"
+            f"stopped by {request.signal or 'another host'} after step {self.counters.step} and "
+            "saved; run the same command to resume"
         )
 
     def _evaluate_if_due(self, request):
         step = self.counters.step
-        if not _due(step, self.config.eval_every_steps) or not self.counters.evaluated_step < step < self.total_steps:
+        if (
+            not _due(step, self.config.eval_every_steps)
+            or not self.counters.evaluated_step < step < self.total_steps
+        ):
             return
         start = time.monotonic()
         with self.engine.ema_scope():
@@ -154,11 +171,14 @@ class Loop:
         self.progress.exclude(time.monotonic() - start)
         self.counters.evaluated_step = step
         self._record(metrics)
-        if request.signal and self._alone:  # with several hosts, `engine.train` coordinates the stop
+        if (
+            request.signal and self._alone
+        ):  # with several hosts, `engine.train` coordinates the stop
             self._stop(request)
 
     def _record(self, metrics):
-        """Writes the metrics of an evaluation, and updates the counters in the checkpoint of this step."""
+        """Writes the metrics of an evaluation, and updates the counters in the checkpoint of this
+        step."""
         step = self.counters.step
         self.metric_writer.write_evaluation(step, metrics)
         note_best(self.counters, self.config.best_metric, metrics)
@@ -170,7 +190,8 @@ class Loop:
         try:
             metrics = self.engine.evaluate()
         except ValueError:
-            self._count_bad_test_examples()  # raises a clearer error if unreadable examples are the cause
+            # raises a clearer error if unreadable examples are the cause
+            self._count_bad_test_examples()
             raise
         metrics["bad_examples"] = self._count_bad_test_examples()
         model = self.engine.gather_model() if self.config.evals else None
@@ -180,7 +201,8 @@ class Loop:
         return metrics
 
     def _count_bad_test_examples(self):
-        """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
+        """Returns the number of unreadable test examples; raises a `ValueError` if there are too
+        many."""
         bad_examples = self.inputs.bad_examples("test", self._warn_of_test)
         steps = range(-(-self.inputs.test.num_examples // self.inputs.batch_size))
         count = sum(_gather_bad(self.engine, bad_examples, steps))
@@ -188,14 +210,16 @@ class Loop:
         return count
 
     def _apply(self, name, model):
-        """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run goes on."""
+        """Returns the metrics of an evaluator as floats; they are NaN if it fails, so that the run
+        goes on."""
         evaluator = self.evaluators[name]
         try:
             metrics = evaluator.evaluate(model, self.inputs, self.engine)
             values = {metric: float(value) for metric, value in metrics.items()}
             if values.keys() != set(evaluator.METRICS):
                 raise ValueError(
-                    f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: {', '.join(values)}"
+                    f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: "
+                    f"{', '.join(values)}"
                 )
             return values
         except preemption.Preempted:
@@ -208,19 +232,27 @@ class Loop:
 
 
 def check_test_examples(engine, inputs):
-    """Raises a `ValueError` if no test example is usable, or too many are unreadable before the first usable one."""
+    """Raises a `ValueError` if no test example is usable, or too many are unreadable before the
+    first usable one."""
     bad_examples = inputs.bad_examples("test", log.debug)
-    for step, (_, _, weights) in enumerate(inputs.eval_batches(engine.num_hosts, engine.host_index)):
+    for step, (_, _, weights) in enumerate(
+        inputs.eval_batches(engine.num_hosts, engine.host_index)
+    ):
         bad_examples.check(step, *_gather_bad(engine, bad_examples, [step]))
-        if any(usable for (usable,) in engine.gather_hosts([int(np.count_nonzero(np.asarray(weights)))])):
+        if any(
+            usable
+            for (usable,) in engine.gather_hosts([int(np.count_nonzero(np.asarray(weights)))])
+        ):
             return
     raise ValueError(
-        f"At least one evaluation example must be readable and labeled. Received: {inputs.test.num_examples} examples"
+        "At least one evaluation example must be readable and labeled. Received: "
+        f"{inputs.test.num_examples} examples"
     )
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):
-    """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`, over all hosts."""
+    """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`,
+    over all hosts."""
     if counters.bad_in_epoch:  # of the run before it was resumed
         bad_examples.counts.setdefault(*counters.bad_in_epoch)
     totals = _gather_bad(engine, bad_examples, range(first, first + steps))
@@ -232,8 +264,10 @@ def _count_bad(engine, counters, bad_examples, first, steps):
 
 
 def _gather_bad(engine, bad_examples, steps):
-    """Returns the number of bad examples of each step, over all hosts. A wrong label raises an error on every host."""
-    error, counts = None, [0] * len(steps)
+    """Returns the number of bad examples of each step, over all hosts. A wrong label raises an
+    error on every host."""
+    error = None
+    counts = [0] * len(steps)
     try:
         counts = [bad_examples.update(step) for step in steps]
     except ValueError as wrong_label:
@@ -241,46 +275,70 @@ def _gather_bad(engine, bad_examples, steps):
     # Other hosts would wait forever for a host that raises its error before it has reported.
     reports = engine.gather_hosts([int(error is not None), *counts])
     if any(failed for failed, *_ in reports):
-        raise error or ValueError("Labels must be in range. Received: an example of another host; see its log")
+        raise error or ValueError(
+            "Labels must be in range. Received: an example of another host; see its log"
+        )
     return [sum(of_step) for of_step in list(zip(*reports))[1:]]
 
 
 def _next_stop(config, step, total_steps):
     """Returns the last step at which the next `engine.train` call may end."""
-    every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
+    every = (
+        config.steps_per_call,
+        config.log_every_steps,
+        config.eval_every_steps,
+        config.checkpoint_every_steps,
+    )
     return min([total_steps, *(step - step % n + n for n in every if n)])
 
 
 def _steps_in_time(engine, seconds, steps):
-    """Returns how many steps fit in `_CALL_SECONDS` on the slowest host, if `steps` steps took `seconds`."""
-    slowest = max(milliseconds for (milliseconds,) in engine.gather_hosts([1 + int(1000 * seconds)]))
-    calls = min(engine.num_hosts, 2)  # with several hosts, a signal stops the run after the call that follows
+    """Returns how many steps fit in `_CALL_SECONDS` on the slowest host, if `steps` steps took
+    `seconds`."""
+    slowest = max(
+        milliseconds for (milliseconds,) in engine.gather_hosts([1 + int(1000 * seconds)])
+    )
+    calls = min(
+        engine.num_hosts, 2
+    )  # with several hosts, a signal stops the run after the call that follows
     return max(1, int(1000 * _CALL_SECONDS * steps / (slowest * calls)))
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
-    # The last update was not applied, so the model still has the weights that the failing step used.
-    layer, saved = engine.diagnose(step - 1), checkpoints.steps()
-    kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}" if saved else "no checkpoint was saved yet"
+    # The last update was not applied, so the model still has the weights that the failing step
+    # used.
+    layer = engine.diagnose(step - 1)
+    saved = checkpoints.steps()
+    kept = (
+        f"the last good checkpoint is {checkpoints.path(saved[-1])}"
+        if saved
+        else "no checkpoint was saved yet"
+    )
     return (
-        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning rate "
-        "(--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
+        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning "
+        "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
         f"Received: {', '.join(f'{name}={values[-1].item()}' for name, values in metrics.items())}"
     )
 
 
 def note_best(counters, name, metrics):
-    """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss breaks ties."""
+    """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss
+    breaks ties."""
     if counters.best_metric != name:  # the first evaluation, or --change selected another metric
-        counters.best_metric, counters.best_value = name, None
-    value, loss = metrics[name], metrics["loss"]
+        counters.best_metric = name
+        counters.best_value = None
+    value = metrics[name]
+    loss = metrics["loss"]
     tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
     if tie or is_better(name, value, counters.best_value):
-        counters.best_value, counters.best_loss, counters.best_step = value, loss, counters.step
+        counters.best_value = value
+        counters.best_loss = loss
+        counters.best_step = counters.step
 
 
 def is_better(name, value, best):
-    """Returns whether `value` is better than `best`: lower if the name ends in "loss" or "error", else higher."""
+    """Returns whether `value` is better than `best`: lower if the name ends in "loss" or "error",
+    else higher."""
     if best is None or math.isnan(best):
         return not math.isnan(value) or best is None
     return value < best if name.endswith(("loss", "error")) else value > best

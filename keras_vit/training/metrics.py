@@ -1,4 +1,5 @@
-"""Writes the metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log lines."""
+"""Writes the metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log
+lines."""
 
 import csv
 import os
@@ -14,24 +15,42 @@ class MetricWriter:
     """Writes the metrics of steps and evaluations; does nothing unless `enabled`."""
 
     def __init__(
-        self, workdir, counters, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
+        self,
+        workdir,
+        counters,
+        columns,
+        progress,
+        *,
+        log_every_steps,
+        total_steps,
+        test_examples,
+        write,
+        enabled=True,
     ):
         self._enabled = enabled
         if not enabled:
             return
-        self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step)
+        self._metrics = MetricsTable(
+            workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step
+        )
         self._evaluations = workdir.path / "evaluations.csv"
         self._scalars = Scalars(workdir.tensorboard)
-        self._progress, self._write = progress, write
-        self._total_steps, self._every, self._test_examples = total_steps, log_every_steps, test_examples
-        self._since_line, self._input_wait = {name: [] for name in columns}, 0.0
+        self._progress = progress
+        self._write = write
+        self._total_steps = total_steps
+        self._every = log_every_steps
+        self._test_examples = test_examples
+        self._since_line = {name: [] for name in columns}
+        self._input_wait = 0.0
 
     def write_steps(self, step, outputs, bad_counts):
         """Writes the `TrainOutputs` of the steps up to `step`, and a log line if one is due."""
         if not self._enabled:
             return
         metrics = outputs.metrics
-        self._metrics.append(step - len(metrics["loss"]) + 1, {**metrics, "bad_examples": bad_counts})
+        self._metrics.append(
+            step - len(metrics["loss"]) + 1, {**metrics, "bad_examples": bad_counts}
+        )
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait
@@ -41,24 +60,39 @@ class MetricWriter:
         # Leave out skipped steps, unless all steps were skipped.
         finite = np.isfinite(list(self._since_line.values())).all(0)
         used = finite if finite.any() else ~finite
-        means = {name: float(np.mean(np.float64(values)[used])) for name, values in self._since_line.items()}
+        means = {
+            name: float(np.mean(np.float64(values)[used]))
+            for name, values in self._since_line.items()
+        }
         means["learning_rate"] = float(self._since_line["learning_rate"][-1])
         self.flush()
-        self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory, int((~finite).sum()))
+        self._progress.report(
+            step, steps, means, self._input_wait, outputs.peak_memory, int((~finite).sum())
+        )
         self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
-        self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
+        self._since_line = {name: [] for name in metrics}
+        self._input_wait = 0.0
 
     def write_evaluation(self, step, metrics):
-        """Writes the metrics of an evaluation after `step` steps; `metrics` is a dict of numbers."""
+        """Writes the metrics of an evaluation after `step` steps; `metrics` is a dict of
+        numbers."""
         if not self._enabled:
             return
         write_evaluation(self._evaluations, step, metrics)
         self._scalars.write(step, {f"test/{name}": value for name, value in metrics.items()})
-        shown = {name: value for name, value in metrics.items() if name not in ("examples", "bad_examples")}
-        scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
+        shown = {
+            name: value
+            for name, value in metrics.items()
+            if name not in ("examples", "bad_examples")
+        }
+        scored = int(metrics["examples"])
+        total = self._test_examples
+        bad = metrics["bad_examples"]
         count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
         missing = f"; {bad:,} cannot be read" if bad else ""
-        self._write(wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}"))
+        self._write(
+            wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}")
+        )
 
     def flush(self):
         """Writes all pending rows. Call this before saving a checkpoint, so that no row is lost."""
@@ -72,13 +106,19 @@ class MetricWriter:
 
 
 class MetricsTable:
-    """A CSV table with one row per step. To resume from `step`, the constructor drops the rows of later steps."""
+    """A CSV table with one row per step. To resume from `step`, the constructor drops the rows of
+    later steps."""
 
     def __init__(self, path, columns, step=0):
-        self._path, self._columns = str(path), tuple(columns)
-        header, lines = _line(("step", *self._columns)), _whole_lines(self._path)
+        self._path = str(path)
+        self._columns = tuple(columns)
+        header = _line(("step", *self._columns))
+        lines = _whole_lines(self._path)
         if lines and lines[0] != header:
-            raise ValueError(f"The table header must be {header.strip()}. Received: {lines[0].strip()} in {self._path}")
+            raise ValueError(
+                f"The table header must be {header.strip()}. Received: {lines[0].strip()} in "
+                f"{self._path}"
+            )
         rows = {}
         for line in lines[1:]:  # a crash may leave malformed lines
             number, *values = line.split(",")
@@ -89,23 +129,32 @@ class MetricsTable:
         self._pending = ""
 
     def append(self, step, metrics):
-        """Appends one row per step, starting at `step`; `metrics` maps column names to arrays of equal length."""
+        """Appends one row per step, starting at `step`; `metrics` maps column names to arrays of
+        equal length."""
         rows = zip(*(metrics[name] for name in self._columns))
-        self._pending += "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
-        if not files.is_remote(self._path):  # with an object store, each flush rewrites the whole file
+        self._pending += "".join(
+            _line((number, *row)) for number, row in enumerate(rows, start=step)
+        )
+        if not files.is_remote(
+            self._path
+        ):  # with an object store, each flush rewrites the whole file
             self.flush()
 
     def flush(self):
-        text, self._pending = self._pending, ""
+        text = self._pending
+        self._pending = ""
         with _explained(self._path):
             files.append_text(self._path, text)
 
 
 def write_evaluation(path, step, metrics):
-    """Adds the row of a step to a table. Drops existing rows of the same and later steps; new columns are allowed."""
+    """Adds the row of a step to a table. Drops existing rows of the same and later steps; new
+    columns are allowed."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
-    rows.append({"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}})
+    rows.append(
+        {"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}}
+    )
     columns = dict.fromkeys(name for row in rows for name in row)
     with _explained(path), files.atomic_write(path) as file:
         writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
@@ -133,25 +182,31 @@ def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
         names, *rows = csv.reader(_whole_lines(str(path)))
         columns = np.array(rows, np.float64).reshape(len(rows), len(names))
     except ValueError as error:
-        raise ValueError(f"The table of metrics is missing or damaged ({error}). Received: path={path}") from error
+        raise ValueError(
+            f"The table of metrics is missing or damaged ({error}). Received: path={path}"
+        ) from error
     return dict(zip(names, columns.T))
 
 
 def _line(values):
     # `repr` is exact: reading it back returns the same number.
-    words = (value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values)
+    words = (
+        value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values
+    )
     return ",".join(words) + "\n"
 
 
 def _whole_lines(path):
-    """Returns the lines of a file, without an incomplete last line; [] if the file does not exist."""
+    """Returns the lines of a file, without an incomplete last line; [] if the file does not
+    exist."""
     if not files.exists(path):
         return []
     return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Scalars:
-    """Writes scalars for `tensorboard --logdir FOLDER`. A resumed run may write some steps twice."""
+    """Writes scalars for `tensorboard --logdir FOLDER`. A resumed run may write some steps
+    twice."""
 
     def __init__(self, folder):
         import tensorflow as tf  # its summary writer works without the tensorboard package
@@ -160,11 +215,13 @@ class Scalars:
         self._writer = tf.summary.create_file_writer(str(folder))
 
     def write(self, step, values):
-        """Writes and flushes the values of one step; `values` is a dict with keys such as "train/loss"."""
+        """Writes and flushes the values of one step; `values` is a dict with keys such as
+        "train/loss"."""
         tf = self._tf
         # This replaces `tf.summary.scalar`, which requires the tensorboard package.
         metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
+            data_class="DATA_CLASS_SCALAR",
         )
         with self._writer.as_default(step):
             for name, value in values.items():

@@ -9,7 +9,9 @@ from keras_vit.plots import figure_class
 
 
 def training_curve(
-    path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
+    path: str | os.PathLike,
+    columns: Mapping[str, np.ndarray],
+    evaluations: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Plots the metrics over the training steps, one panel per metric.
 
@@ -17,14 +19,19 @@ def training_curve(
 
     Args:
         path: image file to write; its extension selects the format.
-        columns: metrics of the training steps, as returned by `training.read_metrics` for `metrics.csv`.
-        evaluations: metrics of the evaluations, from `evaluations.csv`, or None. Each metric is drawn in the panel
-            of the same name, if there is one.
+        columns: metrics of the training steps, as returned by `training.read_metrics` for
+            `metrics.csv`.
+        evaluations: metrics of the evaluations, from `evaluations.csv`, or None. Each metric is
+            drawn in the panel of the same name, if there is one.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
-    names = [name for name in columns if name != "step" and (name != "bad_examples" or np.any(columns[name]))]
+    names = [
+        name
+        for name in columns
+        if name != "step" and (name != "bad_examples" or np.any(columns[name]))
+    ]
     rows = -(-len(names) // 2)
     figure = figure_class()(figsize=(10, 3 * rows), layout="constrained")
     steps = np.asarray(columns["step"])
@@ -38,7 +45,9 @@ def training_curve(
             smooth = np.convolve(values, np.full(width, 1 / width), "valid")
             axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
         if evaluations is not None and name in evaluations:
-            axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
+            axes.plot(
+                evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation"
+            )
             axes.legend()
         axes.set_title(name.replace("_", " "))
         axes.set_xlabel("step")
@@ -48,13 +57,15 @@ def training_curve(
     figure.savefig(path, dpi=100)
 
 
-def accuracy_against_cost(path: str | os.PathLike, lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+def accuracy_against_cost(
+    path: str | os.PathLike, lines: Mapping[str, Sequence[Mapping[str, float]]]
+) -> None:
     """Plots test accuracy against multiply-accumulates per image.
 
     Args:
         path: image file to write; its extension selects the format.
-        lines: `{label of a line: rows}`. Each row is a point with the keys "patch size", "multiply-accumulates" and
-            "accuracy".
+        lines: `{label of a line: rows}`. Each row is a point with the keys "patch size",
+            "multiply-accumulates" and "accuracy".
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -66,7 +77,11 @@ def accuracy_against_cost(path: str | os.PathLike, lines: Mapping[str, Sequence[
         axes.plot(*zip(*points), "o-", label=label)
         for row, point in zip(rows, points):
             axes.annotate(f"{row['patch size']}", point, (4, 4), textcoords="offset points")
-    axes.set(xscale="log", xlabel="multiply-accumulates per image (labels: patch size)", ylabel="test accuracy")
+    axes.set(
+        xscale="log",
+        xlabel="multiply-accumulates per image (labels: patch size)",
+        ylabel="test accuracy",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=100)

@@ -1,4 +1,5 @@
-"""Handles stop signals, such as a preemption notice, so that a run is saved before the process exits."""
+"""Handles stop signals, such as a preemption notice, so that a run is saved before the process
+exits."""
 
 import contextlib
 import os
@@ -9,10 +10,12 @@ import threading
 import types
 
 EXIT_CODE = 75
-"""The exit code of a run that was stopped and saved (EX_TEMPFAIL in sysexits.h); the same command resumes it. A run
-that is killed before it can save exits with 143 or 137 instead."""
+"""The exit code of a run that was stopped and saved (EX_TEMPFAIL in sysexits.h); the same command
+resumes it. A run that is killed before it can save exits with 143 or 137 instead."""
 
-_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+_STOP_SIGNALS = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+]
 # Seconds that the main thread has to end after a second Ctrl-C before a thread ends the process.
 _UNWIND_SECONDS = 1
 
@@ -26,10 +29,13 @@ class Preempted(Exception):
 
 @contextlib.contextmanager
 def raise_on_stop_signals(doing):
-    """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is saved."""
+    """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is
+    saved."""
 
     def stop(name):
-        raise Preempted(f"stopped by {name} during {doing}; training is saved; run the same command to resume")
+        raise Preempted(
+            f"stopped by {name} during {doing}; training is saved; run the same command to resume"
+        )
 
     with _stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop):
         yield
@@ -37,13 +43,16 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object that stores a signal's name in `signal`; a later Ctrl-C ends the process without saving."""
+    """Yields an object that stores a signal's name in `signal`; a later Ctrl-C ends the process
+    without saving."""
     request = types.SimpleNamespace(signal="")
 
     def note(name):
         request.signal = name
 
-    with _stop_signals("saving after the current steps; Ctrl-C again exits at once without saving", note):
+    with _stop_signals(
+        "saving after the current steps; Ctrl-C again exits at once without saving", note
+    ):
         yield request
 
 
@@ -51,8 +60,8 @@ def catch_stop_signals():
 def _stop_signals(promise, stop):
     """Calls `stop(name)` on the first stop signal, as soon as the main thread runs Python code.
 
-    A thread prints `promise` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread cannot raise it,
-    because it waits for a device, the thread ends the process.
+    A thread prints `promise` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread
+    cannot raise it, because it waits for a device, the thread ends the process.
     """
     received = []
 
@@ -69,7 +78,8 @@ def _stop_signals(promise, stop):
 
 @contextlib.contextmanager
 def _announced(caught, promise):
-    """Watches the signals in `caught` from a thread. Python writes their numbers to a socket when they arrive."""
+    """Watches the signals in `caught` from a thread. Python writes their numbers to a socket when
+    they arrive."""
     if not caught:
         yield
         return
@@ -84,7 +94,11 @@ def _announced(caught, promise):
                 continue
             if first:
                 _print(f"{signal.Signals(data[0]).name}: {promise}")
-            elif data[0] == signal.SIGINT and not hasattr(sys, "ps1") and not ended.wait(_UNWIND_SECONDS):
+            elif (
+                data[0] == signal.SIGINT
+                and not hasattr(sys, "ps1")
+                and not ended.wait(_UNWIND_SECONDS)
+            ):
                 _print("interrupted; files that were already saved are unchanged")
                 os._exit(128 + signal.SIGINT)
             first = False
@@ -109,9 +123,12 @@ def _print(line):
 
 @contextlib.contextmanager
 def handlers(handler):
-    """Installs a handler for all stop signals that are not ignored, and yields them; none outside the main thread."""
+    """Installs a handler for all stop signals that are not ignored, and yields them; none outside
+    the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
-    signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
+    signals = [
+        number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN
+    ]
     before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield tuple(before)

@@ -1,4 +1,5 @@
-"""Formats the log lines of a run: a summary of its config and cost, and the progress of training."""
+"""Formats the log lines of a run: a summary of its config and cost, and the progress of
+training."""
 
 import textwrap
 import time
@@ -7,7 +8,8 @@ from keras_vit import cost
 from keras_vit.training.workdir import default_fields
 
 COLUMNS = 100  # maximum line length
-# A run warns if its EMA keeps more of the initial weights; the paper's own recipe keeps 0.9999^20,000 = 0.135.
+# A run warns if its EMA keeps more of the initial weights; the paper's own recipe keeps
+# 0.9999^20,000 = 0.135.
 _INITIAL_SHARE = 0.15
 
 
@@ -15,34 +17,47 @@ def run_summary(config, task, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
     defaults = default_fields(config)
     groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
-    groups = {"run": {name: value for name, value in config.items() if name not in groups}, **groups}
+    groups = {
+        "run": {name: value for name, value in config.items() if name not in groups},
+        **groups,
+    }
     # List the config fields that differ from their defaults.
     lines = ["config fields that differ from the defaults (config.json has all fields):"]
     for group, fields in groups.items():
         known = defaults if group == "run" else defaults.get(group, {})
-        changed = [f"{name}={value!r}" for name, value in fields.items() if name not in known or value != known[name]]
+        changed = [
+            f"{name}={value!r}"
+            for name, value in fields.items()
+            if name not in known or value != known[name]
+        ]
         if changed:
             lines.append(f"  {group}: {' '.join(changed)}")
     # Describe the data, the devices and the cost.
     lines += [data_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     lines.append(
-        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images per step, "
-        f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
-        f"images ({total_steps * config.batch_size / num_examples:.4g} epochs)"
+        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} "
+        f"images per step, {config.precision}, {engine.model.count_params():,} parameters, "
+        f"{total_steps} steps on {num_examples:,} images "
+        f"({total_steps * config.batch_size / num_examples:.4g} epochs)"
     )
     try:
-        total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
+        total = cost.exaflops(
+            cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size
+        )
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
         if len(task.variants) == 1:  # otherwise the cost of a step depends on its variant
-            lines.append(f"{total:.3g} exaFLOPs for the whole run, counted as in the paper's Table 6")
+            lines.append(
+                f"{total:.3g} exaFLOPs for the whole run, counted as in the paper's Table 6"
+            )
     except ValueError:
         pass  # the model has layers whose cost is unknown
     share = config.ema_decay**total_steps
     if share > _INITIAL_SHARE:
         lines.append(
-            f"warning: after {total_steps} steps, the average of the weights is still {100 * share:.0f} % initial "
-            f"weights; set --config.ema_decay below {0.1 ** (1 / total_steps):.6g}, or 0 for no average"
+            f"warning: after {total_steps} steps, the average of the weights is still "
+            f"{100 * share:.0f} % initial weights; set --config.ema_decay below "
+            f"{0.1 ** (1 / total_steps):.6g}, or 0 for no average"
         )
     return [wrap(line) for line in lines]
 
@@ -56,9 +71,14 @@ def data_summary(inputs, shown=10):
 class Progress:
     """Prints metrics, speed and remaining time during training; `clock()` returns seconds."""
 
-    def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
-        self._total_steps, self._batch_size, self._devices = total_steps, batch_size, devices
-        self._write, self._clock = write, clock
+    def __init__(
+        self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None
+    ):
+        self._total_steps = total_steps
+        self._batch_size = batch_size
+        self._devices = devices
+        self._write = write
+        self._clock = clock
         self._start = self._training_start = clock()
         self._command_start = self._start if start is None else start
         self._reported_first = False
@@ -67,13 +87,18 @@ class Progress:
         self._start = self._training_start = self._clock()
 
     def report_first(self, steps):
-        """Prints the startup time and the duration of the first `steps` steps; later calls do nothing."""
+        """Prints the startup time and the duration of the first `steps` steps; later calls do
+        nothing."""
         if self._reported_first:
             return
         self._reported_first = True
-        before, took = self._training_start - self._command_start, self._clock() - self._training_start
+        before = self._training_start - self._command_start
+        took = self._clock() - self._training_start
         what = "step" if steps == 1 else f"{steps} steps"
-        self._write(f"training began after {before:.1f} s; the first {what} took {took:.1f} s, including compilation")
+        self._write(
+            f"training began after {before:.1f} s; the first {what} took {took:.1f} s, including "
+            "compilation"
+        )
 
     def exclude(self, seconds):
         """Excludes time spent on other work, such as an evaluation, from the measured speed."""
@@ -82,17 +107,24 @@ class Progress:
     def report(self, step, steps, metrics, input_wait, peak_memory, skipped=0):
         """Prints the log line after step `step`, with the speed of the last `steps` steps."""
         now = self._clock()
-        seconds, self._start = max(now - self._start, 1e-9), now
+        seconds = max(now - self._start, 1e-9)
+        self._start = now
         speed = steps * self._batch_size / seconds
         remaining = (self._total_steps - step) * self._batch_size / speed
-        shown = {name: value for name, value in metrics.items() if name not in ("grad_norm", "learning_rate")}
+        shown = {
+            name: value
+            for name, value in metrics.items()
+            if name not in ("grad_norm", "learning_rate")
+        }
         parts = [
             f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
             format_metrics(shown, separator="  ", percent="5.1f"),
             f"grad {metrics['grad_norm']:.2g}",
             f"{skipped} of {steps} steps skipped" if skipped else "",
             f"mem {peak_memory / 1e9:.1f} GB" if peak_memory else "",
-            f"waiting for input {100 * input_wait / seconds:.0f} %" if input_wait >= 0.1 * seconds else "",
+            f"waiting for input {100 * input_wait / seconds:.0f} %"
+            if input_wait >= 0.1 * seconds
+            else "",
             f"{speed:,.0f} images/s",
             f"({speed / self._devices:,.0f} per device)" if self._devices > 1 else "",
             f"{format_seconds(remaining)} left",
@@ -101,7 +133,8 @@ class Progress:
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Formats metrics: accuracies in percent, example counts as integers, others with four decimals."""
+    """Formats metrics: accuracies in percent, example counts as integers, others with four
+    decimals."""
 
     def number(name, value):
         if name.endswith("examples"):
@@ -122,5 +155,7 @@ def wrap(line):
     """Wraps a line at 100 columns with a hanging indent; long words are not broken."""
     indent = " " * (len(line) - len(line.lstrip())) + "    "
     return "\n".join(
-        textwrap.wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        textwrap.wrap(
+            line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
     )

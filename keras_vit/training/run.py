@@ -26,7 +26,8 @@ from keras_vit.training.workdir import Workdir, read_config, read_model
 
 log = logging.getLogger(__name__)
 
-# Replaces `model.json` in a run of an older version, which decoded and cropped images as in `vit_jax`.
+# Replaces `model.json` in a run of an older version, which decoded and cropped images as in
+# `vit_jax`.
 _OLD = {"weights": {"library": "vit_jax"}}
 
 
@@ -37,10 +38,11 @@ class RunResult:
     Attributes:
         model: the trained `keras.Model`; its weights are the EMA if `config.ema_decay` is positive.
         inputs: the `data.InputPipeline` used for training and evaluation.
-        metrics: dict of numbers: `test/NAME` for each of `task.evaluation_metrics`, such as "loss", and each metric of
-            the evaluators, `test/examples` (number of scored images), `test/bad_examples` (number of unreadable
-            images), `train/bad_examples`, `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN
-            if an evaluator failed.
+        metrics: dict of numbers: `test/NAME` for each of `task.evaluation_metrics`, such as "loss",
+            and each metric of the evaluators, `test/examples` (number of scored images),
+            `test/bad_examples` (number of unreadable images), `train/bad_examples`,
+            `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN if an
+            evaluator failed.
     """
 
     model: keras.Model
@@ -49,34 +51,45 @@ class RunResult:
 
 
 def run(
-    config: ConfigDict, workdir: Workdir, write: Callable[[str], object] = terminal.write, *,
-    task: tasks.Task | None = None, evaluators: Mapping[str, Any] | None = None, engine: Engine | None = None,
-    check: Callable[[keras.Model, data.InputPipeline], object] | None = None, start: float | None = None,
-) -> RunResult:  # fmt: skip
-    """Trains and evaluates a model according to a config, or resumes an interrupted run in the workdir.
+    config: ConfigDict,
+    workdir: Workdir,
+    write: Callable[[str], object] = terminal.write,
+    *,
+    task: tasks.Task | None = None,
+    evaluators: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+    check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
+    start: float | None = None,
+) -> RunResult:
+    """Trains and evaluates a model according to a config, or resumes an interrupted run in the
+    workdir.
 
-    Keras' global dtype policy and the global random states of Python and NumPy are restored after the model is built.
+    Keras' global dtype policy and the global random states of Python and NumPy are restored after
+    the model is built.
 
     Args:
-        config: the config, as in `keras_vit/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
+        config: the config, as in `keras_vit/configs/digits.py`; `keras_vit/recipes/defaults.py`
+            lists the fields.
         workdir: the run's `Workdir`.
         write: called with each log line.
         task: a `tasks.Task` to use instead of the task named by `config.task`.
-        evaluators: dict from each name in `config.evals` to an evaluator, as returned by `keras_vit.evaluation.get`. An
-            evaluator has `METRICS` and a method `evaluate(model, inputs, engine)`. It may have a method
-            `check(model, inputs)`, which is called before the first step and raises a `ValueError` if the evaluator
-            does not support the model.
+        evaluators: dict from each name in `config.evals` to an evaluator, as returned by
+            `keras_vit.evaluation.get`. An evaluator has `METRICS` and a method `evaluate(model,
+            inputs, engine)`. It may have a method `check(model, inputs)`, which is called before
+            the first step and raises a `ValueError` if the evaluator does not support the model.
         engine: an `Engine` to use instead of the engine that the config selects.
-        check: called with the model and the inputs before the first step; raises a `ValueError` to reject the run, for
-            example because the model cannot be exported.
-        start: `time.monotonic()` at the start of the command, for the reported startup time; None for the current time.
+        check: called with the model and the inputs before the first step; raises a `ValueError` to
+            reject the run, for example because the model cannot be exported.
+        start: `time.monotonic()` at the start of the command, for the reported startup time; None
+            for the current time.
 
     Returns:
         A `RunResult`.
 
     Raises:
         ValueError: the config is invalid, or training cannot continue.
-        Preempted: the process received a stop signal. The run is saved, and the same call resumes it.
+        Preempted: the process received a stop signal. The run is saved, and the same call resumes
+            it.
     """
     start = time.monotonic() if start is None else start
     engine = engine or choose_engine(config)
@@ -88,15 +101,23 @@ def run(
     if engine.host_index:
         write = log.debug  # only process 0 writes the log
     with workdir.lock():
-        # Build the data, the model and the optimizer, and reject unsuitable ones before the first step.
+        # Build the data, the model and the optimizer, and reject unsuitable ones before the first
+        # step.
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
         resumes = bool(checkpoints.steps())
         inputs, total_steps, reports = _build(config, task, engine, workdir, resumes)
-        _check_model(engine, inputs, [check, *(getattr(evaluators[name], "check", None) for name in config.evals)])
+        _check_model(
+            engine,
+            inputs,
+            [check, *(getattr(evaluators[name], "check", None) for name in config.evals)],
+        )
 
         # Log the config, the data and the devices.
         reports += _advice(config, engine, inputs)
-        for line in (*run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
+        for line in (
+            *run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps),
+            *reports,
+        ):
             write(line)
 
         # Resume from the newest checkpoint, if there is one.
@@ -108,10 +129,16 @@ def run(
         # Train and evaluate.
         progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
         metric_writer = MetricWriter(
-            workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
-            total_steps=total_steps, test_examples=inputs.test.num_examples, write=write,
+            workdir,
+            counters,
+            step_metrics(task),
+            progress,
+            log_every_steps=config.log_every_steps,
+            total_steps=total_steps,
+            test_examples=inputs.test.num_examples,
+            write=write,
             enabled=engine.host_index == 0,
-        )  # fmt: skip
+        )
         loop = Loop(
             config,
             engine,
@@ -132,7 +159,8 @@ def run(
 
 
 def _build(config, task, engine, workdir, resumes):
-    """Builds the data, the model and the optimizer; returns the inputs, the number of steps and lines for the log."""
+    """Builds the data, the model and the optimizer; returns the inputs, the number of steps and
+    lines for the log."""
     lines = []
     with _global_state(config):
         if resumes:
@@ -152,8 +180,8 @@ def _check_model(engine, inputs, checks):
     expected = engine.model.input_shape[1:]
     if expected != inputs.image_shape:
         raise ValueError(
-            "`model.input_shape` must match the size of the images in `data`. The model expects images of shape "
-            f"{expected}. Received: images of shape {inputs.image_shape}"
+            "`model.input_shape` must match the size of the images in `data`. The model expects "
+            f"images of shape {expected}. Received: images of shape {inputs.image_shape}"
         )
     for check in checks:
         if check is not None:
@@ -163,13 +191,14 @@ def _check_model(engine, inputs, checks):
 
 def _advice(config, engine, inputs):
     """Returns lines that advise other settings."""
-    num_examples, lines = inputs.train.num_examples, []
+    num_examples = inputs.train.num_examples
+    lines = []
     if engine.host_index == 0 and (warning := inputs.dark_warning()):
         lines.append(f"warning: {warning}")
     if config.batch_size > num_examples:
         lines.append(
-            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
-            "set a smaller --config.batch_size"
+            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} "
+            "training images; set a smaller --config.batch_size"
         )
     return lines
 
@@ -188,17 +217,18 @@ def load_checkpoint(
 ) -> tuple[RunResult, ConfigDict]:
     """Loads the model of a run onto one device.
 
-    This loads the last checkpoint of a finished run. For an unfinished run, it loads the best checkpoint, or the newest
-    if no checkpoint was evaluated. Neither the data of the run nor the file of `config.weights` is needed, except
-    for runs of older versions, which have no `model.json`.
+    This loads the last checkpoint of a finished run. For an unfinished run, it loads the best
+    checkpoint, or the newest if no checkpoint was evaluated. Neither the data of the run nor the
+    file of `config.weights` is needed, except for runs of older versions, which have no
+    `model.json`.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
         write: called with a line that names the checkpoint.
 
-    Returns:
-        `(result, config)`: a `RunResult` without metrics, and the config of the run. `result.inputs` has the classes,
-        shapes and preprocessing of the data, but no examples; `data.from_config` loads them.
+    Returns: `(result, config)`: a `RunResult` without metrics, and the config of the run.
+        `result.inputs` has the classes, shapes and preprocessing of the data, but no examples;
+        `data.from_config` loads them.
 
     Raises:
         ValueError: the folder has no config or no checkpoint, or the checkpoint is damaged.
@@ -208,11 +238,13 @@ def load_checkpoint(
     steps = finished_steps(folder / "checkpoints")
     if not steps:
         raise ValueError(
-            f"The run has no checkpoint yet. Resume it with the command in its command.json. Received: workdir={folder}"
+            "The run has no checkpoint yet. Resume it with the command in its command.json. "
+            f"Received: workdir={folder}"
         )
     config.update(strategy="default", shard="", tpu_address="")
     engine = choose_engine(config)
-    checkpoints, task = CheckpointManager(folder / "checkpoints", engine, write), tasks.get(config)
+    checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
+    task = tasks.get(config)
     with _global_state(config):
         if stored := read_model(folder):
             task.facts_of_weights.update(stored["weights"])
@@ -237,10 +269,11 @@ def _check_continuation(counters, total_steps, inputs, workdir):
     """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs."""
     if counters.step > total_steps:
         raise ValueError(
-            f"`total_steps` must be at least {counters.step}, the number of steps that the run has completed. "
-            f"Received: total_steps={total_steps}"
+            f"`total_steps` must be at least {counters.step}, the number of steps that the run has "
+            f"completed. Received: total_steps={total_steps}"
         )
-    before, now = tuple(counters.data), inputs.fingerprint()
+    before = tuple(counters.data)
+    now = inputs.fingerprint()
     # Checkpoints of older versions have only four numbers, or other checksums.
     if any(before == known[: len(before)] for known in (now, inputs.fingerprint(old=True))):
         return
@@ -249,9 +282,10 @@ def _check_continuation(counters, total_steps, inputs, workdir):
         changed = "test set" if has_same_training else "dataset"
         advice = ", or pass --change to continue with the new test set" if has_same_training else ""
         raise ValueError(
-            f"The {changed} has changed since the run began with {before[0]} training and {before[1]} test examples: "
-            "its size, classes, labels, pixels, file names or file sizes differ. Restore it, or choose another workdir"
-            f"{advice}. Received: {now[0]} training and {now[1]} test examples"
+            f"The {changed} has changed since the run began with {before[0]} training and "
+            f"{before[1]} test examples: its size, classes, labels, pixels, file names or file "
+            f"sizes differ. Restore it, or choose another workdir{advice}. Received: {now[0]} "
+            f"training and {now[1]} test examples"
         )
     workdir.record_change("data", before, now)
     counters.best_metric = ""  # values on the old test set cannot be compared
@@ -259,8 +293,10 @@ def _check_continuation(counters, total_steps, inputs, workdir):
 
 @contextlib.contextmanager
 def _global_state(config):
-    """Sets Keras' dtype policy and the initializers' seed from the config, and restores both on exit."""
-    policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
+    """Sets Keras' dtype policy and the initializers' seed from the config, and restores both on
+    exit."""
+    policy = keras.config.dtype_policy()
+    states = (random.getstate(), np.random.get_state())
     try:
         keras.config.set_dtype_policy(config.precision)
         random.seed(config.seed)  # Keras' initializers draw their seeds from `random`

@@ -1,10 +1,11 @@
 """Reads and writes the .npz files of a checkpoint.
 
-The JAX engine writes one file per host. The TensorFlow engine writes a single file. Both engines read both forms.
+The JAX engine writes one file per host. The TensorFlow engine writes a single file. Both engines
+read both forms.
 
 For example, the second of two hosts writes `state-00001-of-00002.npz`. In this file, an array named
-`weights/3/head/kernel` is complete. An array named `weights/3/head/kernel@384,0` is a piece whose first element is in
-row 384, column 0. Each name begins with a field of `update.TrainState`.
+`weights/3/head/kernel` is complete. An array named `weights/3/head/kernel@384,0` is a piece whose
+first element is in row 384, column 0. Each name begins with a field of `update.TrainState`.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ class CorruptCheckpointError(ValueError):
 
 
 def state_names(model, optimizer, state):
-    """Returns the names of a `TrainState`'s arrays as `{field: [name]}`, in the order of the variables."""
+    """Returns the names of a `TrainState`'s arrays as `{field: [name]}`, in the order of the
+    variables."""
 
     def numbered(group, variables):
         return [f"{group}/{i}/{variable.path}" for i, variable in enumerate(variables)]
@@ -46,20 +48,29 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
             write_state(f"{folder}/state", pieces)
             files.copy(_file_name(f"{folder}/state", 0, 1), target)
         return
-    with files.atomic_write(target, "wb") as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+    with (
+        files.atomic_write(target, "wb") as file,
+        zipfile.ZipFile(file, "w", allowZip64=True) as archive,
+    ):
         for name, start, array in pieces:
             check_finite(name, array)
             member = name if start is None else f"{name}@{','.join(map(str, start))}"
             with archive.open(f"{member}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+                np.lib.format.write_array(
+                    stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False
+                )
 
 
 def check_finite(name, array):
     """Raises `Diverged` if the array is a weight or a statistic and is not finite."""
-    if name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f" and not np.isfinite(array).all():
+    if (
+        name.startswith(("weights/", "statistics/"))
+        and array.dtype.kind == "f"
+        and not np.isfinite(array).all()
+    ):
         raise Diverged(
-            "The weights are not finite and were not saved. Try a lower learning rate (--config.schedule.base). "
-            f"Received: {name}"
+            "The weights are not finite and were not saved. Try a lower learning rate "
+            f"(--config.schedule.base). Received: {name}"
         )
 
 
@@ -82,26 +93,32 @@ class StateReader(contextlib.ExitStack):
                 for member, array in _arrays(name, stack).items():
                     whole, _, start = member.rpartition("@")
                     if not re.fullmatch(r"\d+(,\d+)*", start):
-                        whole, start = member, ""
+                        whole = member
+                        start = ""
                     start = tuple(map(int, start.split(","))) if start else (0,) * len(array.shape)
                     self._pieces.setdefault(_key(whole), []).append((start, array))
             self.enter_context(stack.pop_all())
 
     def check(self, name, shape):
-        """Returns whether the files contain this array; raises a `ValueError` if its shape differs or it is needed.
+        """Returns whether the files contain this array; raises a `ValueError` if its shape differs
+        or it is needed.
 
-        Arrays of `scaling` and the states of seed generators, which training does not use, may be missing.
+        Arrays of `scaling` and the states of seed generators, which training does not use, may be
+        missing.
         """
         pieces = self._pieces.get(_key(name), [])
         if not pieces and (name.startswith("scaling/") or name.endswith("/seed_generator_state")):
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
-        inside = all(len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends)
+        inside = all(
+            len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends
+        )
         if not pieces or not inside or covered != int(np.prod(shape)):
             raise ValueError(
-                f"The checkpoint must match the model, the optimizer and `ema_decay`: it needs {name!r} of shape "
-                f"{tuple(shape)}. Received: {[array.shape for _, array in pieces]}"
+                "The checkpoint must match the model, the optimizer and `ema_decay`: it needs "
+                f"{name!r} of shape {tuple(shape)}. Received: "
+                f"{[array.shape for _, array in pieces]}"
             )
         return True
 
@@ -122,12 +139,15 @@ class StateReader(contextlib.ExitStack):
                 part = array.read()[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))]
             if result is None:
                 result = np.empty([b - a for a, b in index], part.dtype)
-            result[tuple(slice(a - first, b - first) for a, b, (first, _) in zip(low, high, index))] = part
+            result[
+                tuple(slice(a - first, b - first) for a, b, (first, _) in zip(low, high, index))
+            ] = part
         return result
 
 
 def _key(name):
-    """Removes number suffixes, which Keras appends to repeated names: `dense_1/kernel` becomes `dense/kernel`."""
+    """Removes number suffixes, which Keras appends to repeated names: `dense_1/kernel` becomes
+    `dense/kernel`."""
     *prefix, path = name.split("/", 2)
     return "/".join([*prefix, re.sub(r"_\d+(?=/|$)", "", path)])
 
@@ -141,12 +161,16 @@ def _existing(path):
     folder, _, stem = str(path).rpartition("/")
     if not files.is_dir(folder):
         return []
-    matches = [re.fullmatch(re.escape(stem) + r"-(\d{5})-of-(\d{5})\.npz", name) for name in files.list_dir(folder)]
+    matches = [
+        re.fullmatch(re.escape(stem) + r"-(\d{5})-of-(\d{5})\.npz", name)
+        for name in files.list_dir(folder)
+    ]
     return [(f"{folder}/{match[0]}", int(match[1]), int(match[2])) for match in matches if match]
 
 
 def _arrays(path, stack):
-    """Returns the arrays of a file as `{name: LazyArray}`, readable until the stack closes; downloads a remote file."""
+    """Returns the arrays of a file as `{name: LazyArray}`, readable until the stack closes;
+    downloads a remote file."""
     if files.is_remote(path):
         local = stack.enter_context(tempfile.TemporaryDirectory()) + "/state.npz"
         files.copy(path, local)

@@ -4,11 +4,12 @@ The operations, in order:
 
     unscale     gradients / loss_scale, only with mixed_float16
     clip        by the global norm of the gradients of the whole batch
-    check       loss, metrics and norm are finite, and no earlier step ended this `Engine.train` call
+    check       loss, metrics and norm are finite; no earlier step ended the `Engine.train` call
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
 
-If the check fails, the state does not change, except for the loss scale and its counter `good_steps`.
+If the check fails, the state does not change, except for the loss scale and its counter
+`good_steps`.
 """
 
 import dataclasses
@@ -19,14 +20,15 @@ from keras import ops
 from keras_vit import optimizers
 
 INITIAL_LOSS_SCALE = 2.0**15
-# The loss scale doubles after this many consecutive finite steps. It halves after a step with a finite loss that is not
-# finite otherwise, because the scaled gradients may have overflowed.
+# The loss scale doubles after this many consecutive finite steps. It halves after a step with a
+# finite loss that is not finite otherwise, because the scaled gradients may have overflowed.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """The values that a training step changes, as lists in the order of the variables; checkpoints store them."""
+    """The values that a training step changes, as lists in the order of the variables; checkpoints
+    store them."""
 
     weights: list[Any]  # values of `model.trainable_variables`
     statistics: list[Any]  # values of `model.non_trainable_variables`, updated by the forward pass
@@ -36,21 +38,35 @@ class TrainState:
 
 
 def update(
-    optimizer, state, gradients, means, statistics, running,
-    *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, where=ops.where,
-):  # fmt: skip
+    optimizer,
+    state,
+    gradients,
+    means,
+    statistics,
+    running,
+    *,
+    clip_norm=0.0,
+    ema_decay=0.0,
+    skip_nonfinite=False,
+    where=ops.where,
+):
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
-    `metrics` is `means`, followed by the global norm of the gradients before clipping and the learning rate.
+    `metrics` is `means`, followed by the global norm of the gradients before clipping and the
+    learning rate.
 
-    A step whose loss, metrics or gradients are not finite changes no weights. It also sets `running` to False, so that
-    later steps of the same `Engine.train` call change nothing. There are two exceptions, in which `running` stays True:
-    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16 is above 1, its minimum.
+    A step whose loss, metrics or gradients are not finite changes no weights. It also sets
+    `running` to False, so that
+    later steps of the same `Engine.train` call change nothing. There are two exceptions, in which
+        `running` stays True:
+    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16 is above 1,
+    its minimum.
 
     Args:
         optimizer: the built optimizer.
         state: the `TrainState` before the step.
-        gradients: gradients of the mean loss of the whole batch; with mixed_float16, multiplied by the loss scale.
+        gradients: gradients of the mean loss of the whole batch; with mixed_float16, multiplied by
+            the loss scale.
         means: float32 `(1 + number of metrics,)`, the mean loss and metrics.
         statistics: statistics after the forward pass.
         running: boolean scalar; False if an earlier step ended the call.
@@ -73,20 +89,30 @@ def update(
         where(use, optimizers.ema_update(average, weight, ema_decay), average)
         for average, weight in zip(state.averages, weights)
     ]
-    statistics = [where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)]
+    statistics = [
+        where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)
+    ]
 
     # Decide whether the call continues, and adapt the loss scale.
-    can_continue, scaling = ops.logical_or(finite, skip_nonfinite), []
+    can_continue = ops.logical_or(finite, skip_nonfinite)
+    scaling = []
     if loss_scale is not None:
         scale_too_high = ops.logical_and(ops.isfinite(means[0]), ops.logical_not(finite))
         scaling = list(update_loss_scale(loss_scale, good_steps, finite, scale_too_high, running))
-        can_continue = ops.logical_or(can_continue, ops.logical_and(scale_too_high, loss_scale > 1.0))
+        can_continue = ops.logical_or(
+            can_continue, ops.logical_and(scale_too_high, loss_scale > 1.0)
+        )
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
-    return TrainState(weights, statistics, slots, averages, scaling), ops.logical_and(running, can_continue), metrics
+    return (
+        TrainState(weights, statistics, slots, averages, scaling),
+        ops.logical_and(running, can_continue),
+        metrics,
+    )
 
 
 def update_loss_scale(loss_scale, good_steps, finite, too_high, running):
-    """Returns the next loss scale, at least 1, and the number of consecutive finite steps since the scale changed.
+    """Returns the next loss scale, at least 1, and the number of consecutive finite steps since the
+    scale changed.
 
     Both values stay the same if `running` is False.
     """

@@ -8,51 +8,61 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def validate_config(config, num_devices):
-    """Raises a `ValueError` unless the training fields of a config are valid for `num_devices` devices."""
+    """Raises a `ValueError` unless the training fields of a config are valid for `num_devices`
+    devices."""
     for name, values in (("precision", PRECISIONS), ("shard", SHARDS)):
         if config[name] not in values:
-            raise ValueError(f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}")
+            raise ValueError(
+                f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}"
+            )
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
     ):
         for name in names:
             if not config[name] >= least:  # also rejects NaN
-                raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
+                raise ValueError(
+                    f"`{name}` must be {least} or more. Received: {name}={config[name]}"
+                )
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
     if config.weights_channels and not config.weights:
         raise ValueError(
-            f"`weights_channels` requires `weights`. Received: weights_channels={config.weights_channels!r}, weights=''"
+            "`weights_channels` requires `weights`. Received: "
+            f"weights_channels={config.weights_channels!r}, weights=''"
         )
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):
         raise ValueError(
-            f"`batch_size` must be divisible by {num_devices} replicas times {config.accumulate_steps} micro-batches. "
-            f"Received: batch_size={config.batch_size}, accumulate_steps={config.accumulate_steps}"
+            f"`batch_size` must be divisible by {num_devices} replicas times "
+            f"{config.accumulate_steps} micro-batches. Received: batch_size={config.batch_size}, "
+            f"accumulate_steps={config.accumulate_steps}"
         )
     if (config.total_steps > 0) == (config.total_epochs > 0) or config.total_epochs == math.inf:
         raise ValueError(
-            "One of `total_steps` and `total_epochs` must be positive and finite, and the other must be 0. "
-            f"Received: total_steps={config.total_steps}, total_epochs={config.total_epochs}"
+            "One of `total_steps` and `total_epochs` must be positive and finite, and the other "
+            f"must be 0. Received: total_steps={config.total_steps}, "
+            f"total_epochs={config.total_epochs}"
         )
 
 
 def validate_evaluators(config, task, evaluators):
-    """Raises a `ValueError` unless each name in `evals` has an evaluator and `best_metric` is a known metric."""
+    """Raises a `ValueError` unless each name in `evals` has an evaluator and `best_metric` is a
+    known metric."""
     missing = [name for name in config.evals if name not in evaluators]
     if missing:
         raise ValueError(
-            "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
-            f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
+            "Every name in `evals` needs an evaluator: pass "
+            "`evaluators=keras_vit.evaluation.get(config.evals)`. Received: "
+            f"evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
     known = list(task.evaluation_metrics)
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:
         raise ValueError(
-            f"`best_metric` must be one of {', '.join(known)}; evaluators in `evals` add more metrics. "
-            f"Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
+            f"`best_metric` must be one of {', '.join(known)}; evaluators in `evals` add more "
+            f"metrics. Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
         )
 
 
@@ -61,13 +71,16 @@ def validate_length(config, total_steps, num_examples):
     warmup_steps = config.schedule.get("warmup_steps", 0)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(
-            f"`warmup_steps` must be in [0, {total_steps}): training takes {total_steps} steps of {config.batch_size} "
-            f"images ({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps) or "
-            "smaller batches (--config.batch_size), or train longer. "
-            f"Received: schedule.warmup_steps={warmup_steps}, total_steps={total_steps}, batch_size={config.batch_size}"
+            f"`warmup_steps` must be in [0, {total_steps}): training takes {total_steps} steps of "
+            f"{config.batch_size} images ({num_examples:,} training images). Use fewer warm-up "
+            "steps (--config.schedule.warmup_steps) or smaller batches (--config.batch_size), or "
+            f"train longer. Received: schedule.warmup_steps={warmup_steps}, "
+            f"total_steps={total_steps}, batch_size={config.batch_size}"
         )
 
 
 def total_steps(config, num_examples):
     """Returns the number of training steps of a run, from `total_steps` or `total_epochs`."""
-    return config.total_steps or max(1, round(config.total_epochs * num_examples / config.batch_size))
+    return config.total_steps or max(
+        1, round(config.total_epochs * num_examples / config.batch_size)
+    )

@@ -15,15 +15,18 @@ def load_inputs(config, write, task=None):
 
     What the weights say is read from, or added to, the task's `facts_of_weights`.
 
-    If the config normalizes differently with its own `mean` or `std`, or if the number of channels differs, warns and
-    keeps the config's normalization. `library` in the config replaces that of the weights.
+    If the config normalizes differently with its own `mean` or `std`, or if the number of channels
+    differs, warns and keeps the config's normalization. `library` in the config replaces that of
+    the weights.
     """
     kind = tasks.TASKS.get(config.task, tasks.Task) if task is None else task
     facts = {} if task is None else task.facts_of_weights
     fields = {"batch_size": config.batch_size, "seed": config.seed, "target": kind.target}
     inputs = data.from_config(config.data, **fields, **kind.target_arguments(config))
     if "preprocessing" not in facts:
-        found = find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
+        found = (
+            find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
+        )
         facts["preprocessing"] = found and found.to_config()
     if facts["preprocessing"] is None:
         return inputs
@@ -32,21 +35,34 @@ def load_inputs(config, write, task=None):
     expected = dataclasses.replace(expected, library=library)
     if expected.library != inputs.model_preprocessing().library:
         write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
-        inputs = dataclasses.replace(inputs, options={**inputs.options, "library": expected.library})
-    own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
+        inputs = dataclasses.replace(
+            inputs, options={**inputs.options, "library": expected.library}
+        )
+    own = _normalization(inputs.model_preprocessing())
+    theirs = _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs
-    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std))
+    mean, std = (
+        ", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std)
+    )
     numbers = f"mean=({mean}), std=({std})"
-    if config.data.get("mean") or config.data.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
-        write(f"warning: the weights expect images normalized with {numbers}, but the config normalizes differently")
+    if (
+        config.data.get("mean")
+        or config.data.get("std")
+        or len(theirs) not in (1, inputs.image_shape[-1])
+    ):
+        write(
+            f"warning: the weights expect images normalized with {numbers}, but the config "
+            "normalizes differently"
+        )
         return inputs
     write(f"images are normalized with {numbers}, as the weights expect")
     return inputs.normalized_as(expected)
 
 
 def _normalization(preprocessing):
-    """Returns the mean and std of each channel for pixels in [0, 1]: `(C, 2)`, or `(1, 2)` if all rows are equal."""
+    """Returns the mean and std of each channel for pixels in [0, 1]: `(C, 2)`, or `(1, 2)` if all
+    rows are equal."""
     rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
     return rows[:1] if (rows == rows[0]).all() else rows
 
@@ -59,7 +75,8 @@ def _size(config, inputs):
 
 
 def weights_loader(config, inputs, write):
-    """Downloads `config.weights` and returns a function that loads them into a model, or None if the field is empty."""
+    """Downloads `config.weights` and returns a function that loads them into a model, or None if
+    the field is empty."""
     if not config.weights:
         return None
     # Download the weights before building the model.
@@ -68,7 +85,9 @@ def weights_loader(config, inputs, write):
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
         preprocessings = [layer.preprocessing for layer in layers]
-        write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
+        write(
+            str(load(model, config.weights, head="new", channels=config.weights_channels or None))
+        )
         for layer, preprocessing in zip(layers, preprocessings):
             layer.preprocessing = preprocessing  # keep the preprocessing of the training data
 

@@ -18,15 +18,28 @@ from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.lock import workdir_lock
 
-# Config fields that may change when a run resumes. They affect results only by rounding, with one exception: on
-# TensorFlow, dropout masks depend on the number of replicas.
+# Config fields that may change when a run resumes. They affect results only by rounding, with one
+# exception: on TensorFlow, dropout masks depend on the number of replicas.
 FREE_FIELDS = (
-    "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
-    "profile", "data.path", "data.class_names", "data.prefetch", "data.threads",
-)  # fmt: skip
+    "recipe",
+    "strategy",
+    "shard",
+    "tpu_address",
+    "steps_per_call",
+    "checkpoint_every_steps",
+    "log_every_steps",
+    "profile",
+    "data.path",
+    "data.class_names",
+    "data.prefetch",
+    "data.threads",
+)
 
 
-_LISTS = ("data.train_split", "data.test_split")  # paths if `data.name` is "list"; a fingerprint covers the contents
+_LISTS = (
+    "data.train_split",
+    "data.test_split",
+)  # paths if `data.name` is "list"; a fingerprint covers the contents
 
 
 class Workdir:
@@ -37,8 +50,8 @@ class Workdir:
     Args:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
-        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always change. None is
-            False, but the error does not advise to pass --change.
+        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always
+            change. None is False, but the error does not advise to pass --change.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -49,7 +62,9 @@ class Workdir:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
     """
 
-    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], change: bool | None = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike, config: Mapping[str, Any], change: bool | None = False
+    ) -> None:
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
@@ -57,7 +72,9 @@ class Workdir:
         self.is_chief = is_chief()  # `run` replaces it with the engine's value
         self.change = change
         self._locked = False
-        self._config = json.loads(json.dumps(_flat(config)))  # as stored, with lists instead of tuples
+        self._config = json.loads(
+            json.dumps(_flat(config))
+        )  # as stored, with lists instead of tuples
         self._changes = self._compare(change)
 
     def record_change(self, name: str, before: Any, now: Any) -> None:
@@ -65,9 +82,12 @@ class Workdir:
         self._changes[name] = [before, now]
 
     def results(self) -> dict[str, Any] | None:
-        """Returns the results, or None if the run is not finished; NaN replaces numbers that are not finite."""
+        """Returns the results, or None if the run is not finished; NaN replaces numbers that are
+        not finite."""
         results = self._read_json("results.json")
-        return results and {name: math.nan if value is None else value for name, value in results.items()}
+        return results and {
+            name: math.nan if value is None else value for name, value in results.items()
+        }
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Writes the results, a flat dict of numbers, and thereby marks the run as finished."""
@@ -87,7 +107,10 @@ class Workdir:
         with self._usable():
             files.make_dirs(self.path)
             if self._changes:
-                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": self._changes}
+                entry = {
+                    "step": max(finished_steps(self.checkpoints), default=0),
+                    "changes": self._changes,
+                }
                 self._write_json("changes.json", [*(self._read_json("changes.json") or []), entry])
             if model is not None:
                 self._write_json("model.json", model)
@@ -97,7 +120,8 @@ class Workdir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Returns a reentrant context in which no other run can use the folder, unless `workdir_lock` cannot lock it.
+        """Returns a reentrant context in which no other run can use the folder, unless
+        `workdir_lock` cannot lock it.
 
         Raises:
             ValueError: another run uses the folder, or it cannot be written.
@@ -110,7 +134,9 @@ class Workdir:
             with self._usable():
                 files.make_dirs(self.path)
                 stack.enter_context(workdir_lock(self.path))
-                if not files.is_remote(self.path):  # remove temporary files left by a killed process
+                if not files.is_remote(
+                    self.path
+                ):  # remove temporary files left by a killed process
                     files.remove_leftovers(self.path, 0)
                     for folder in self.export.glob("partial-????????"):
                         files.remove_tree(folder)
@@ -119,21 +145,30 @@ class Workdir:
                 yield
             finally:
                 self._locked = False
-                if not files.is_remote(self.path) and os.listdir(self.path) == ["lock"]:  # the run was refused
+                if not files.is_remote(self.path) and os.listdir(self.path) == [
+                    "lock"
+                ]:  # the run was refused
                     os.remove(self.path / "lock")
                     if is_new:
                         os.rmdir(self.path)
 
     def _compare(self, change):
-        """Returns the differences from the stored config as `{name: [before, now]}`, or raises a `ValueError`."""
+        """Returns the differences from the stored config as `{name: [before, now]}`, or raises a
+        `ValueError`."""
         existing = self._read_json("config.json")
         if existing is None:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
         # Older versions had more fields. An empty one changed nothing.
-        existing = {name: value for name, value in existing.items() if value or name in self._config}
-        names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
+        existing = {
+            name: value for name, value in existing.items() if value or name in self._config
+        }
+        names = sorted(
+            n
+            for n in self._config.keys() | existing.keys()
+            if self._config.get(n) != existing.get(n)
+        )
         if _rotates(existing) == _rotates(self._config):
             names = [name for name in names if name != "data.exif"]
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
@@ -143,7 +178,9 @@ class Workdir:
         if change:
             _check_state_fields(fixed)
         if fixed and (not change or is_done):
-            difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
+            difference = ", ".join(
+                f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items()
+            )
             advice = ", or resume from the last checkpoint with the new values by passing --change"
             if is_done:
                 advice = ", because this run is finished"
@@ -152,15 +189,17 @@ class Workdir:
             elif change is None:
                 advice = ""
             raise ValueError(
-                f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
-                f"Received: workdir={self.path}"
+                f"The workdir belongs to a run with another config: {difference}. Choose another "
+                f"workdir{advice}. Received: workdir={self.path}"
             )
         return changes
 
     def _read_json(self, name):
         with self._usable():
             content = files.read_json(self.path / name)
-        if content is not None and not isinstance(content, list if name == "changes.json" else dict):
+        if content is not None and not isinstance(
+            content, list if name == "changes.json" else dict
+        ):
             raise ValueError(f"A file of the workdir is damaged. Received: {self.path / name}")
         return content
 
@@ -177,7 +216,11 @@ class Workdir:
 def _command(config):
     """Returns the command, the seed and the versions that are needed to repeat the run."""
     backend = keras.backend.backend()
-    versions = {"python": platform.python_version(), "keras": keras.__version__, "numpy": np.__version__}
+    versions = {
+        "python": platform.python_version(),
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+    }
     versions[backend] = sys.modules[backend].__version__
     return {"command": sys.argv, "seed": config.get("seed"), "versions": versions}
 
@@ -206,21 +249,23 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def read_model(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads what a run needs to build its model without its data and without the file of `config.weights`.
+    """Reads what a run needs to build its model without its data and without the file of
+    `config.weights`.
 
     Args:
         path: the workdir of the run, local or remote.
 
-    Returns:
-        A dict with `inputs`, from `InputPipeline.describe`, and `weights`, the `facts_of_weights` of the task; None if
-        the run was started by an older version.
+    Returns: A dict with `inputs`, from `InputPipeline.describe`, and `weights`, the
+        `facts_of_weights` of the task; None if the run was started by an older version.
 
     Raises:
         ValueError: `model.json` is damaged.
     """
     file = files.as_path(path) / "model.json"
     content = files.read_json(file)
-    if content is not None and not (isinstance(content, dict) and {"inputs", "weights"} <= content.keys()):
+    if content is not None and not (
+        isinstance(content, dict) and {"inputs", "weights"} <= content.keys()
+    ):
         raise ValueError(f"A file of the workdir is damaged. Received: {file}")
     return content and {**content, "weights": _with_tuples(content["weights"])}
 
@@ -233,15 +278,21 @@ def _with_tuples(value):
 
 
 def _check_state_fields(changes):
-    """Raises a `ValueError` if a change has no effect, needs state that checkpoints lack, or discards the EMA."""
+    """Raises a `ValueError` if a change has no effect, needs state that checkpoints lack, or
+    discards the EMA."""
     for name, (before, now) in changes.items():
         if name in ("weights", "weights_channels"):
             raise ValueError(
-                f"`{name}` cannot change within a run, because weights are loaded only at its start. Choose another "
-                f"workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
+                f"`{name}` cannot change within a run, because weights are loaded only at its "
+                f"start. Choose another workdir, or restore --config.{name}={before}. Received: "
+                f"{name}={now!r}"
             )
         if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
-            has = "contain an EMA, which would be lost" if before and not now else "lack state that the new value needs"
+            has = (
+                "contain an EMA, which would be lost"
+                if before and not now
+                else "lack state that the new value needs"
+            )
             raise ValueError(
                 f"`{name}` cannot change within a run, because the run's checkpoints {has}. Choose "
                 f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
@@ -249,7 +300,8 @@ def _check_state_fields(changes):
 
 
 def default_fields(config):
-    """Returns the defaults of all fields as a nested dict, with the model fields of the config's task."""
+    """Returns the defaults of all fields as a nested dict, with the model fields of the config's
+    task."""
     fields = {**recipes.defaults(), "data": data.defaults()}
     if config.get("task") in tasks.TASKS:
         fields["model"] = recipes.model_fields(config["task"], config["architecture"])
@@ -257,21 +309,31 @@ def default_fields(config):
 
 
 def _defaults(config):
-    """Returns the defaults of the fields of a flat config; they complete configs written by older versions."""
+    """Returns the defaults of the fields of a flat config; they complete configs written by older
+    versions."""
     fields = _flat(default_fields(config))
-    known = {name: value for name, value in fields.items() if name in config and not isinstance(value, type)}
+    known = {
+        name: value
+        for name, value in fields.items()
+        if name in config and not isinstance(value, type)
+    }
     return json.loads(json.dumps(known))
 
 
 def _rotates(config):
-    """Returns whether EXIF rotates the images of a flat config; "auto" rotates those of a folder or a list."""
+    """Returns whether EXIF rotates the images of a flat config; "auto" rotates those of a folder or
+    a list."""
     choice = str(config.get("data.exif")).lower()  # a bool in older versions
-    return choice in ("on", "true") or (choice == "auto" and config.get("data.name") in ("folder", "list"))
+    return choice in ("on", "true") or (
+        choice == "auto" and config.get("data.name") in ("folder", "list")
+    )
 
 
 def _flat(config, prefix=""):
     """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
     flat = {}
     for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
     return flat

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.one_backend  # files are read with numpy
 
 @pytest.fixture
 def assert_rejected(small, values):
-    """Returns a function that checks that loading a file raises a `ValueError` and leaves the model unchanged."""
+    """Returns a function that checks that loading a file raises a `ValueError` and leaves the model
+    unchanged."""
 
     def load(source, message, **arguments):
         model = small(**arguments)
@@ -111,18 +112,23 @@ def test_rejects_flipped_bit(assert_rejected, golden_files, tmp_path):
 
 
 def test_rejects_missing_array(assert_rejected, edited):
-    assert_rejected(edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
+    assert_rejected(
+        edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)"
+    )
 
 
 def test_rejects_wrong_shape(assert_rejected, edited):
-    assert_rejected(edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
+    assert_rejected(
+        edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
 def test_rejects_wrong_dtype(dtype, assert_rejected, edited):
     assert_rejected(
         edited(embedding__bias=np.zeros(64, dtype)),
-        "'embedding/bias' in the checkpoint must be one of float32|contain only numbers, but 'embedding/bias.npy'",
+        "'embedding/bias' in the checkpoint must be one of float32|contain only numbers, but "
+        "'embedding/bias.npy'",
     )
 
 
@@ -144,7 +150,10 @@ def test_rejects_pickled_object(assert_rejected, edited, tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
 
-    assert_rejected(edited(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
+    assert_rejected(
+        edited(embedding__bias=np.array([Trap()], dtype=object)),
+        "pickled object, which is never loaded",
+    )
     assert not (tmp_path / "sprung").exists()
 
 
@@ -164,7 +173,9 @@ def test_rejects_npy_header_with_wrong_shape(assert_rejected, tmp_path):
 def test_rejects_oversized_npy_header(assert_rejected, tmp_path):
     path = tmp_path / "header.npz"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64)
+        archive.writestr(
+            "embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64
+        )
     assert_rejected(path, "'embedding/bias.npy' of the checkpoint is not an array")
 
 
@@ -179,15 +190,20 @@ def test_architecture_error_names_both_models(assert_rejected, golden_files, tmp
     other = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(other, tmp_path / "ti.npz")
     assert_rejected(
-        tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf"
+        tmp_path / "ti.npz",
+        r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf",
     )
     assert_rejected(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
     assert_rejected(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)
     assert_rejected(golden_files / "vit_token.ckpt.npz", "num_layers=2.*num_layers=1", num_layers=1)
-    assert_rejected(golden_files / "timm_token.safetensors", "num_layers=2.*num_layers=3", num_layers=3)
+    assert_rejected(
+        golden_files / "timm_token.safetensors", "num_layers=2.*num_layers=3", num_layers=3
+    )
     bit = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(bit, tmp_path / "bit.npz")
-    assert_rejected(tmp_path / "bit.npz", r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)")
+    assert_rejected(
+        tmp_path / "bit.npz", r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)"
+    )
 
 
 def test_block_numbers_do_not_set_the_size(edited):
@@ -195,20 +211,27 @@ def test_block_numbers_do_not_set_the_size(edited):
     for name in ("Transformer/encoderblock_99999999/x", f"Transformer/encoderblock_{'9' * 5000}/x"):
         with pytest.raises(ValueError, match="3 layers|unused .*encoderblock_9999"):
             keras_vit.from_pretrained(edited(**{name: array}))
-    assert stages({"block1/unit99999999/conv1/kernel": (1,), f"block{'9' * 5000}/unit01/x": (1,)}) == (1, 1)
+    assert stages(
+        {"block1/unit99999999/conv1/kernel": (1,), f"block{'9' * 5000}/unit01/x": (1,)}
+    ) == (1, 1)
 
 
 def test_layers_of_the_comment_do_not_set_the_size(tmp_path):
     np.savez(tmp_path / "a.npz", **{"embedding/kernel": np.zeros((4, 4, 3, 8), "float32")})
     for constructor in ("VisionTransformer", "AxialVisionTransformer"):
-        facts = {"constructor": constructor, "arguments": {"num_layers": 10**8, "num_heads": 2, "mlp_dim": 4}}
+        facts = {
+            "constructor": constructor,
+            "arguments": {"num_layers": 10**8, "num_heads": 2, "mlp_dim": 4},
+        }
         with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
             archive.comment = b"keras_vit " + json.dumps(facts).encode()
         with pytest.raises(ValueError, match="does not determine|no weights of a known"):
             keras_vit.from_pretrained(tmp_path / "a.npz", input_shape=(8, 8, 3))
 
 
-@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "model.safetensors.index.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "preprocessor_config.json", "model.safetensors.index.json"]
+)
 def test_rejects_deeply_nested_json(name, golden_files, tmp_path):
     if "index" not in name:
         shutil.copy(golden_files / "timm_token.safetensors", tmp_path / "model.safetensors")
@@ -248,7 +271,9 @@ def edited_header(golden_files, tmp_path):
         lambda h: h["head.bias"].pop("shape"),
         lambda h: h.pop("pos_embed"),
         lambda h: h.pop("cls_token"),
-        lambda h: h["pos_embed"].update(shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]),
+        lambda h: h["pos_embed"].update(
+            shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]
+        ),
         lambda h: "[]",
         lambda h: "{",
         lambda h: "[" * 100_000,
@@ -293,25 +318,40 @@ def test_rejects_file_without_model_weights(assert_rejected, tmp_path):
 
 @pytest.mark.parametrize(
     "header",
-    ["{'descr': '<f4', 'fortran_order': False, 'shape': (1,", "{\n  1\n 2}", "(" * 5000, "{'descr': [], 'shape': 3}",
-     "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}"],
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,",
+        "{\n  1\n 2}",
+        "(" * 5000,
+        "{'descr': [], 'shape': 3}",
+        "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}",
+    ],
     ids=range(5),
-)  # fmt: skip
+)
 def test_rejects_invalid_npy_headers(header, tmp_path):
     text = header.encode().ljust(118) + b"\n"
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
-        archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4))
+        archive.writestr(
+            "a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4)
+        )
     with pytest.raises(ValueError, match="numpy's format .*odd.npz|never loaded.*odd.npz"):
         NpzFile(tmp_path / "odd.npz")
 
 
 @pytest.mark.parametrize(
     "array",
-    [np.zeros(2, [("a", "f4")]), np.zeros(2, "datetime64[s]"), np.zeros(2, "S0"), np.array(["a"]), np.zeros(2, "V3"),
-     np.zeros(2, "complex64")],
+    [
+        np.zeros(2, [("a", "f4")]),
+        np.zeros(2, "datetime64[s]"),
+        np.zeros(2, "S0"),
+        np.array(["a"]),
+        np.zeros(2, "V3"),
+        np.zeros(2, "complex64"),
+    ],
     ids=lambda array: str(array.dtype),
-)  # fmt: skip
+)
 def test_rejects_non_numeric_array(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
-    with pytest.raises(ValueError, match="must contain only numbers, but 'a.npy' is an array of .*odd.npz"):
+    with pytest.raises(
+        ValueError, match="must contain only numbers, but 'a.npy' is an array of .*odd.npz"
+    ):
         NpzFile(tmp_path / "odd.npz")

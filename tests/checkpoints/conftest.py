@@ -38,7 +38,8 @@ def small():
 
 @pytest.fixture
 def values():
-    """Returns a function that reads a model's weights into a dict from `vit_jax` names to arrays."""
+    """Returns a function that reads a model's weights into a dict from `vit_jax` names to
+    arrays."""
 
     def read(model):
         return {name: np.asarray(variable) for name, variable in canonical_variables(model).items()}
@@ -61,19 +62,26 @@ def arrays():
 def write_safetensors():
     """Returns a function that writes arrays to a .safetensors file.
 
-    Its argument `codes` maps names to dtype codes, such as "BF16" for bfloat16 values stored in a uint16 array.
+    Its argument `codes` maps names to dtype codes, such as "BF16" for bfloat16 values stored in a
+    uint16 array.
     """
 
     def write(path, tensors, codes=None):
         import json
 
-        header, data = {}, b""
+        header = {}
+        data = b""
         for name, tensor in tensors.items():
             code = (codes or {}).get(
                 name, {"float32": "F32", "float16": "F16", "float64": "F64"}.get(str(tensor.dtype))
             )
-            first, data = len(data), data + np.ascontiguousarray(tensor).tobytes()
-            header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [first, len(data)]}
+            first = len(data)
+            data = data + np.ascontiguousarray(tensor).tobytes()
+            header[name] = {
+                "dtype": code,
+                "shape": list(tensor.shape),
+                "data_offsets": [first, len(data)],
+            }
         text = json.dumps(header).encode()
         path.write_bytes(len(text).to_bytes(8, "little") + text + data)
         return path

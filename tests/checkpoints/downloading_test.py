@@ -24,7 +24,8 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """Runs a local HTTP server. `requests` lists the requested paths; setting `truncate` cuts responses in half."""
+    """Runs a local HTTP server. `requests` lists the requested paths; setting `truncate` cuts
+    responses in half."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -40,7 +41,8 @@ def server():
         def log_message(self, *_):
             pass
 
-    Handler.requests, Handler.truncate = [], False
+    Handler.requests = []
+    Handler.truncate = False
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -64,7 +66,10 @@ def test_file_is_downloaded_once(server, home):
 
 
 def test_files_with_equal_names_are_cached_separately(server):
-    paths = {downloading.fetch(f"{server.url}/{folder}/ViT-B_16.npz") for folder in ("sam", "imagenet21k")}
+    paths = {
+        downloading.fetch(f"{server.url}/{folder}/ViT-B_16.npz")
+        for folder in ("sam", "imagenet21k")
+    }
     assert len(paths) == 2
 
 
@@ -95,9 +100,15 @@ def test_failed_download_error_names_url_and_cache_path(server, monkeypatch, tmp
     with pytest.raises(ConnectionError) as raised:
         downloading.fetch(url)
     message = str(raised.value)
-    assert url in message and str(downloading.cache_path(url)) in message and "KERAS_VIT_WEIGHTS" in message
+    assert (
+        url in message
+        and str(downloading.cache_path(url)) in message
+        and "KERAS_VIT_WEIGHTS" in message
+    )
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
-    with pytest.raises(ConnectionError, match=str(tmp_path / "mirror" / "127.0.0.1" / "missing" / "ViT-B_16.npz")):
+    with pytest.raises(
+        ConnectionError, match=str(tmp_path / "mirror" / "127.0.0.1" / "missing" / "ViT-B_16.npz")
+    ):
         downloading.fetch(url)
 
 
@@ -115,11 +126,16 @@ def test_files_are_read_from_the_mirror(monkeypatch, tmp_path, home):
         file = tmp_path / "mirror" / path
         file.parent.mkdir(parents=True)
         file.write_bytes(CONTENT)
-    path = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz")
+    path = downloading.fetch(
+        "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz"
+    )
     assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
     path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
     assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
-    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # the mirror is unchanged
+    assert files_below(tmp_path / "mirror") == [
+        "BiT-M-R50x1.npz",
+        "R50+ViT-B_16.npz",
+    ]  # the mirror is unchanged
 
 
 def test_gs_url_maps_to_https():

@@ -33,7 +33,9 @@ def test_constructor_logs_the_load_report(golden_files, small, caplog):
 
 
 def test_kept_head_requires_the_same_number_of_classes(golden_files, small):
-    with pytest.raises(ValueError, match=r"trained for 10 classes; build the model with classes=10"):
+    with pytest.raises(
+        ValueError, match=r"trained for 10 classes; build the model with classes=10"
+    ):
         checkpoints.load(small(classes=7), golden_files / "vit_token.ckpt.npz")
 
 
@@ -57,7 +59,9 @@ def test_new_head_drops_pre_logits_that_the_model_lacks(golden_files, small, val
     model = small(representation_size=48)
     report = checkpoints.load(model, source, head="new")
     assert {"pre_logits/kernel", "pre_logits/bias"} <= names_of(report.loaded)
-    np.testing.assert_array_equal(values(model)["pre_logits/kernel"], arrays(source)["pre_logits/kernel"])
+    np.testing.assert_array_equal(
+        values(model)["pre_logits/kernel"], arrays(source)["pre_logits/kernel"]
+    )
     assert not values(model)["head/kernel"].any()
 
 
@@ -70,7 +74,9 @@ def test_new_head_initializes_missing_pre_logits(golden_files, small, values):
 
 
 def test_kept_head_requires_its_pre_logits(golden_files, small):
-    with pytest.raises(ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
+    with pytest.raises(
+        ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"
+    ):
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
@@ -88,7 +94,8 @@ def test_headless_model_drops_the_head(golden_files, small):
 
 
 def test_new_head_drops_class_token_and_its_position(golden_files, small, values, arrays):
-    model, source = small(classifier="gap"), golden_files / "vit_token.ckpt.npz"
+    model = small(classifier="gap")
+    source = golden_files / "vit_token.ckpt.npz"
     report = checkpoints.load(model, source, head="new")
     np.testing.assert_array_equal(values(model)[POSITIONS], arrays(source)[POSITIONS][:, 1:])
     assert (CLASS_TOKEN, (1, 1, 64)) in report.dropped
@@ -96,7 +103,8 @@ def test_new_head_drops_class_token_and_its_position(golden_files, small, values
 
 
 def test_new_head_initializes_missing_class_token(golden_files, small, values, arrays):
-    model, source = small(input_shape=(32, 48, 3)), golden_files / "vit_gap.ckpt.npz"
+    model = small(input_shape=(32, 48, 3))
+    source = golden_files / "vit_gap.ckpt.npz"
     before = values(model)
     report = checkpoints.load(model, source, head="new")
     np.testing.assert_array_equal(values(model)[POSITIONS][:, 1:], arrays(source)[POSITIONS])
@@ -132,7 +140,9 @@ def test_kept_head_requires_its_pooling(small, tmp_path):
     checkpoints.load(small(classifier="token_gap"), tmp_path / "pooled.npz")
     checkpoints.load(small(), tmp_path / "pooled.npz", head="new")
     checkpoints.load(small(include_top=False), tmp_path / "pooled.npz")
-    with pytest.raises(ValueError, match="head requires `classifier='token_gap'`.*Received: classifier='token' in"):
+    with pytest.raises(
+        ValueError, match="head requires `classifier='token_gap'`.*Received: classifier='token' in"
+    ):
         checkpoints.load(small(), tmp_path / "pooled.npz")
 
 

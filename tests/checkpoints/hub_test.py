@@ -40,12 +40,21 @@ class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Replaces huggingface_hub with a fake that reads local folders. Requests for metadata raise `hub.error` if set."""
+    """Replaces huggingface_hub with a fake that reads local folders. Requests for metadata raise
+    `hub.error` if set."""
     module = types.ModuleType("huggingface_hub")
     module.errors = types.ModuleType("huggingface_hub.errors")
-    for error in (HfHubHTTPError, RepositoryNotFoundError, GatedRepoError, EntryNotFoundError, LocalEntryNotFoundError):
+    for error in (
+        HfHubHTTPError,
+        RepositoryNotFoundError,
+        GatedRepoError,
+        EntryNotFoundError,
+        LocalEntryNotFoundError,
+    ):
         setattr(module.errors, error.__name__, error)
-    module.folder, module.error, module.asked = tmp_path / "hub", None, []
+    module.folder = tmp_path / "hub"
+    module.error = None
+    module.asked = []
 
     def get_hf_file_metadata(url, timeout):
         if module.error is not None:
@@ -59,7 +68,8 @@ def hub(tmp_path, monkeypatch):
             raise EntryNotFoundError(f"404: {name}")
         return str(module.folder / repository / name)
 
-    module.hf_hub_download, module.get_hf_file_metadata = hf_hub_download, get_hf_file_metadata
+    module.hf_hub_download = hf_hub_download
+    module.get_hf_file_metadata = get_hf_file_metadata
     module.hf_hub_url = lambda repository, name: f"{repository}/{name}"
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", module.errors)
@@ -96,7 +106,9 @@ def test_loads_hugging_face_repository(hub, repository):
     repository("someone/dinov2", "dinov2", preprocessor_config=processor)
     model = keras_vit.from_pretrained("someone/dinov2")
     with np.load(GOLDEN / "dinov2.io.npz") as io:
-        np.testing.assert_allclose(keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4)
+        np.testing.assert_allclose(
+            keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4
+        )
     preprocessing = model.preprocessing
     np.testing.assert_allclose(preprocessing.mean, (102, 127.5, 153))
     assert (preprocessing.resize, preprocessing.crop_fraction) == ("shorter_side", 0.7)
@@ -105,7 +117,13 @@ def test_loads_hugging_face_repository(hub, repository):
 
 
 def test_timm_repository_sets_preprocessing(hub, repository):
-    cfg = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "crop_pct": 0.9, "crop_mode": "squash"}
+    cfg = {
+        "mean": [0.5] * 3,
+        "std": [0.25] * 3,
+        "interpolation": "bilinear",
+        "crop_pct": 0.9,
+        "crop_mode": "squash",
+    }
     config = {"architecture": "vit_giant_patch14_dinov2", "pretrained_cfg": cfg}
     repository("timm/vit_giant_patch14_dinov2.lvd142m", "timm_dinov2_swiglu", config=config)
     model = keras_vit.from_pretrained("timm/vit_giant_patch14_dinov2.lvd142m", num_heads=3)
@@ -126,8 +144,12 @@ def test_loads_sharded_weights(hub, repository):
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
     model = keras_vit.from_pretrained("someone/large")
     with np.load(GOLDEN / "dinov3.io.npz") as io:
-        np.testing.assert_allclose(keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4)
-    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+        np.testing.assert_allclose(
+            keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4
+        )
+    (path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "../model.safetensors"}})
+    )
     with pytest.raises(ValueError, match="lists files in other folders"):
         keras_vit.from_pretrained("someone/large")
 
@@ -135,28 +157,43 @@ def test_loads_sharded_weights(hub, repository):
 def test_model_safetensors_takes_precedence(hub, repository):
     path = repository("a/b", "dinov2")
     shutil.copy(path / "model.safetensors", path / "open_clip_model.safetensors")
-    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "missing.safetensors"}}))
+    (path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "missing.safetensors"}})
+    )
     for source in ("a/b", path):
         assert keras_vit.from_pretrained(source).input_shape == (None, 42, 42, 3)
 
 
 def test_collection_name_resolves_to_a_repository(hub, repository, monkeypatch):
     repository("facebook/tiny", "dinov2", folder=hub.folder)
-    size = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "num_heads": 3, "layer_scale": 1e-5}
+    size = {
+        "patch_size": 7,
+        "num_layers": 3,
+        "hidden_size": 24,
+        "mlp_dim": 96,
+        "num_heads": 3,
+        "layer_scale": 1e-5,
+    }
     size |= {"exact_gelu": True, "input_shape": (42, 42, 3)}
     monkeypatch.setitem(families.dinov2.FAMILY.sizes, "DINOv2-Tiny/7", size)
-    row = families.PublishedWeights("lvd142m", "tiny", "DINOv2-Tiny/7", "https://huggingface.co/facebook/tiny", 0)
+    row = families.PublishedWeights(
+        "lvd142m", "tiny", "DINOv2-Tiny/7", "https://huggingface.co/facebook/tiny", 0
+    )
     monkeypatch.setattr(published, "rows", lambda: [row])
     with np.load(GOLDEN / "dinov2.io.npz") as io:
         for source in ("lvd142m", "lvd142m:tiny", "facebook/tiny"):
             model = keras_vit.VisionTransformer(**size, weights=source)
             assert model.output_shape == (None, 24)
-            np.testing.assert_allclose(keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4)
+            np.testing.assert_allclose(
+                keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4
+            )
     assert keras_vit.from_pretrained("lvd142m:tiny").output_shape == (None, 24)
     assert model.preprocessing.crop_fraction == 224 / 256
     build = families.dinov2._size("DINOv2-Tiny/7", "tiny", **size)
     assert build(weights=hub.folder / "facebook" / "tiny").output_shape == (None, 24)
-    with pytest.raises(ValueError, match=r'2 missing .*head/bias.*`include_top=False`, or load with head="new"'):
+    with pytest.raises(
+        ValueError, match=r'2 missing .*head/bias.*`include_top=False`, or load with head="new"'
+    ):
         keras_vit.VisionTransformer(**size, weights="lvd142m", classes=5)
     model = keras_vit.from_pretrained("facebook/tiny", include_top=True, classes=5, head="new")
     assert model.output_shape == (None, 5)
@@ -177,8 +214,16 @@ def test_mirror_takes_precedence_over_the_hub(hub, repository, tmp_path, monkeyp
             ValueError,
             "gated. Accept its license at https://huggingface.co/a/b, then set HF_TOKEN",
         ),
-        (RepositoryNotFoundError("404"), ValueError, "https://huggingface.co/a/b does not exist or is private"),
-        (EntryNotFoundError("404"), ValueError, "no model.safetensors; pickled PyTorch files are not supported"),
+        (
+            RepositoryNotFoundError("404"),
+            ValueError,
+            "https://huggingface.co/a/b does not exist or is private",
+        ),
+        (
+            EntryNotFoundError("404"),
+            ValueError,
+            "no model.safetensors; pickled PyTorch files are not supported",
+        ),
         (
             LocalEntryNotFoundError("offline\nmore"),
             ConnectionError,
@@ -199,7 +244,9 @@ def test_cached_repository_loads_without_a_network(hub, repository):
     repository("a/b", "dinov2")
     hub.error = RuntimeError("Name or service not known")
     assert keras_vit.from_pretrained("a/b").input_shape == (None, 42, 42, 3)
-    with pytest.raises(ConnectionError, match=r"could not be downloaded \(Name or service not known\)"):
+    with pytest.raises(
+        ConnectionError, match=r"could not be downloaded \(Name or service not known\)"
+    ):
         keras_vit.from_pretrained("a/c")
 
 

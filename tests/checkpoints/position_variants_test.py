@@ -21,7 +21,14 @@ VARIANTS = [
 
 
 def build(input_shape=(8, 12, 3), seed=0, **arguments):
-    sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+    sizes = {
+        "patch_size": 4,
+        "hidden_size": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "mlp_dim": 12,
+        "classes": 3,
+    }
     model = keras_vit.VisionTransformer(**{**sizes, "input_shape": input_shape, **arguments})
     for variable in model.weights:
         variable.assign(np.random.default_rng(seed).standard_normal(variable.shape))
@@ -30,13 +37,18 @@ def build(input_shape=(8, 12, 3), seed=0, **arguments):
 
 @pytest.mark.parametrize("arguments", VARIANTS, ids=str)
 def test_save_and_load_preserve_position_variants(arguments, tmp_path):
-    model, other = build(**arguments), build(seed=1, **arguments)
+    model = build(**arguments)
+    other = build(seed=1, **arguments)
     checkpoints.save(model, tmp_path / "model.npz")
     report = checkpoints.load(other, tmp_path / "model.npz")
     for ours, theirs in zip(model.weights, other.weights):
         np.testing.assert_array_equal(ours, theirs)
     assert not report.resampled
-    expected = {"position_embedding": "learned", "position_embedding_at": "stem", "class_token_position": True}
+    expected = {
+        "position_embedding": "learned",
+        "position_embedding_at": "stem",
+        "class_token_position": True,
+    }
     assert {name: model.arguments[name] for name in expected} == {**expected, **arguments}
 
 
@@ -55,8 +67,16 @@ def test_architecture_is_inferred_from_position_variant(arguments, tmp_path):
 def test_rejects_other_positions_with_equal_arrays(head, tmp_path):
     no_row = {"class_token_position": False}
     for of_file, of_model, needed in (
-        ({"position_embedding_at": "every_layer_shared"}, {}, "position_embedding_at=every_layer_shared"),
-        ({"position_embedding": "none", **no_row}, {"position_embedding": "sincos2d", **no_row}, "embedding=none"),
+        (
+            {"position_embedding_at": "every_layer_shared"},
+            {},
+            "position_embedding_at=every_layer_shared",
+        ),
+        (
+            {"position_embedding": "none", **no_row},
+            {"position_embedding": "sincos2d", **no_row},
+            "embedding=none",
+        ),
     ):
         checkpoints.save(build(**of_file), tmp_path / "model.npz")
         with pytest.raises(ValueError, match=f"so the model must be built with .*{needed}"):
@@ -64,25 +84,34 @@ def test_rejects_other_positions_with_equal_arrays(head, tmp_path):
 
 
 def test_rejects_other_pool_padding(tmp_path):
-    build_resnet = functools.partial(keras_vit.BiTResNet, depth=8, width=32, input_shape=(16, 16, 3), classes=3)
+    build_resnet = functools.partial(
+        keras_vit.BiTResNet, depth=8, width=32, input_shape=(16, 16, 3), classes=3
+    )
     checkpoints.save(build_resnet(pool_padding="minus_infinity"), tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="so the model must be built with pool_padding=minus_infinity"):
+    with pytest.raises(
+        ValueError, match="so the model must be built with pool_padding=minus_infinity"
+    ):
         checkpoints.load(build_resnet(), tmp_path / "model.npz", "new")
 
 
 def test_position_variants_are_resampled(tmp_path):
     larger = (12, 16, 3)
     for arguments in (VARIANTS[1], *VARIANTS[3:5]):
-        model, other = build(**arguments), build(larger, **arguments)
+        model = build(**arguments)
+        other = build(larger, **arguments)
         checkpoints.save(model, tmp_path / "model.npz")
         report = checkpoints.load(other, tmp_path / "model.npz")
         assert "resampled" in str(report)
-        old, new = ({v.path.split("/", 1)[-1]: np.asarray(v) for v in m.weights} for m in (model, other))
+        old, new = (
+            {v.path.split("/", 1)[-1]: np.asarray(v) for v in m.weights} for m in (model, other)
+        )
         for name in old:
             if name.endswith("pos_embedding"):
                 np.testing.assert_allclose(new[name], resample(old[name], (2, 3), (3, 4)))
             elif name.endswith(("x_embedding", "y_embedding")):
-                np.testing.assert_allclose(new[name], resample_axis(old[name], 3 if "y_" in name else 4))
+                np.testing.assert_allclose(
+                    new[name], resample_axis(old[name], 3 if "y_" in name else 4)
+                )
             else:
                 np.testing.assert_array_equal(new[name], old[name])
 

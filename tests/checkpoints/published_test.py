@@ -1,4 +1,5 @@
-"""Tests of the table of published weights, and of the naming rule for AugReg files that are not in the table."""
+"""Tests of the table of published weights, and of the naming rule for AugReg files that are not in
+the table."""
 
 import json
 from pathlib import Path
@@ -34,7 +35,10 @@ def test_published_rows_are_consistent():
 
 
 def test_collections_have_the_expected_numbers_of_files():
-    count = {name: sum(row.collection == name for row in PUBLISHED) for name in {r.collection for r in PUBLISHED}}
+    count = {
+        name: sum(row.collection == name for row in PUBLISHED)
+        for name in {r.collection for r in PUBLISHED}
+    }
     assert count == {
         "imagenet21k": 9,
         "imagenet21k+imagenet2012": 8,
@@ -68,7 +72,9 @@ def test_collections_have_the_expected_numbers_of_files():
         "mim_m38m_ft_in22k": 1,
         "mim_m38m_ft_in22k_in1k": 1,
     }
-    assert {row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"} == {True}
+    assert {
+        row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"
+    } == {True}
     assert {row.representation_size for row in PUBLISHED if row.collection != "imagenet21k"} == {0}
 
 
@@ -82,7 +88,11 @@ def test_collections_have_the_expected_numbers_of_files():
             "R50+ViT-L/32",
             "vit_models/augreg/R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1.npz",
         ),
-        ("augreg", "R+ViT-Ti/16", "vit_models/augreg/R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0.npz"),
+        (
+            "augreg",
+            "R+ViT-Ti/16",
+            "vit_models/augreg/R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0.npz",
+        ),
         ("bit_m", "BiT-R50x1", "bit_models/BiT-M-R50x1.npz"),
         ("bit:BiT-S-R101x3-ILSVRC2012", "BiT-R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
     ],
@@ -125,16 +135,27 @@ def test_timm_rows_prepare_images_as_timm():
         found = keras_vit.Preprocessing.from_config(dict(rows[name].preprocessing))
         assert found.library == "torchvision"
         assert [found.crop_fraction, found.resize, found.interpolation] == expected[:3], name
-        np.testing.assert_allclose(np.array(found.mean + found.std) / 255, expected[3] + expected[4], atol=1e-9)
+        np.testing.assert_allclose(
+            np.array(found.mean + found.std) / 255, expected[3] + expected[4], atol=1e-9
+        )
 
 
 def test_augreg_name_describes_the_file():
-    name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
+    start = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+    name = f"{start}--cifar100-steps_10k-lr_0.03-res_384"
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
-    assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti/16", 100, 384, 0)
+    assert (row.model, row.classes, row.resolution, row.representation_size) == (
+        "ViT-Ti/16",
+        100,
+        384,
+        0,
+    )
     assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
     assert published.find_file("augreg", name.partition("--")[0]).classes == 21843
-    assert published.find_file("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes == 1000
+    assert (
+        published.find_file("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes
+        == 1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,8 +168,16 @@ def test_augreg_name_describes_the_file():
         ),
         ("imagenet21k", None, "Weights are published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
-        ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
-        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "contains a ViT-S/16"),
+        (
+            "augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0",
+            "ViT-B/16",
+            "must follow the rule",
+        ),
+        (
+            "augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0",
+            "ViT-B/16",
+            "contains a ViT-S/16",
+        ),
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
@@ -159,7 +188,9 @@ def test_find_rejects_unknown_and_mismatched_names(source, model, message):
 
 def test_unknown_weights_error_lists_names_for_the_model():
     model = keras_vit.ViT_Ti16(classes=3)
-    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; a path"):
+    with pytest.raises(
+        ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; a path"
+    ):
         checkpoints.load(model, "imagenet22k")
 
 
@@ -176,13 +207,17 @@ def test_sizes_are_found_by_their_arguments():
         # Sizes of MAE and DINO have the same arguments as sizes of ViT.
         assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))
         if "resnet_blocks" in size:  # configs may contain lists instead of tuples
-            assert families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
+            assert (
+                families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
+            )
     assert families.find_size({"depth": None, "width_factor": 1}) is None
     assert families.find_size({"patch_size": 8, "num_layers": 2, "hidden_size": 64}) is None
 
 
 def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
-    row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32, 24)
+    row = families.PublishedWeights(
+        "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32, 24
+    )
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
@@ -192,7 +227,8 @@ def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
     model = keras_vit.ViT_Ti16(weights="sam", input_shape=(48, 32, 3))
     assert model.output_shape == (None, 5)
     np.testing.assert_array_equal(
-        np.asarray(model.get_layer("pre_logits").kernel), np.asarray(source.get_layer("pre_logits").kernel)
+        np.asarray(model.get_layer("pre_logits").kernel),
+        np.asarray(source.get_layer("pre_logits").kernel),
     )
     features = keras_vit.ViT_Ti16(weights="sam", include_top=False)
     assert features.output_shape == (None, 24)
@@ -201,7 +237,8 @@ def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
 
 
 def test_file_determines_an_unknown_number_of_classes(tmp_path, monkeypatch):
-    name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--caltech101-steps_10k-lr_0.03-res_32"
+    start = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+    name = f"{start}--caltech101-steps_10k-lr_0.03-res_32"
     assert published.find_file("augreg", name).classes is None
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "augreg").mkdir()

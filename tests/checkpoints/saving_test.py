@@ -33,7 +33,9 @@ def randomize(model):
         ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
     ],
 )
-def test_resaving_reproduces_the_golden_arrays(case, arguments, golden_files, small, tmp_path, arrays):
+def test_resaving_reproduces_the_golden_arrays(
+    case, arguments, golden_files, small, tmp_path, arrays
+):
     model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
     checkpoints.save(model, tmp_path / "saved.npz")
     assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
@@ -61,7 +63,8 @@ def test_save_and_load_is_bit_exact(arguments, small, values, tmp_path):
     model = randomize(small(**arguments))
     checkpoints.save(model, tmp_path / "saved.npz")
     again = small(weights=tmp_path / "saved.npz", **arguments)
-    before, after = values(model), values(again)
+    before = values(model)
+    after = values(again)
     assert before.keys() == after.keys()
     for name in before:
         assert before[name].tobytes() == after[name].tobytes(), name
@@ -77,7 +80,9 @@ def test_bfloat16_variables_are_saved_as_float32(small, values, tmp_path):
         keras.config.set_dtype_policy("float32")
     assert {dtype for _, dtype in shapes(tmp_path / "saved.npz").values()} == {np.dtype("float32")}
     for name, value in values(model).items():
-        np.testing.assert_array_equal(np.asarray(value, "float32"), np.asarray(values(again)[name], "float32"))
+        np.testing.assert_array_equal(
+            np.asarray(value, "float32"), np.asarray(values(again)[name], "float32")
+        )
 
 
 def test_saved_file_stores_the_position_grid(small, tmp_path, arrays):
@@ -86,14 +91,20 @@ def test_saved_file_stores_the_position_grid(small, tmp_path, arrays):
     comments = [zipfile.ZipFile(tmp_path / f"{name}.npz").comment for name in ("square", "wide")]
     facts = [json.loads(comment.removeprefix(b"keras_vit ")) for comment in comments]
     assert [fact["grid"] for fact in facts] == [[4, 4], [4, 6]]
-    assert facts[0]["constructor"] == "VisionTransformer" and facts[0]["arguments"]["epsilon"] == 1e-6
+    assert (
+        facts[0]["constructor"] == "VisionTransformer" and facts[0]["arguments"]["epsilon"] == 1e-6
+    )
     # The grid is not stored as an array, because the loader of `vit_jax` rejects unknown arrays.
     assert set(arrays(tmp_path / "wide.npz")) == set(arrays(tmp_path / "square.npz"))
-    narrow = small(input_shape=(24, 64, 3))  # both grids have 24 patches, so the arrays have equal shapes
+    narrow = small(
+        input_shape=(24, 64, 3)
+    )  # both grids have 24 patches, so the arrays have equal shapes
     checkpoints.load(narrow, tmp_path / "wide.npz")
     positions = np.asarray(narrow.get_layer("position_embedding").pos_embedding)
     stored = arrays(tmp_path / "wide.npz")["Transformer/posembed_input/pos_embedding"]
-    assert positions.shape == stored.shape and not np.allclose(positions, stored)  # resampled from 4x6 to 3x8
+    assert positions.shape == stored.shape and not np.allclose(
+        positions, stored
+    )  # resampled from 4x6 to 3x8
 
 
 def test_failed_write_leaves_no_file(small, tmp_path):
@@ -117,23 +128,33 @@ def test_save_rejects_other_keras_models(tmp_path):
 
 def test_saved_file_stores_the_preprocessing(small, tmp_path):
     unusual = keras_vit.Preprocessing(mean=(20, 30, 40), std=(50, 60, 70))
-    checkpoints.save(randomize(small(preprocessing=unusual, input_shape=(32, 48, 3))), tmp_path / "model.npz")
+    checkpoints.save(
+        randomize(small(preprocessing=unusual, input_shape=(32, 48, 3))), tmp_path / "model.npz"
+    )
     model = small(input_shape=(32, 48, 3))
     checkpoints.load(model, tmp_path / "model.npz")
     assert keras_vit.preprocessing_of(model) == unusual
     resized = keras_vit.Preprocessing(
-        resize="shorter_side", crop_fraction=0.875, interpolation="bicubic", exif=True, rounding="uint8",
+        resize="shorter_side",
+        crop_fraction=0.875,
+        interpolation="bicubic",
+        exif=True,
+        rounding="uint8",
         library="torchvision",
-    )  # fmt: skip
+    )
     checkpoints.save(randomize(small(preprocessing=resized)), tmp_path / "resized.npz")
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
-    assert keras_vit.preprocessing_of(gray) == keras_vit.Preprocessing(mean=(30,), std=(60,))  # averages over channels
+    assert keras_vit.preprocessing_of(gray) == keras_vit.Preprocessing(
+        mean=(30,), std=(60,)
+    )  # averages over channels
 
 
 def test_load_adapts_preprocessing_to_the_channels(small, tmp_path):
-    photos = keras_vit.Preprocessing((20, 30, 40), (50, 60, 70), "shorter_side", 0.875, interpolation="bicubic")
+    photos = keras_vit.Preprocessing(
+        (20, 30, 40), (50, 60, 70), "shorter_side", 0.875, interpolation="bicubic"
+    )
     checkpoints.save(randomize(small(preprocessing=photos)), tmp_path / "model.npz")
     own = keras_vit.Preprocessing((1, 2), (3, 4))
     for before, mean, std in ((None, (30, 30), (60, 60)), (own, own.mean, own.std)):
@@ -151,7 +172,9 @@ def test_load_converts_preprocessing_to_the_bit_depth(small, tmp_path):
     np.testing.assert_allclose(model.preprocessing.mean, [30000 / 257] * 3)
     np.testing.assert_allclose(model.preprocessing.std, [20000 / 257] * 3)
     assert model.preprocessing.bit_depth == 8
-    checkpoints.save(small(preprocessing=keras_vit.Preprocessing(mean=(100,) * 3)), tmp_path / "model.npz")
+    checkpoints.save(
+        small(preprocessing=keras_vit.Preprocessing(mean=(100,) * 3)), tmp_path / "model.npz"
+    )
     model = small(preprocessing=deep)
     checkpoints.load(model, tmp_path / "model.npz", head="new")
     np.testing.assert_allclose(model.preprocessing.mean, [25700] * 3)

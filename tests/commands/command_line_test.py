@@ -1,4 +1,5 @@
-"""Tests of help, exit codes and error messages. User errors print a message; bugs print a traceback."""
+"""Tests of help, exit codes and error messages. User errors print a message; bugs print a
+traceback."""
 
 import subprocess
 import sys
@@ -29,19 +30,29 @@ def _run(*command):
 @pytest.mark.parametrize(
     ("statement", "code", "line"),
     [
-        ("raise KeyboardInterrupt", 130, "interrupted; files that were already saved are unchanged"),
+        (
+            "raise KeyboardInterrupt",
+            130,
+            "interrupted; files that were already saved are unchanged",
+        ),
         (
             "raise OSError(errno.ENOSPC, 'No space left on device', 'export/1')",
             2,
             "error: the disk is full: [Errno 28] No space left on device: 'export/1",
         ),
         (
-            "raise RuntimeError('export/1; No space left on device')",  # the format of TensorFlow's errors
+            # the format of TensorFlow's errors
+            "raise RuntimeError('export/1; No space left on device')",
             2,
             "error: the disk is full: export/1; No space left on device",
         ),
         ("raise OSError(errno.EIO, 'a defect')", 1, None),
-        ("error = OSError('stopped and saved'); error.resumable, error.exit_code = True, 75; raise error", 75, ""),
+        (
+            "error = OSError('stopped and saved'); error.resumable, error.exit_code = True, 75; "
+            "raise error",
+            75,
+            "",
+        ),
         ("int('a defect')", 2, "error: invalid literal for int() with base 10: 'a defect'"),
         ("import json; json.loads('a defect')", 1, None),
     ],
@@ -57,7 +68,9 @@ def test_exit_codes_and_messages(statement, code, line):
         assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, ["localhost"]), ({"TPU_WORKER_HOSTNAMES": "a,b"}, ["a,b"])])
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, ["localhost"]), ({"TPU_WORKER_HOSTNAMES": "a,b"}, ["a,b"])]
+)
 def test_libtpu_is_quiet_without_a_tpu(given, expected, monkeypatch):
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")  # as JAX does
     for name, value in given.items():
@@ -112,12 +125,20 @@ def test_printed_command_selects_the_same_devices(monkeypatch):
     monkeypatch.setenv("TPU_NAME", "my tpu")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setattr(sys, "argv", ["/bin/keras-vit", "train", "--workdir=a b"])
-    assert command_line.this_command() == "KERAS_BACKEND=jax 'TPU_NAME=my tpu' keras-vit train '--workdir=a b'"
+    assert (
+        command_line.this_command()
+        == "KERAS_BACKEND=jax 'TPU_NAME=my tpu' keras-vit train '--workdir=a b'"
+    )
 
 
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
 def test_each_command_prints_its_help(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1
-    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "predict", "inspect", "demo", "export", "query"))
+    assert (
+        done.stdout.startswith(f"usage: keras-vit {name} ")
+        and done.stdout.count(f"keras-vit {name}") > 1
+    )
+    assert ("  --model\n" in done.stdout) == (
+        name in ("evaluate", "predict", "inspect", "demo", "export", "query")
+    )

@@ -31,8 +31,12 @@ REQUESTS = {
 }
 # Overrides that make a run quick: a tiny model and the digits dataset.
 TINY_MODEL = {
-    "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
-}  # fmt: skip
+    "patch_size": 8,
+    "num_layers": 1,
+    "hidden_size": 16,
+    "mlp_dim": 16,
+    "num_heads": 2,
+}
 TINY_DATA = {
     "name": "digits",
     "image_size": 16,
@@ -43,7 +47,8 @@ TINY_DATA = {
 }
 
 config_files = pytest.mark.parametrize(
-    ("file", "request_"), [(file, request) for file, requests in REQUESTS.items() for request in requests]
+    ("file", "request_"),
+    [(file, request) for file, requests in REQUESTS.items() for request in requests],
 )
 
 
@@ -82,7 +87,9 @@ def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
         assert (fields.name, fields.path) == expected
 
 
-@pytest.mark.parametrize(("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", False)])
+@pytest.mark.parametrize(
+    ("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", False)]
+)
 def test_recipes_of_the_paper_ignore_exif(file, exif):
     assert _config(file, REQUESTS[file][0]).data.exif == exif
     assert not any(_config("pretrain", request).data.exif for request in REQUESTS["pretrain"])
@@ -90,7 +97,8 @@ def test_recipes_of_the_paper_ignore_exif(file, exif):
 
 @config_files
 def test_config_file_has_all_config_fields(file, request_):
-    config, fields = _config(file, request_), recipes.defaults()
+    config = _config(file, request_)
+    fields = recipes.defaults()
     assert set(config) == set(fields)
     for group in ("optimizer", "schedule"):
         assert set(config[group]) == set(fields[group])
@@ -106,13 +114,17 @@ def test_config_file_data_options_are_valid(file, request_):
 
 
 @pytest.mark.parametrize(
-    ("file", "request_"), [*((file, requests[0]) for file, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")]
+    ("file", "request_"),
+    [*((file, requests[0]) for file, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")],
 )
 def test_config_file_runs_two_steps(file, request_, tmp_path):
     config = _config(file, request_)
-    config.total_epochs, config.total_steps, config.schedule.warmup_steps = 0.0, 2, 1
+    config.total_epochs = 0.0
+    config.total_steps = 2
+    config.schedule.warmup_steps = 1
     if file != "digits":
-        config.batch_size, config.weights = 8, ""
+        config.batch_size = 8
+        config.weights = ""
         config.architecture = families.find_family(config.architecture).constructor.__name__
         if config.architecture == "BiTResNet":
             config.model.depth = 8
@@ -136,13 +148,16 @@ def test_flags_for_all_fields_reproduce_the_config(file, request_):
     config_flags.DEFINE_config_file("config", name, flag_values=values)
     values(["test"])
     fields = [(name, value) for name, value in _leaves(values.config.to_dict())]
-    overrides = [
-        f"--config.{name}={','.join(map(str, value)) or '()' if isinstance(value, tuple) else value}"
-        for name, value in fields
-    ]
+    overrides = []
+    for name, value in fields:
+        if isinstance(value, tuple):
+            value = ",".join(map(str, value)) or "()"
+        overrides.append(f"--config.{name}={value}")
     assert "None" not in str(overrides)
     again = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", name, flag_values=again, sys_argv=["test", *overrides])
+    config_flags.DEFINE_config_file(
+        "config", name, flag_values=again, sys_argv=["test", *overrides]
+    )
     again(["test", *overrides])
     assert again.config.to_dict() == values.config.to_dict()
 
@@ -157,7 +172,10 @@ def _leaves(config, prefix=""):
 
 def test_finetune_respects_the_crop_of_the_dataset():
     config = _module("finetune").get_config("ViT-B/16,vtab/clevr_count")
-    assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize" and config.data.train_crop == "auto"
+    assert (
+        data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize"
+        and config.data.train_crop == "auto"
+    )
     assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 

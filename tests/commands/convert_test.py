@@ -19,11 +19,14 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture
 def convert(scripts):
-    """Runs `keras-vit convert`; returns the exit code and stdout or, after a failure, the last line of stderr."""
+    """Runs `keras-vit convert`; returns the exit code and stdout or, after a failure, the last line
+    of stderr."""
 
     def run(source, target, *arguments):
         done = scripts.run("-m", "keras_vit", "convert", source, target, *arguments, cwd=ROOT)
-        return done.returncode, done.stderr.strip().split("\n")[-1] if done.returncode else done.stdout
+        return done.returncode, done.stderr.strip().split("\n")[
+            -1
+        ] if done.returncode else done.stdout
 
     return run
 
@@ -39,14 +42,21 @@ def convert(scripts):
         ("hybrid_2stage.ckpt.npz", "hybrid_2stage", ["--tolerance=2e-4"], "model.npz"),
     ],
 )
-def test_converted_model_matches_the_expected_logits(source, case, flags, target, convert, tmp_path):
-    code, printed = convert(GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags)
+def test_converted_model_matches_the_expected_logits(
+    source, case, flags, target, convert, tmp_path
+):
+    code, printed = convert(
+        GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags
+    )
     assert code == 0, printed
     assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
-    assert "largest difference between logits" in printed and f"wrote {tmp_path / target}" in printed
+    assert (
+        "largest difference between logits" in printed and f"wrote {tmp_path / target}" in printed
+    )
     assert [path.name for path in tmp_path.iterdir()] == [target]
     with np.load(GOLDEN / f"{case}.io.npz") as io:
-        inputs, logits = io["inputs"], io["logits"]
+        inputs = io["inputs"]
+        logits = io["logits"]
     if target.endswith(".keras"):
         model = keras.saving.load_model(tmp_path / target)
     else:
@@ -67,9 +77,15 @@ def _grid(flags):
 
 def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
     model = keras_vit.VisionTransformer(
-        input_shape=(32, 32, 3), patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10,
+        input_shape=(32, 32, 3),
+        patch_size=8,
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        mlp_dim=128,
+        classes=10,
         weights=GOLDEN / "vit_token.ckpt.npz",
-    )  # fmt: skip
+    )
     model.save(tmp_path / "model.keras")
     assert convert(tmp_path / "model.keras", tmp_path / "back.npz")[0] == 0
     with np.load(tmp_path / "back.npz") as back, np.load(GOLDEN / "vit_token.ckpt.npz") as original:
@@ -80,8 +96,14 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Returns a sigmoid model with custom preprocessing, and the folder of its export with class names."""
-    preprocessing = {"mean": [10, 20, 30], "std": [50, 60, 70], "resize": "shorter_side", "interpolation": "bicubic"}
+    """Returns a sigmoid model with custom preprocessing, and the folder of its export with class
+    names."""
+    preprocessing = {
+        "mean": [10, 20, 30],
+        "std": [50, 60, 70],
+        "resize": "shorter_side",
+        "interpolation": "bicubic",
+    }
     model = keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", num_heads=4)
     model.preprocessing = keras_vit.Preprocessing(**preprocessing)
     set_logits_activation(model, "sigmoid")
@@ -104,7 +126,9 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
     else:
         assert config["id2label"]["2"] == "crane, bird" and config["label2id"]["crane, bird"] == 2
     assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == NAMES
-    given = types.SimpleNamespace(model="", variant="", weights=str(tmp_path / "to"), text_embeddings="")
+    given = types.SimpleNamespace(
+        model="", variant="", weights=str(tmp_path / "to"), text_embeddings=""
+    )
     monkeypatch.setattr(shared_flags, "FLAGS", given)
     again, details, _ = shared_flags.chosen_model()
     assert details["class_names"] == NAMES and logits_activation_of(again) == "sigmoid"
@@ -119,9 +143,12 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
 
 def test_class_names_flag_sets_the_class_names(convert, tmp_path):
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
-    source, names = GOLDEN / "vit_token.ckpt.npz", f"--class_names={tmp_path / 'names.txt'}"
+    source = GOLDEN / "vit_token.ckpt.npz"
+    names = f"--class_names={tmp_path / 'names.txt'}"
     for arguments, expected in (([], None), ([names], NAMES)):
-        code, printed = convert(source, tmp_path / "to", "--format=huggingface", "--num_heads=4", *arguments)
+        code, printed = convert(
+            source, tmp_path / "to", "--format=huggingface", "--num_heads=4", *arguments
+        )
         assert code == 0, printed
         assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == expected
     code, printed = convert(source, tmp_path / "x.npz", "--num_heads=4", names)
@@ -131,7 +158,10 @@ def test_class_names_flag_sets_the_class_names(convert, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz; --format=timm"),
+        (
+            ["vit_token.ckpt.npz", "x.h5"],
+            "TARGET must end in .keras, .weights.h5, .npz; --format=timm",
+        ),
         (["vit_token.ckpt.npz", "x.npz", "--format=timm"], "With --format, TARGET is a folder"),
         (["vit_tokn.ckpt.npz", "x.npz"], "Did you mean"),
         (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
@@ -156,13 +186,18 @@ def test_rejects_flags_for_weights_with_a_whole_model(source, convert, tmp_path)
     flags = ["--num_heads=4", "--grid=4,4", "--channels=sum", "--input_shape=8,8,3"]
     code, printed = convert(tmp_path / source, tmp_path / "x.npz", *flags)
     assert code == 2
-    assert "Received: --input_shape, --num_heads, --grid, --channels with " in printed and "Only weights" in printed
+    assert (
+        "Received: --input_shape, --num_heads, --grid, --channels with " in printed
+        and "Only weights" in printed
+    )
 
 
 def test_convert_with_wrong_logits_writes_no_model(convert, tmp_path):
     with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
-    code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+    code, printed = convert(
+        GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}"
+    )
     assert code == 1 and "The logits differ from the expected logits" in printed
     assert not (tmp_path / "x.npz").exists()
 
@@ -171,6 +206,8 @@ def test_rejects_damaged_verify_file(convert, tmp_path):
     whole = (GOLDEN / "vit_token.io.npz").read_bytes()
     for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
         (tmp_path / "case.npz").write_bytes(content)
-        code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+        code, printed = convert(
+            GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}"
+        )
         assert code == 2 and "--verify must be an .npz file with `inputs` and `logits`" in printed
     assert not (tmp_path / "x.npz").exists()

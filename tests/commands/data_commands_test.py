@@ -26,11 +26,16 @@ def photos(tmp_path):
 
 @pytest.fixture
 def run(scripts):
-    """Returns a function that runs a command and returns `(exit code, standard output, error lines)`."""
+    """Returns a function that runs a command and returns `(exit code, standard output, error
+    lines)`."""
 
     def run(command, *arguments):
         done = scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
-        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        return (
+            done.returncode,
+            done.stdout,
+            [line for line in done.stderr.splitlines() if line.startswith("error: ")],
+        )
 
     return run
 
@@ -44,7 +49,10 @@ def test_verify_data_exits_with_code_1_for_bad_data(photos, run, tmp_path):
     report = json.loads((tmp_path / "report.json").read_text())
     bad = str(photos / "b" / "2.jpg")
     assert (
-        code == 1 and report["bad"] == [bad] and list(report["reasons"]) == [bad] and report["empty_classes"] == ["c"]
+        code == 1
+        and report["bad"] == [bad]
+        and list(report["reasons"]) == [bad]
+        and report["empty_classes"] == ["c"]
     )
     assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
     assert f"bad: {bad}: " in printed and "no examples: c" in printed and "duplicates: " in printed
@@ -54,15 +62,23 @@ def test_verify_data_reads_all_splits_of_a_folder(photos, run, tmp_path):
     (tmp_path / "both").mkdir()
     shutil.copytree(photos, tmp_path / "both" / "train")
     shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
-    code, printed, _ = run("verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json")
+    code, printed, _ = run(
+        "verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json"
+    )
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 1 and report["examples"] == 6 and report["bad"] == []
     assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in printed
-    assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
+    assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [
+        ["train", "val"]
+    ] * 2
 
 
 def test_verify_data_accepts_a_training_config(photos, run):
-    config = ["--config=small_data:ViT-Ti/16,folder", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
+    config = [
+        "--config=small_data:ViT-Ti/16,folder",
+        f"--config.data.path={photos}",
+        "--config.data.test_share=0.5",
+    ]
     code, printed, errors = run("verify-data", *config)
     assert code == 0 and "4 examples: 0 bad" in printed, errors
     code, printed, errors = run("verify-data", *config, "--config.data.max_megapixels=0.0001")
@@ -92,14 +108,22 @@ def test_show_batch_writes_a_figure(photos, run, tmp_path):
         "num_heads": 2,
         "input_shape": (16, 16, 3),
     }
-    model = keras_vit.VisionTransformer(**sizes, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3))
+    model = keras_vit.VisionTransformer(
+        **sizes, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
+    )
     keras_vit.checkpoints.save(model, tmp_path / "vit.npz")
     fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
-    flags = [*(f"--config.data.{f}" for f in fields), f"--config.weights={tmp_path}/vit.npz", "--batch_size=2"]
+    flags = [
+        *(f"--config.data.{f}" for f in fields),
+        f"--config.weights={tmp_path}/vit.npz",
+        "--batch_size=2",
+    ]
     code, printed, errors = run("show-batch", *flags, f"--output={tmp_path}/out.png")
     assert code == 0 and "out.png" in printed, errors
     assert "images are normalized with mean=(9" in printed
     picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
     assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
-    code, _, errors = run("show-batch", "--config.data.imagesize=16", f"--output={tmp_path}/not.png")
+    code, _, errors = run(
+        "show-batch", "--config.data.imagesize=16", f"--output={tmp_path}/not.png"
+    )
     assert code == 2 and "imagesize" in errors[0] and not (tmp_path / "not.png").exists()

@@ -10,7 +10,14 @@ from keras_vit import Preprocessing, data, export, inspection
 from keras_vit.commands import demo, image_files, shared_flags
 from keras_vit.export.decoding import Decoder
 
-SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 3,
+}
 NAMES = ["cat", "dog", "<b>"]
 
 
@@ -31,7 +38,10 @@ def _png(*shape, dtype=np.uint8, seed=0):
     ("changes", "facts"),
     [
         ({}, "images of 24 x 16 pixels; 2 layers of 2 heads, 2 x 3 patches"),
-        ({"classifier": "gap", "input_shape": (16, 16, 1), "classes": 1}, "images of 16 x 16 pixels"),
+        (
+            {"classifier": "gap", "input_shape": (16, 16, 1), "classes": 1},
+            "images of 16 x 16 pixels",
+        ),
         ({"classifier": "map"}, "2 x 3 patches"),
         ({"resnet_blocks": (1,), "patch_size": 2, "input_shape": (32, 64, 3)}, "4 x 8 patches"),
     ],
@@ -42,21 +52,29 @@ def test_predictions_and_attention_match_the_model(changes, facts):
     demo_model = demo.DemoModel(model, {}, "mine")
     assert facts in demo_model.facts
     inputs = np.random.default_rng(0).uniform(-1, 1, (1, *model.input_shape[1:])).astype("float32")
-    np.testing.assert_allclose(_values(demo_model, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6)
+    np.testing.assert_allclose(
+        _values(demo_model, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6
+    )
     rollout, attention = demo_model.attention(inputs[0], patch=(1, 1), layer=1, head=2)
     scores = inspection.attention_scores(model, inputs)
     prefix = scores.shape[-1] - demo_model.grid[0] * demo_model.grid[1]
     row = prefix + demo_model.grid[1] + 1
     np.testing.assert_allclose(attention.ravel(), scores[0, 0, 1, row, prefix:], atol=1e-6)
-    np.testing.assert_allclose(rollout.ravel(), inspection.attention_rollout(scores)[0, row, prefix:], atol=1e-6)
+    np.testing.assert_allclose(
+        rollout.ravel(), inspection.attention_rollout(scores)[0, row, prefix:], atol=1e-6
+    )
 
 
 def test_classes_of_one_name_are_all_shown():
     model = _vit()
     image = np.ones((16, 24, 3), "float32")
-    shown = demo.DemoModel(model, {"class_names": ["crane", "dog", "crane"]}, "").probabilities(image)
+    shown = demo.DemoModel(model, {"class_names": ["crane", "dog", "crane"]}, "").probabilities(
+        image
+    )
     assert list(shown) == ["crane (0)", "dog", "crane (2)"]
-    np.testing.assert_allclose(list(shown.values()), tf.nn.softmax(model(image[None]))[0], atol=1e-6)
+    np.testing.assert_allclose(
+        list(shown.values()), tf.nn.softmax(model(image[None]))[0], atol=1e-6
+    )
 
 
 def _values(demo_model, image):
@@ -73,27 +91,39 @@ def test_shown_images_match_the_model_inputs():
     stored = tf.io.decode_png(content).numpy()
     np.testing.assert_array_equal(picture, stored)
     np.testing.assert_allclose(image, (stored - [10, 20, 30.0]) / [40, 50, 60], atol=1e-5)
-    for content, reason in ((_png(2000, 2000, 3)[:40], "damaged"), (b"Dear Sir", "not an image in a known format")):
+    for content, reason in (
+        (_png(2000, 2000, 3)[:40], "damaged"),
+        (b"Dear Sir", "not an image in a known format"),
+    ):
         with pytest.raises(ValueError, match=f"^a.png cannot be read: it is {reason}"):
             reader.read("a.png", content)
 
 
 def test_probabilities_use_the_trained_activation():
-    model, image = _vit(), np.ones((16, 24, 3), "float32")
+    model = _vit()
+    image = np.ones((16, 24, 3), "float32")
     logits = model(image[None])[0]
     sigmoid = demo.DemoModel(model, {"activation": "sigmoid"}, "")
-    np.testing.assert_allclose(_values(sigmoid, image), keras.activations.sigmoid(logits), atol=1e-6)
+    np.testing.assert_allclose(
+        _values(sigmoid, image), keras.activations.sigmoid(logits), atol=1e-6
+    )
     ends_in_softmax = _vit(classifier_activation="softmax")
     probabilities = _values(demo.DemoModel(ends_in_softmax, {}, ""), image)
-    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # no second softmax
+    np.testing.assert_allclose(
+        probabilities, ends_in_softmax(image[None])[0], atol=1e-6
+    )  # no second softmax
 
 
 def test_demo_handles_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not demo_model.layers and "no attention maps to show" in demo_model.facts
-    np.testing.assert_allclose(sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
-    with pytest.raises(ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"):
+    np.testing.assert_allclose(
+        sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5
+    )
+    with pytest.raises(
+        ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"
+    ):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
     with pytest.raises(ValueError, match="logits or probabilities"):
         demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), {}, "features")
@@ -104,8 +134,11 @@ def test_demo_handles_models_without_attention_or_classes():
 def test_images_may_be_as_large_as_in_training(monkeypatch):
     limits = []
     check = export.check
-    monkeypatch.setattr(export, "check", lambda *a, **k: limits.append(k["max_megapixels"]) or check(*a, **k))
-    model, content = _vit(), _png(20, 30, 3)
+    monkeypatch.setattr(
+        export, "check", lambda *a, **k: limits.append(k["max_megapixels"]) or check(*a, **k)
+    )
+    model = _vit()
+    content = _png(20, 30, 3)
     image_files.Classifier(model, {}).reader.read("a.png", content)
     small = image_files.Classifier(model, {"recipe": {"data": {"max_megapixels": 0.0005}}})
     with pytest.raises(ValueError, match="0.0005 megapixels"):
@@ -119,7 +152,9 @@ def exported(tmp_path_factory):
     model = _vit(num_layers=1)
     model.save(folder / "model.keras")
     signatures = ("serving_default", "attention")
-    export.saved_model(model, folder / "v", class_names=NAMES, activation="sigmoid", signatures=signatures)
+    export.saved_model(
+        model, folder / "v", class_names=NAMES, activation="sigmoid", signatures=signatures
+    )
     return model, folder
 
 
@@ -132,7 +167,9 @@ def test_demo_loads_keras_files_and_exports(exported):
     ours = _load(folder / "v" / "1")
     assert list(ours.class_names) == NAMES and ours.layers == 1
     image = np.ones((16, 24, 3), "float32")
-    np.testing.assert_allclose(_values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6)
+    np.testing.assert_allclose(
+        _values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6
+    )
     (folder / "names.txt").write_text("\n".join(NAMES))
     assert _load(folder / "model.keras", str(folder / "names.txt")).class_names == tuple(NAMES)
     with pytest.raises(ValueError, match="The file does not exist. Received: class_names="):
@@ -148,9 +185,13 @@ def test_attention_picture_marks_the_patch():
     factor = round(448 / 24)
     assert picture.shape == (16 * factor, 24 * factor, 3)
     center = lambda row, column: picture[(8 * row + 4) * factor, (8 * column + 4) * factor]  # noqa: E731
-    np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)  # the last viridis color, for the maximum
+    np.testing.assert_allclose(
+        center(1, 1), [253, 231, 36], atol=1
+    )  # the last viridis color, for the maximum
     np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # the first viridis color, for 0
-    assert np.all(picture[8 * factor, 16 * factor :] == 255) and np.all(picture[8 * factor :, 16 * factor] == 255)
+    assert np.all(picture[8 * factor, 16 * factor :] == 255) and np.all(
+        picture[8 * factor :, 16 * factor] == 255
+    )
     np.testing.assert_array_equal(demo.attention_picture(pixels, attention, opacity=0.0), 255)
     size = picture.shape[:2]
     assert demo.patch_at(0, 0, size, (2, 3)) == (0, 0)

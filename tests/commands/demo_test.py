@@ -16,17 +16,26 @@ import pytest
 import keras_vit
 
 ROOT = Path(__file__).parent.parent.parent
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
 OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1400",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1300,1400",
+)
 # A script that runs the command and reports attempts to reach another machine.
 WATCHED = """
 import runpy, sys
 
 def watch(event, arguments):
-    address = arguments[1] if event == "socket.connect" else arguments[0] if event == "socket.getaddrinfo" else None
+    place = {"socket.connect": 1, "socket.getaddrinfo": 0}.get(event)
+    address = None if place is None else arguments[place]
     host = address[0] if isinstance(address, tuple) else address
     if host not in (None, "", "127.0.0.1", "::1", "localhost") and event.startswith("socket."):
         print(f"outside: {event} {address}", file=sys.stderr, flush=True)
@@ -49,37 +58,57 @@ def _free_port():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    sizes = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+    sizes = {
+        "patch_size": 8,
+        "num_layers": 2,
+        "hidden_size": 8,
+        "mlp_dim": 12,
+        "num_heads": 2,
+        "classes": 3,
+    }
     keras_vit.VisionTransformer(**sizes, input_shape=(16, 24, 3)).save(path)
     return path
 
 
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
-    """Serves a small model and yields the page's URL. Afterwards, checks that the server stops cleanly."""
+    """Serves a small model and yields the page's URL. Afterwards, checks that the server stops
+    cleanly."""
     pytest.importorskip("gradio")
-    port, errors = _free_port(), tmp_path_factory.mktemp("server") / "errors.txt"
+    port = _free_port()
+    errors = tmp_path_factory.mktemp("server") / "errors.txt"
     command = _command(f"--model={model}", f"--port={port}")
-    with open(errors, "w") as file, subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=file, text=True
-    ) as process:  # fmt: skip
+    with (
+        open(errors, "w") as file,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=file, text=True
+        ) as process,
+    ):
         try:
             line = process.stdout.readline()
-            assert line.startswith(f"the page is at http://127.0.0.1:{port} (only this machine"), errors.read_text()
+            assert line.startswith(f"the page is at http://127.0.0.1:{port} (only this machine"), (
+                errors.read_text()
+            )
             yield f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
     assert process.returncode == 0 and rest == "stopped\n"
     # Other lines are allowed, because TensorFlow warns about every image that it cannot decode.
-    assert not [line for line in errors.read_text().splitlines() if line.startswith(("outside", "Traceback"))]
+    assert not [
+        line
+        for line in errors.read_text().splitlines()
+        if line.startswith(("outside", "Traceback"))
+    ]
 
 
 @pytest.fixture(scope="module")
 def browser(server, tmp_path_factory):
     webdriver = pytest.importorskip("selenium.webdriver")
     if not CHROMIUM or not DRIVER:
-        pytest.skip("chromium or chromedriver is not installed (apt-get install chromium chromium-driver)")
+        pytest.skip(
+            "chromium or chromedriver is not installed (apt-get install chromium chromium-driver)"
+        )
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
@@ -103,7 +132,8 @@ def photos(tmp_path_factory):
 
 
 def _wait(browser, css, condition=lambda element: True):
-    """Waits for an element that matches a CSS selector and fulfills a condition, and returns the element."""
+    """Waits for an element that matches a CSS selector and fulfills a condition, and returns the
+    element."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for element in browser.find_elements("css selector", css):
@@ -113,7 +143,9 @@ def _wait(browser, css, condition=lambda element: True):
             except Exception as error:  # the page replaced the element meanwhile
                 if type(error).__name__ != "StaleElementReferenceException":
                     raise
-    raise AssertionError(f"{css} did not appear: {browser.find_element('css selector', 'body').text}")
+    raise AssertionError(
+        f"{css} did not appear: {browser.find_element('css selector', 'body').text}"
+    )
 
 
 def _upload(browser, photos, name):
@@ -124,7 +156,9 @@ def _upload(browser, photos, name):
 
 
 def _sources(browser):
-    return [_wait(browser, f"#{name} img").get_attribute("src") for name in ("rollout", "attention")]
+    return [
+        _wait(browser, f"#{name} img").get_attribute("src") for name in ("rollout", "attention")
+    ]
 
 
 def _click(browser, css, x, y):
@@ -141,12 +175,21 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
     browser.get(server)
     _upload(browser, photos, "one.png")
     image = _wait(browser, "#rollout img")
-    assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (24 * 19, 16 * 19)
+    assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (
+        24 * 19,
+        16 * 19,
+    )
     assert "rollout" in _wait(browser, "#rollout").text
-    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # the width of the uploaded image
+    assert (
+        _wait(browser, "#original img").get_property("naturalWidth") == 24
+    )  # the width of the uploaded image
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
-    _wait(browser, "#query", lambda element: "Attention of the patch in row 2, column 3" in element.text)
+    _wait(
+        browser,
+        "#query",
+        lambda element: "Attention of the patch in row 2, column 3" in element.text,
+    )
     _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
     patch_sources = _sources(browser)
     field = _wait(browser, "#layer input[type=number]")
@@ -159,7 +202,9 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
 def test_unreadable_file_error_names_the_file(browser, server, photos):
     browser.get(server)
     _wait(browser, "#upload input[type=file]").send_keys(str(photos / "broken.png"))
-    _wait(browser, "body", lambda element: "broken.png cannot be read: it is damaged." in element.text)
+    _wait(
+        browser, "body", lambda element: "broken.png cannot be read: it is damaged." in element.text
+    )
 
 
 def test_browser_tabs_are_independent(browser, server, photos):
@@ -171,7 +216,11 @@ def test_browser_tabs_are_independent(browser, server, photos):
     _upload(browser, photos, "two.png")
     browser.switch_to.window(first)
     _click(browser, "#rollout img", 0.1, 0.1)
-    _wait(browser, "#query", lambda element: "Attention of the patch in row 1, column 1" in element.text)
+    _wait(
+        browser,
+        "#query",
+        lambda element: "Attention of the patch in row 1, column 1" in element.text,
+    )
     browser.close()
     browser.switch_to.window(browser.window_handles[0])
     assert "Attention of the output" in _wait(browser, "#query").text
@@ -181,9 +230,15 @@ def test_page_contacts_no_other_host(browser, server):
     browser.get(server)
     _wait(browser, "#upload input[type=file]")
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    urls = {
+        m["params"]["request"]["url"]
+        for m in messages
+        if m["method"] == "Network.requestWillBeSent"
+    }
     assert any(url.startswith(server) for url in urls)
-    assert not [url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))]
+    assert not [
+        url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))
+    ]
 
 
 def test_server_rejects_other_hosts_and_local_files(server):
@@ -203,16 +258,24 @@ def test_server_rejects_other_hosts_and_local_files(server):
     for path in ("/etc/passwd", ROOT / "keras_vit" / "commands" / "demo.py"):
         assert status(f"/gradio_api/file={path}")[0] == 403
     port = int(server.rpartition(":")[2])
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1", "::1"}
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {
+        "127.0.0.1",
+        "::1",
+    }
     for address in (address for address in others if not address.startswith("127.")):
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as other:
             assert other.connect_ex((address, port)) != 0, address
 
 
 def _error(*arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["experiments", os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(["experiments", os.environ.get("PYTHONPATH", "")]),
+    }
     command = [sys.executable, "-m", "keras_vit", "demo", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
@@ -225,5 +288,10 @@ def test_bad_port_or_model_is_an_error_without_traceback(model):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
-    assert line.startswith("error: The page cannot be served (") and "Received: host='127.0.0.1', port=" in line
-    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: The file or folder does not")
+    assert (
+        line.startswith("error: The page cannot be served (")
+        and "Received: host='127.0.0.1', port=" in line
+    )
+    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith(
+        "error: The file or folder does not"
+    )

@@ -20,9 +20,14 @@ def run(scripts):
 
 
 SIZES = {
-    "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10,
+    "patch_size": 4,
+    "num_layers": 1,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 10,
     "input_shape": (8, 8, 3),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,9 @@ def test_inspect_writes_a_report_for_one_image(model, run, tmp_path):
     pytest.importorskip("matplotlib")
     tf = pytest.importorskip("tensorflow")
     (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
-    done = run("inspect", f"--model={model}", f"--data={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
+    done = run(
+        "inspect", f"--model={model}", f"--data={tmp_path}/one.jpg", f"--output={tmp_path}/pages"
+    )
     assert done.returncode == 0, done.stderr
     assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
 
@@ -45,7 +52,9 @@ def test_inspect_draws_images_of_all_classes(monkeypatch):
     pixels = np.repeat(np.arange(12, dtype="uint8"), 8 * 8 * 3).reshape(12, 8, 8, 3)
     source = data.arrays(pixels, np.arange(12) // 4, ["a", "b", "c"])  # sorted by class
     inputs = data.InputPipeline(source, source, {}, batch_size=4, seed=0, max_bad_share=0.0)
-    monkeypatch.setattr(inspect_model, "FLAGS", types.SimpleNamespace(data="", data_path="", shown=3))
+    monkeypatch.setattr(
+        inspect_model, "FLAGS", types.SimpleNamespace(data="", data_path="", shown=3)
+    )
     monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (inputs, ""))
     images, _ = inspect_model.read_images(None, {}, 9)
     values = np.round(127.5 * images[:, 0, 0, 0] + 127.5).astype(int).tolist()
@@ -57,7 +66,11 @@ def test_inspect_skips_damaged_files_and_prefers_datasets(tmp_path, monkeypatch,
     model = keras_vit.VisionTransformer(**SIZES)
     (tmp_path / "digits").mkdir()
     for i in range(4):
-        content = tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(i, tf.uint8))).numpy() if i != 1 else b"no image"
+        content = (
+            tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(i, tf.uint8))).numpy()
+            if i != 1
+            else b"no image"
+        )
         (tmp_path / "digits" / f"{i}.png").write_bytes(content)
     monkeypatch.chdir(tmp_path)
 
@@ -75,7 +88,9 @@ def test_inspect_skips_damaged_files_and_prefers_datasets(tmp_path, monkeypatch,
         with pytest.raises(ValueError, match="--data must name"):  # the command asked for a dataset
             read(**flags)
     inspect_model.FLAGS.class_names = "nothing.txt"
-    with pytest.raises(ValueError, match="The file does not exist. Received: class_names='nothing.txt'"):
+    with pytest.raises(
+        ValueError, match="The file does not exist. Received: class_names='nothing.txt'"
+    ):
         inspect_model.find_classifier(model, {})
 
 
@@ -96,15 +111,25 @@ def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
         ("evaluate", ["--model={model}", "--evals=top9"], "An evaluator must be one of top1"),
         ("evaluate", ["--model={model}", "--evals="], "--evals must name at least one evaluator"),
         ("evaluate", ["--model={model}"], "needs a dataset, as in top1:digits"),
-        ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "a local copy as fewshot:cifar10@FOLDER"),
+        (
+            "evaluate",
+            ["--model={model}", "--evals=fewshot:cifar10@/nowhere"],
+            "a local copy as fewshot:cifar10@FOLDER",
+        ),
         ("evaluate", ["--model=nothing.keras"], "The file or folder does not exist"),
         ("inspect", ["--model={model}"], "--data must name an image file"),
         ("inspect", ["--model={model}", "--data={empty}"], "The folder contains no images"),
         ("inspect", ["--model={model}", "--data=./nowhere"], "The file or folder does not exist"),
-        ("inspect", ["--model={model}", "--data={broken}"], "image.png cannot be read: it is not an image"),
+        (
+            "inspect",
+            ["--model={model}", "--data={broken}"],
+            "image.png cannot be read: it is not an image",
+        ),
     ],
 )
-def test_bad_input_prints_error_and_exits_with_code_2(command, flags, message, model, run, tmp_path):
+def test_bad_input_prints_error_and_exits_with_code_2(
+    command, flags, message, model, run, tmp_path
+):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "image.png").write_bytes(b"no image")
@@ -115,4 +140,6 @@ def test_bad_input_prints_error_and_exits_with_code_2(command, flags, message, m
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: ") and message in last
-    assert not list((tmp_path / "out").glob("*.json")) and not list((tmp_path / "out").glob("*.png"))
+    assert not list((tmp_path / "out").glob("*.json")) and not list(
+        (tmp_path / "out").glob("*.png")
+    )

@@ -13,10 +13,20 @@ ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 TINY = (
     "architecture=VisionTransformer",
-    "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
-    "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=72",
-    "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
-)  # fmt: skip
+    "model.patch_size=8",
+    "model.num_layers=2",
+    "model.hidden_size=64",
+    "model.mlp_dim=128",
+    "model.num_heads=4",
+    "data.name=digits",
+    "data.image_size=32",
+    "data.resize_size=72",
+    "data.train_split=train",
+    "data.test_split=test",
+    "batch_size=8",
+    "total_steps=2",
+    "schedule.warmup_steps=1",
+)
 COMMANDS = {
     "hybrid_stem_only.ckpt.npz": (
         "model.stem=resnet",
@@ -32,14 +42,20 @@ COMMANDS = {
 
 @pytest.mark.parametrize("file", COMMANDS)
 def test_fine_tunes_weights_from_other_libraries(file, tmp_path):
-    # Pass each flag only once, because ml_collections concatenates the values of repeated tuple flags.
-    fields = dict(field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}"))
+    # Pass each flag only once, because ml_collections concatenates the values of repeated tuple
+    # flags.
+    fields = dict(
+        field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}")
+    )
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     values = flags.FlagValues()
     config_file = f"{ROOT}/experiments/configs/finetune.py:ViT-B/16,cifar10"
-    config_flags.DEFINE_config_file("config", config_file, flag_values=values, sys_argv=["run_tpu.py", *overrides])
+    config_flags.DEFINE_config_file(
+        "config", config_file, flag_values=values, sys_argv=["run_tpu.py", *overrides]
+    )
     values(["run_tpu.py", *overrides])
-    config, lines = values.config, []
+    config = values.config
+    lines = []
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
     model = result.model
     # All weights come from the file, except the kernel and the bias of the new head.

@@ -17,13 +17,18 @@ from ..training import small_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Returns a folder that stores one model as `run` (a workdir without an export), `export` and `model.keras`."""
+    """Returns a folder that stores one model as `run` (a workdir without an export), `export` and
+    `model.keras`."""
     folder = tmp_path_factory.mktemp("predict")
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
-    result = training.run(config, training.Workdir(folder / "run", config.to_dict()), lambda line: None)
+    result = training.run(
+        config, training.Workdir(folder / "run", config.to_dict()), lambda line: None
+    )
     result.model.save(folder / "model.keras")
     names = result.inputs.test.class_names
-    export.saved_model(result.model, folder / "export", class_names=names, signatures=("serving_default",))
+    export.saved_model(
+        result.model, folder / "export", class_names=names, signatures=("serving_default",)
+    )
     return folder
 
 
@@ -41,7 +46,9 @@ def photos(tmp_path_factory):
     }
     for name, content in encoded.items():
         (folder / name).write_bytes(content.numpy())
-    (folder / "class" / "broken.jpg").write_bytes(encoded["class/deeper/gray, too.jpg"].numpy()[:99])
+    (folder / "class" / "broken.jpg").write_bytes(
+        encoded["class/deeper/gray, too.jpg"].numpy()[:99]
+    )
     (folder / "notes.txt").write_text("Dear Sir")
     (folder / ".hidden.png").write_bytes(b"")
     return folder
@@ -56,10 +63,21 @@ def _predict(source, paths, batch_size=3):
 def test_run_export_and_keras_file_predict_equally(run, photos, capsys):
     paths = image_files.find_images([photos])
     found = [str(path.relative_to(photos)) for path in paths]
-    assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
-    run_rows, export_rows, file_rows = (_predict(run / name, paths) for name in ("run", "export", "model.keras"))
+    assert found == [
+        "a b.png",
+        "alpha.png",
+        "class/broken.jpg",
+        "class/deeper/gray, too.jpg",
+        "class/gray.PNG",
+    ]
+    run_rows, export_rows, file_rows = (
+        _predict(run / name, paths) for name in ("run", "export", "model.keras")
+    )
     assert list(run_rows) == ["a b.png", "alpha.png", "gray, too.jpg", "gray.PNG"]
-    assert capsys.readouterr().err.count(f"{photos}/class/broken.jpg cannot be read: it is damaged.") == 3
+    assert (
+        capsys.readouterr().err.count(f"{photos}/class/broken.jpg cannot be read: it is damaged.")
+        == 3
+    )
     signature = tf.saved_model.load(str(run / "export" / "1")).signatures["serving_default"]
     for path in (path for path in paths if path.name in run_rows):
         served = signature(image_bytes=tf.constant([path.read_bytes()]))["probabilities"][0]
@@ -69,7 +87,13 @@ def test_run_export_and_keras_file_predict_equally(run, photos, capsys):
 
 
 def test_folders_are_listed_as_in_training(tmp_path):
-    for name in ("a/0.png", "a/@eaDir/0.png", "@eaDir/1.png", "__MACOSX/2.png", ".ipynb_checkpoints/3.png"):
+    for name in (
+        "a/0.png",
+        "a/@eaDir/0.png",
+        "@eaDir/1.png",
+        "__MACOSX/2.png",
+        ".ipynb_checkpoints/3.png",
+    ):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).write_bytes(b"")
     (tmp_path / "elsewhere").mkdir()
@@ -90,7 +114,9 @@ def test_predict_preprocessing_matches_evaluation(run, photos):
     assert inputs.test.num_examples == 2  # files in class/deeper are ignored
     images = next(iter(inputs.eval_batches()))[0].numpy()
     reader = image_files.Classifier(model, details).reader
-    np.testing.assert_allclose(reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7)
+    np.testing.assert_allclose(
+        reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7
+    )
 
 
 @pytest.mark.parametrize("output_format", ["json", "csv", ""])
@@ -98,20 +124,32 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
     output = tmp_path / "predictions"
     flags = [f"--{output_format}"] if output_format else []
     done = scripts.run(
-        "-m", "keras_vit", "predict", f"--model={run}/export", photos / "a b.png", photos, "--top=2", *flags,
+        "-m",
+        "keras_vit",
+        "predict",
+        f"--model={run}/export",
+        photos / "a b.png",
+        photos,
+        "--top=2",
+        *flags,
         f"--output={output}",
-    )  # fmt: skip
+    )
     assert done.returncode == 1 and "1 of 6 files cannot be read" in done.stderr, done.stderr
     assert done.stdout == f"wrote {output}: 5 images\n"
     text = output.read_text()
     if output_format == "json":
         rows = [json.loads(line) for line in text.splitlines()]
         first = rows[0]["classes"]
-        assert rows[3]["image"].endswith("gray, too.jpg") and first[0]["probability"] >= first[1]["probability"]
+        assert (
+            rows[3]["image"].endswith("gray, too.jpg")
+            and first[0]["probability"] >= first[1]["probability"]
+        )
         assert len(rows) == 5 and len(first) == 2
     elif output_format == "csv":
         rows = list(csv.DictReader(text.splitlines()))
-        assert [row["rank"] for row in rows] == ["1", "2"] * 5 and rows[6]["image"].endswith("gray, too.jpg")
+        assert [row["rank"] for row in rows] == ["1", "2"] * 5 and rows[6]["image"].endswith(
+            "gray, too.jpg"
+        )
         assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])
     else:
         assert len(text.splitlines()) == 5 and text.count(" %, ") == 5
@@ -121,11 +159,20 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
     ("arguments", "message"),
     [
         (["--model=RUN/export"], "IMAGES... are expected"),
-        (["--model=RUN/export", "nowhere.jpg"], "The file or folder does not exist. Received: nowhere.jpg"),
+        (
+            ["--model=RUN/export", "nowhere.jpg"],
+            "The file or folder does not exist. Received: nowhere.jpg",
+        ),
         (["--model=RUN/export", "RUN/export/1/variables"], "The folder contains no images (.jpg, "),
-        (["--model=RUN/exprt", "PHOTOS"], "The file or folder does not exist. --model takes the workdir of a run"),
+        (
+            ["--model=RUN/exprt", "PHOTOS"],
+            "The file or folder does not exist. --model takes the workdir of a run",
+        ),
         (["PHOTOS"], "Pass either --model, or at least one of --variant"),
-        (["--model=RUN/export", "PHOTOS", "--output=nowhere/x"], "The folder of --output must exist"),
+        (
+            ["--model=RUN/export", "PHOTOS", "--output=nowhere/x"],
+            "The folder of --output must exist",
+        ),
         (["--model=RUN/export", "PHOTOS", "--json", "--csv"], "Pass --json or --csv, not both"),
         (["--model=RUN/backbone.keras", "PHOTOS"], "The model has no classes"),
     ],
@@ -133,7 +180,9 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
 def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
     if not (run / "backbone.keras").exists():
         sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
-        keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(run / "backbone.keras")
+        keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(
+            run / "backbone.keras"
+        )
     words = [word.replace("RUN", str(run)).replace("PHOTOS", str(photos)) for word in arguments]
     done = scripts.run("-m", "keras_vit", "predict", *words)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
@@ -142,7 +191,9 @@ def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
 
 def test_predict_needs_a_static_image_size(photos, scripts, tmp_path):
     x = keras.Input((None, None, 3))
-    keras.Model(x, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling2D()(x))).save(tmp_path / "model.keras")
+    keras.Model(x, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling2D()(x))).save(
+        tmp_path / "model.keras"
+    )
     done = scripts.run("-m", "keras_vit", "predict", f"--model={tmp_path}/model.keras", photos)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: The model must have a static image size")

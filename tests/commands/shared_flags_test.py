@@ -21,15 +21,25 @@ ROOT = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Returns a model, and saves it in ROOT as `model.keras` and as versions 9 and 10 of a run's export."""
-    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
+    """Returns a model, and saves it in ROOT as `model.keras` and as versions 9 and 10 of a run's
+    export."""
+    sizes = {
+        "patch_size": 4,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_heads": 2,
+        "classes": 3,
+    }
     model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
     folder = tmp_path_factory.mktemp("model")
     model.save(folder / "model.keras")
     files.make_dirs(f"{ROOT}/run")
     files.copy(folder / "model.keras", f"{ROOT}/model.keras")
     files.write_json(f"{ROOT}/run/config.json", {})
-    export.saved_model(model, f"{ROOT}/run/export", version=10, class_names="xyz", signatures=("tensor",))
+    export.saved_model(
+        model, f"{ROOT}/run/export", version=10, class_names="xyz", signatures=("tensor",)
+    )
     files.make_dirs(f"{ROOT}/run/export/9/assets.extra")
     files.copy(f"{ROOT}/model.keras", f"{ROOT}/run/export/9/{MODEL}")
     card = {**export.load_card(f"{ROOT}/run/export/10"), "metrics": {"version": 9}}
@@ -39,7 +49,13 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("source", "metrics"),
-    [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9}), ("run/export", {})],
+    [
+        ("model.keras", None),
+        ("run", {}),
+        ("run/", {}),
+        ("run/export/9", {"version": 9}),
+        ("run/export", {}),
+    ],
 )
 def test_remote_model_loads_unchanged(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
@@ -54,8 +70,14 @@ def test_remote_model_loads_unchanged(source, metrics, model):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nothing.keras", "The file or folder does not exist. --model takes .*'ram://shared_flags/nothing.keras'"),
-        ("empty", "The folder contains neither a run nor an export. --model takes the workdir of a run"),
+        (
+            "nothing.keras",
+            "The file or folder does not exist. --model takes .*'ram://shared_flags/nothing.keras'",
+        ),
+        (
+            "empty",
+            "The folder contains neither a run nor an export. --model takes the workdir of a run",
+        ),
         ("unfinished", "The run has no checkpoint yet"),
         ("damaged", "The file must be JSON"),
         ("empty_card", "The card of an export must have model, class_names"),
@@ -81,11 +103,17 @@ def test_rejects_paths_without_a_model(source, message, model):
         ("run/photos", r"Did you mean runs/photos\? Received: model='run/photos'"),
         ("run/faces", r"Did you mean runs\? Received: model='run/faces'"),
         ("modle.keras", r"Did you mean model.keras\? Received"),
-        ("runs", r"neither a run nor an export. .* Did you mean runs/photos\? Received: model='runs'"),
+        (
+            "runs",
+            r"neither a run nor an export. .* Did you mean runs/photos\? Received: model='runs'",
+        ),
         ("ViT-B/16", r"Did you mean --variant=ViT_B16\? Received"),
         ("augreg", r"Did you mean --weights=augreg\? Received"),
         ("facebook/dinov2-small", r"Did you mean --weights=facebook/dinov2-small\? Received"),
-        ("weights", "--model must not be weights; use --weights instead. Received: model='weights'"),
+        (
+            "weights",
+            "--model must not be weights; use --weights instead. Received: model='weights'",
+        ),
         ("weights/model.safetensors", "use --weights instead"),
         ("refused", "neither a run nor an export.* Received: model='refused'"),
         ("notes.txt", "^--model takes the workdir of a run, .* Received: model='notes.txt'"),
@@ -110,19 +138,29 @@ def test_invalid_model_error_names_alternatives(source, message, tmp_path, monke
 
 def test_numeric_folder_without_a_card_is_no_model(tmp_path):
     (tmp_path / "runs/7/export/1").mkdir(parents=True)
-    with pytest.raises(ValueError, match="neither a run nor an export. .* Did you mean .*runs/7/export.? Received"):
+    with pytest.raises(
+        ValueError, match="neither a run nor an export. .* Did you mean .*runs/7/export.? Received"
+    ):
         shared_flags.load_model(str(tmp_path / "runs"))
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("fotos", "photos"), ("cifar", "cifar10"), ("Digits", "digits"), ("qqq", ""), ("photo/x", "photos")],
+    [
+        ("fotos", "photos"),
+        ("cifar", "cifar10"),
+        ("Digits", "digits"),
+        ("qqq", ""),
+        ("photo/x", "photos"),
+    ],
 )
 def test_unknown_dataset_error_names_alternatives(name, near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
-    with pytest.raises(ValueError, match=rf"--data takes a folder .* {advice} Received: data='{name}'"):
+    with pytest.raises(
+        ValueError, match=rf"--data takes a folder .* {advice} Received: data='{name}'"
+    ):
         shared_flags.check_data_name(name)
     for known in ("", "digits", "tfds:mnist"):
         shared_flags.check_data_name(known)
@@ -133,8 +171,12 @@ def test_folder_is_split_as_in_the_run(tmp_path, monkeypatch):
         path = tmp_path / "ab"[i % 2] / f"{i}.png"
         path.parent.mkdir(exist_ok=True)
         keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
-    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
-    monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data=str(tmp_path), data_path=""))
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
+    monkeypatch.setattr(
+        shared_flags, "FLAGS", types.SimpleNamespace(data=str(tmp_path), data_path="")
+    )
     fields = {"test_share": 0.5, "split_seed": 3}
     inputs, _ = shared_flags.load_data(model, {"recipe": {"data": {"name": "folder", **fields}}})
     names = lambda source: [source.short_name(i) for i in range(source.num_examples)]  # noqa: E731
@@ -149,14 +191,22 @@ def test_named_folder_is_tested_whole_unless_it_is_the_run_s(tmp_path, monkeypat
         path.parent.mkdir(parents=True, exist_ok=True)
         keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
     shutil.copytree(tmp_path / "photos", tmp_path / "split" / "test")
-    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
     monkeypatch.chdir(tmp_path)
     own = {"recipe": {"data": {"name": "folder", "path": "photos"}}}
     other = {"recipe": {"data": {"name": "folder", "path": "elsewhere"}}}
     for folder, details, splits, count, part in (
         ("photos", {}, ("test",), 20, " (all images)"),
         ("photos", other, ("test",), 20, " (all images)"),
-        (str(tmp_path / "photos"), own, ("test",), 2, " (held-out images; the others are for training)"),
+        (
+            str(tmp_path / "photos"),
+            own,
+            ("test",),
+            2,
+            " (held-out images; the others are for training)",
+        ),
         ("photos", {}, ("train", "test"), 2, " (held-out images; the others are for training)"),
         ("split", {}, ("test",), 20, ""),
     ):
@@ -176,11 +226,17 @@ def test_class_names_may_have_a_mark_and_blank_lines(tmp_path):
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
 def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
     """Loads the last checkpoint of a finished run, and the best checkpoint of a stopped run."""
-    evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
-    config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
+    evaluations = (
+        {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
+    )
+    config = small_run.config_of(
+        total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations
+    )
     if stopped:  # simulate a stop before the last evaluation
         note = loop.note_best
-        monkeypatch.setattr(loop, "note_best", lambda counters, *rest: counters.step < 9 and note(counters, *rest))
+        monkeypatch.setattr(
+            loop, "note_best", lambda counters, *rest: counters.step < 9 and note(counters, *rest)
+        )
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     if stopped:
         shutil.rmtree(tmp_path / "checkpoints" / "000000009")
@@ -205,8 +261,16 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
         path = tmp_path / "photos" / ("train", "test")[i % 2] / "ab"[i % 3 % 2] / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         keras.utils.save_img(path, random.integers(0, 256, (9, 9, 3)), scale=False)
-    fields = data.defaults(name="folder", path="photos", image_size=8, eval_crop="resize_crop", resize_size=9)
-    changes = {"data": fields, "batch_size": 2, "total_steps": 2, "eval_every_steps": 0, "schedule": {}}
+    fields = data.defaults(
+        name="folder", path="photos", image_size=8, eval_crop="resize_crop", resize_size=9
+    )
+    changes = {
+        "data": fields,
+        "batch_size": 2,
+        "total_steps": 2,
+        "eval_every_steps": 0,
+        "schedule": {},
+    }
     config = small_run.config_of(**changes)
     result = training.run(config, training.Workdir("run", config.to_dict()), lambda line: None)
     (tmp_path / "elsewhere").mkdir()
@@ -217,7 +281,9 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
     for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
     monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data="", data_path=""))
-    with pytest.raises(ValueError, match="data of the run cannot be loaded; set --data.* Received: "):
+    with pytest.raises(
+        ValueError, match="data of the run cannot be loaded; set --data.* Received: "
+    ):
         shared_flags.load_data(loaded, details)
     inputs = training.load_checkpoint("../run", lambda line: None)[0].inputs
     assert inputs.image_shape == (8, 8, 3) and inputs.test.num_examples == 6
@@ -230,7 +296,8 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
 
 
 def test_unfinished_run_loads_checkpoint_instead_of_export(tmp_path, capsys):
-    """The export of an unfinished run may be old, for example if the run was extended with --change and stopped."""
+    """The export of an unfinished run may be old, for example if the run was extended with --change
+    and stopped."""
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     names = result.inputs.test.class_names
@@ -252,5 +319,8 @@ def test_remote_file_error_is_one_line(monkeypatch):
         raise OSError("HTTP 503\nmore")
 
     monkeypatch.setattr(files, "exists", fail)
-    with pytest.raises(ValueError, match=r"cannot be read \(HTTP 503\)\. .*Received: model='gs://bucket/model.keras'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot be read \(HTTP 503\)\. .*Received: model='gs://bucket/model.keras'$",
+    ):
         shared_flags.load_model("gs://bucket/model.keras")

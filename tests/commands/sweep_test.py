@@ -30,13 +30,17 @@ def _rows(accuracies, losses=(1.0, 1.0, 1.0)):
         return {"test/accuracy": 0.75 + 0.125 * changes["seed"], "test/loss": 0.5}
 
     held_out = {"data.train_split": "tune_train", "data.test_split": "tune_val"}
-    return sweep.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), runs
+    return sweep.make_rows(
+        train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out
+    ), runs
 
 
 def test_sweep_selects_the_rate_on_held_out_data():
     rows, runs = _rows([0.5, 0.7, 0.6])
     for _, changes in runs[:3]:
-        assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
+        assert (
+            changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
+        )
         assert changes["seed"] == 7
     assert runs[3:] == [
         ("final-rate=0.2-seed=0", {"schedule.base": 0.2, "seed": 0}),
@@ -52,7 +56,10 @@ def test_equal_accuracies_are_ranked_by_loss():
 
 
 def test_best_rate_minimizes_the_loss():
-    rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
+    rows = [
+        {"rate": rate, "loss": loss, "accuracy": 0.5}
+        for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))
+    ]
     assert sweep.best_rate(rows, "loss") == 0.2
 
 
@@ -64,7 +71,9 @@ def test_diverged_rate_is_not_selected(tmp_path, capsys):
 
     written = []
     options = {"seeds": (0,), "tune_seed": 0, "held_out": {}}
-    rows = sweep.make_rows(train, rates=(10, 0.1), write=lambda rows: written.append(len(rows)), **options)
+    rows = sweep.make_rows(
+        train, rates=(10, 0.1), write=lambda rows: written.append(len(rows)), **options
+    )
     assert written == [1, 2, 3] and rows[-1]["rate"] == 0.1
     assert sweep.summary(rows)[1].endswith("diverged")
     sweep.write_table(tmp_path, rows)
@@ -82,20 +91,29 @@ def test_nearly_equal_rates_have_separate_folders():
 
 def test_summary_ends_with_mean_and_deviation(tmp_path):
     rows, _ = _rows([0.5, 0.7, 0.6])
-    assert sweep.summary(rows)[-1] == "final accuracy 81.25 %, standard deviation 0.088 over 2 seeds"
+    assert (
+        sweep.summary(rows)[-1] == "final accuracy 81.25 %, standard deviation 0.088 over 2 seeds"
+    )
     assert "deviation" not in sweep.summary(rows[:-1])[-1]
     sweep.write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text()) == rows
     with open(tmp_path / "table.csv", newline="") as file:
         read = list(csv.DictReader(file))
-    assert [(float(row["accuracy"]), row["name"]) for row in read] == [(row["accuracy"], row["name"]) for row in rows]
+    assert [(float(row["accuracy"]), row["name"]) for row in read] == [
+        (row["accuracy"], row["name"]) for row in rows
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.json"]
 
 
 TINY = {
-    "total_epochs": 0.0, "total_steps": 4, "batch_size": 16, "model.num_layers": 1, "model.hidden_size": 16,
-    "model.num_heads": 2, "schedule.warmup_steps": 1,
-}  # fmt: skip
+    "total_epochs": 0.0,
+    "total_steps": 4,
+    "batch_size": 16,
+    "model.num_layers": 1,
+    "model.hidden_size": 16,
+    "model.num_heads": 2,
+    "schedule.warmup_steps": 1,
+}
 
 
 @pytest.fixture
@@ -119,7 +137,10 @@ def test_sweep_trains_missing_runs_and_writes_the_table(run_sweep, tmp_path):
     results = json.loads((tmp_path / "final-rate=0.01-seed=3" / "results.json").read_text())
     rows = json.loads((tmp_path / "table.json").read_text())
     assert [row["accuracy"] for row in rows] == [0.25, 0.5, results["test/accuracy"]]
-    assert f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout and f"run {tmp_path}/rate" not in done.stdout
+    assert (
+        f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout
+        and f"run {tmp_path}/rate" not in done.stdout
+    )
     assert done.stdout.count("run    rate      seed  metrics") == 1
 
 
@@ -133,9 +154,12 @@ def test_changed_sweep_is_not_told_to_pass_change(tmp_path, monkeypatch):
         sweep._results(str(tmp_path), {"seed": 1})
 
 
-@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
+@pytest.mark.parametrize(
+    "to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"]
+)
 def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
-    """Sends SIGINT only to the sweep, like `kill`, or also to its training process, like Ctrl-C in a terminal."""
+    """Sends SIGINT only to the sweep, like `kill`, or also to its training process, like Ctrl-C in
+    a terminal."""
     changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
     overrides = [f"--config.{name}={value}" for name, value in changes.items()]
     command = [
@@ -160,9 +184,16 @@ def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
     assert process.returncode == training.EXIT_CODE
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
-    assert lines[place].startswith("stopped by SIG") and "saved; run the same command to resume" in lines[place]
-    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # no output of another run
-    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next run did not start
+    assert (
+        lines[place].startswith("stopped by SIG")
+        and "saved; run the same command to resume" in lines[place]
+    )
+    assert (
+        "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2
+    )  # no output of another run
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == [
+        "rate=0.001"
+    ]  # the next run did not start
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
         pass
@@ -181,12 +212,19 @@ signal.sigwait([signal.SIGTERM])
     ("action", "number", "code", "line"),
     [
         ("sys.exit(3)", "SIGTERM", 3, ""),  # the run diverges after the signal
-        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x; resume with:\n  keras-vit sweep"),
+        (
+            "sys.exit(0)",
+            "SIGHUP",
+            75,
+            "stopped by SIGHUP after runs/x; resume with:\n  keras-vit sweep",
+        ),
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGTERM", 137, ""),
         ("sys.exit(2)", "SIGINT", 2, ""),  # the run itself prints the error
     ],
 )
-def test_signal_ends_the_sweep_for_any_exit_code_of_a_run(action, number, code, line, fake_train, capsys):
+def test_signal_ends_the_sweep_for_any_exit_code_of_a_run(
+    action, number, code, line, fake_train, capsys
+):
     fake_train(FAKE_RUN.format(action=action, number=number))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
@@ -207,10 +245,14 @@ def test_signals_ignored_by_nohup_stay_ignored(fake_train):
 
 @pytest.fixture
 def fake_train(tmp_path, monkeypatch):
-    """Returns a function that writes a script. The sweep runs this script instead of its training command."""
+    """Returns a function that writes a script. The sweep runs this script instead of its training
+    command."""
     monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
     monkeypatch.setattr(sweep, "FLAGS", {"config": None})
-    fake_flags = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "config.py"}
+    fake_flags = {
+        "get_override_values": lambda flag: {},
+        "get_config_filename": lambda flag: "config.py",
+    }
     monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**fake_flags))
     monkeypatch.setattr(sweep, "_TRAIN", (sys.executable, str(tmp_path / "train.py")))
     return (tmp_path / "train.py").write_text
@@ -220,15 +262,23 @@ def fake_train(tmp_path, monkeypatch):
     ("argument", "message"),
     [
         ("--rates=0.1,high", "error: `rates` must be numbers.*Received: rates=.'0.1', 'high'"),
-        ("--config.data.name=list", "error: This kind of data has no splits tune_train and tune_val; set --tune_train"),
+        (
+            "--config.data.name=list",
+            "error: This kind of data has no splits tune_train and tune_val; set --tune_train",
+        ),
         ("--seeds=1.5", "error: `seeds` must be numbers.*Received: seeds=.'1.5'"),
-        ("--config=experiments/configs/finetune.py:ViT-B/16", "error: The config needs a model, a dataset"),
+        (
+            "--config=experiments/configs/finetune.py:ViT-B/16",
+            "error: The config needs a model, a dataset",
+        ),
     ],
 )
 def test_bad_input_prints_an_error_line(argument, message, run_sweep, tmp_path):
     import re
 
-    done = run_sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
+    done = run_sweep(
+        f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument
+    )
     assert done.returncode == 2 and re.search(message, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
 
@@ -236,7 +286,12 @@ def test_bad_input_prints_an_error_line(argument, message, run_sweep, tmp_path):
 @pytest.mark.slow
 def test_diverged_run_does_not_end_the_sweep(run_sweep, tmp_path):
     overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
-    done = run_sweep(f"--workdir={tmp_path}", "--rates=1e30,0.001", *overrides, "--config.schedule.decay=constant")
+    done = run_sweep(
+        f"--workdir={tmp_path}",
+        "--rates=1e30,0.001",
+        *overrides,
+        "--config.schedule.decay=constant",
+    )
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "table.json").read_text())
     assert [row["rate"] for row in rows] == [1e30, 0.001, 0.001] and rows[0]["accuracy"] is None

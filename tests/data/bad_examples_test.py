@@ -29,8 +29,10 @@ def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
 
 
 def count(inputs, split, batches, logged):
-    """Counts bad examples in `(step, batch)` pairs; returns the `BadExamples` and the weights of all examples."""
-    bad, all_weights = inputs.bad_examples(split, logged.append), []
+    """Counts bad examples in `(step, batch)` pairs; returns the `BadExamples` and the weights of
+    all examples."""
+    bad = inputs.bad_examples(split, logged.append)
+    all_weights = []
     for step, (*_, weights) in batches:
         bad.check(step, bad.update(step))
         all_weights.append(weights)
@@ -38,7 +40,8 @@ def count(inputs, split, batches, logged):
 
 
 def test_broken_files_are_logged_once_with_a_reason(photos, broken):
-    inputs, logged = pipeline(data.folder(photos)), []
+    inputs = pipeline(data.folder(photos))
+    logged = []
     bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(14)), logged)
     assert bad.count == (weights == 0).sum()
     assert bad.count in range(3 * 3, 3 * 4 + 1)  # 70 examples are slightly more than three epochs
@@ -50,14 +53,16 @@ def test_broken_files_are_logged_once_with_a_reason(photos, broken):
 
 
 def test_resumed_run_logs_the_same_broken_files(photos, broken):
-    inputs, logged = pipeline(data.folder(photos)), []
+    inputs = pipeline(data.folder(photos))
+    logged = []
     count(inputs, "train", enumerate(inputs.train_batches(start_step=30).take(8), 30), logged)
     assert {name for name in broken for line in logged if name in line} == broken
 
 
 @pytest.mark.full
 def test_evaluation_counts_broken_files_but_not_padding(photos, broken):
-    inputs, logged = pipeline(data.folder(photos), batch_size=8), []
+    inputs = pipeline(data.folder(photos), batch_size=8)
+    logged = []
     for _ in range(2):  # every evaluation counts the broken files again
         bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
         assert bad.count == 3 and all(any(name in line for line in logged) for name in broken)
@@ -73,8 +78,19 @@ def test_broken_files_in_every_batch_do_not_stall(photos, every):
     batches = list(data.eval_batches(data.folder(photos), batch_size=4, image_size=8))
     weights = np.concatenate([weights for *_, weights in batches])
     assert weights.tolist() == [float(number % every != 0) for number in range(23)] + [0]
-    assert all(np.any(image) == bool(weight) for images, _, w in batches for image, weight in zip(images, w))
-    assert len(list(data.train_batches(data.folder(photos), batch_size=4, seed=0, image_size=8).take(7))) == 7
+    assert all(
+        np.any(image) == bool(weight)
+        for images, _, w in batches
+        for image, weight in zip(images, w)
+    )
+    assert (
+        len(
+            list(
+                data.train_batches(data.folder(photos), batch_size=4, seed=0, image_size=8).take(7)
+            )
+        )
+        == 7
+    )
 
 
 @pytest.mark.full
@@ -103,7 +119,8 @@ def test_max_bad_share_limits_the_count_of_one_epoch():
 @pytest.mark.parametrize(("n", "batch_size"), [(50, 128), (150, 128), (1000, 128), (5, 5)])
 def test_batches_may_span_epochs_with_the_allowed_share(n, batch_size):
     source = data.arrays(np.zeros([n, 1, 1, 3], np.uint8), np.zeros(n, int), ["a"])
-    rng, allowed = np.random.default_rng(0), max(1, n // 100)
+    rng = np.random.default_rng(0)
+    allowed = max(1, n // 100)
 
     def check(bad_images):
         positions = [e * n + rng.choice(n, bad_images, replace=False) for e in range(300)]
@@ -113,7 +130,9 @@ def test_batches_may_span_epochs_with_the_allowed_share(n, batch_size):
             bad.check(step, number, endless=True)
 
     check(allowed)
-    with pytest.raises(ValueError, match=f"More than 1 % of {n} .*Received: .* bad examples in one epoch"):
+    with pytest.raises(
+        ValueError, match=f"More than 1 % of {n} .*Received: .* bad examples in one epoch"
+    ):
         check(3 * allowed)
 
 
@@ -135,7 +154,8 @@ def test_positive_max_bad_share_allows_one_bad_example(max_share):
 
 def test_at_most_ten_bad_examples_are_logged():
     source = data.arrays(np.zeros([100, 4, 4, 3], np.uint8), np.zeros(100, int), ["a"])
-    source, logged = dataclasses.replace(source, read=None), []
+    source = dataclasses.replace(source, read=None)
+    logged = []
     bad = data.BadExamples(source, {0: list(range(100))}, None, batch_size=100, warn=logged.append)
     assert bad.update(0) == 100 and bad.update(0) == 0
     assert len(logged) == 10 and all("which gets weight 0" in line for line in logged)
@@ -159,7 +179,9 @@ def test_verify_finds_bad_files_duplicates_and_empty_classes(photos, broken, ima
     report = data.verify(data.folder(photos))
     assert set(report["bad"]) == set(report["reasons"]) == broken and report["examples"] == 24
     assert report["reasons"][str(photos / "cat" / "02.jpg")] == "the file is empty"
-    assert report["duplicates"] == [[str(photos / "ant" / "00.jpg"), str(photos / "bee" / "twin.jpg")]]
+    assert report["duplicates"] == [
+        [str(photos / "ant" / "00.jpg"), str(photos / "bee" / "twin.jpg")]
+    ]
     assert report["empty_classes"] == ["dog"]
 
 
@@ -168,38 +190,59 @@ def test_verify_names_rotated_photos(photos):
     for name, orientation in (("bee/00", 6), ("bee/01", 1), ("cat/00", 3)):
         exif[0x0112] = orientation
         Image.new("RGB", (12, 8)).save(photos / f"{name}.jpg", exif=exif)
-    assert data.verify(data.folder(photos))["rotated"] == [str(photos / "bee/00.jpg"), str(photos / "cat/00.jpg")]
+    assert data.verify(data.folder(photos))["rotated"] == [
+        str(photos / "bee/00.jpg"),
+        str(photos / "cat/00.jpg"),
+    ]
 
 
 def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monkeypatch):
-    png = tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)).numpy()
+    png = tf.io.encode_png(
+        np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)
+    ).numpy()
     bad = {
-        "text": b"this is no image", "half.jpg": images_of(0)[:300], "half.png": png[: len(png) // 2],
-        "flip.png": png[:200] + bytes([png[200] ^ 1]) + png[201:], "gif": b"GIF89a" + bytes(30),
+        "text": b"this is no image",
+        "half.jpg": images_of(0)[:300],
+        "half.png": png[: len(png) // 2],
+        "flip.png": png[:200] + bytes([png[200] ^ 1]) + png[201:],
+        "gif": b"GIF89a" + bytes(30),
         "bmp": b"BM" + bytes(20),
-    }  # fmt: skip
+    }
     for name, content in bad.items():
         (photos / "cat" / f"{name}.{'png' if 'png' in name else 'jpg'}").write_bytes(content)
     for number in range(5):
         (photos / "bee" / f"good{number}.png").write_bytes(png)
-    traces, decode_pixels = [], examples.decode_pixels
+    traces = []
+    decode_pixels = examples.decode_pixels
     monkeypatch.setattr(
-        examples, "decode_pixels", lambda *args, **kwargs: traces.append(1) or decode_pixels(*args, **kwargs)
+        examples,
+        "decode_pixels",
+        lambda *args, **kwargs: traces.append(1) or decode_pixels(*args, **kwargs),
     )
     report = data.verify(data.folder(photos))
     assert len(report["bad"]) == len(bad) and len(traces) == 1
     for reason in report["reasons"].values():
-        assert not any(word in reason for word in ("function_node", "Graph execution", "File ", "\n", "Op:", "[[")), (
-            reason
-        )
-        assert any(word in reason for word in ("not an image in a known format", "Invalid PNG", "Invalid JPEG")), reason
+        assert not any(
+            word in reason
+            for word in ("function_node", "Graph execution", "File ", "\n", "Op:", "[[")
+        ), reason
+        assert any(
+            word in reason
+            for word in ("not an image in a known format", "Invalid PNG", "Invalid JPEG")
+        ), reason
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bit_depth": 16}, r"maximum value 4095 of 65535: .*12 bits, set --config.data.mean .*\(2047.5,\)"),
-        ({}, r"maximum value 1[56] of 255: .*12 bits, set --config.data.bit_depth=16, .*\(2047.5,\)"),
+        (
+            {"bit_depth": 16},
+            r"maximum value 4095 of 65535: .*12 bits, set --config.data.mean .*\(2047.5,\)",
+        ),
+        (
+            {},
+            r"maximum value 1[56] of 255: .*12 bits, set --config.data.bit_depth=16, .*\(2047.5,\)",
+        ),
         ({"bit_depth": 16, "mean": (2047.5,), "std": (2047.5,)}, None),
     ],
 )
@@ -209,8 +252,12 @@ def test_12_bit_files_are_reported(options, words, tmp_path):
     (tmp_path / "a").mkdir()
     for number, image in enumerate(values):
         (tmp_path / "a" / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
-    source, options = data.folder(tmp_path), {"channels": 1, **options}
-    warnings = [*data.verify(source, **options)["warnings"], pipeline(source, **options).dark_warning()]
+    source = data.folder(tmp_path)
+    options = {"channels": 1, **options}
+    warnings = [
+        *data.verify(source, **options)["warnings"],
+        pipeline(source, **options).dark_warning(),
+    ]
     assert len(warnings) == (2 if words else 1)
     for warning in warnings:
         assert re.match(words, warning) if words else warning == ""
@@ -226,7 +273,8 @@ def test_verify_bounds_the_image_size(photos):
 
 
 def in_order(files, labels=None, missing=0):
-    """Returns a source that is read in order. Its length includes `missing` examples that do not exist."""
+    """Returns a source that is read in order. Its length includes `missing` examples that do not
+    exist."""
     labels = labels or [[0]] * len(files)
 
     rows = tf.ragged.constant(labels, dtype=tf.int64, ragged_rank=1)
@@ -239,29 +287,39 @@ def in_order(files, labels=None, missing=0):
         return tf.data.Dataset.range(skip, len(files)).map(tf.as_string)
 
     shards = Shards(np.array([len(files) + missing]), open_shard, parse)
-    return data.Source(None, shards.num_examples, ("a", "b"), shards=shards, empty_is_negative=False)
+    return data.Source(
+        None, shards.num_examples, ("a", "b"), shards=shards, empty_is_negative=False
+    )
 
 
 def test_broken_record_counts_once_per_epoch(images_of):
     files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
-    inputs, logged = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
-    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), logged)  # ten epochs
+    inputs = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6)
+    logged = []
+    bad, weights = count(
+        inputs, "train", enumerate(inputs.train_batches().take(46)), logged
+    )  # ten epochs
     assert bad.count == (weights == 0).sum() == 10
     assert logged[0] == "bad example 1, which gets weight 0: example 7: cannot be read"
 
 
 def test_sequential_sources_report_bad_examples(images_of):
-    files, labels = [images_of(number) for number in range(9)], [[0], []] * 4 + [[1, 0]]
+    files = [images_of(number) for number in range(9)]
+    labels = [[0], []] * 4 + [[1, 0]]
     files[2] = b"no image"
-    inputs, logged = pipeline(in_order(files, labels, missing=2), batch_size=4), []
+    inputs = pipeline(in_order(files, labels, missing=2), batch_size=4)
+    logged = []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert weights.tolist() == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0]
     assert bad.count == 3 and "example 2: cannot be read" in logged[0]
-    assert [line.split(": ", 1)[1] for line in logged[1:]] == [f"example {i}: cannot be read" for i in (9, 10)]
+    assert [line.split(": ", 1)[1] for line in logged[1:]] == [
+        f"example {i}: cannot be read" for i in (9, 10)
+    ]
 
 
 def flaky(source, failures):
-    """Returns a source in which the first `failures[index]` reads of an example fail, and a counter of reads."""
+    """Returns a source in which the first `failures[index]` reads of an example fail, and a counter
+    of reads."""
     reads = collections.Counter()
 
     def fails(index):
@@ -278,7 +336,8 @@ def flaky(source, failures):
 
 def test_successful_retry_keeps_the_example(photos):
     source, reads = flaky(data.folder(photos), {3: 1, 8: 1, 20: 1})
-    inputs, logged = pipeline(source), []
+    inputs = pipeline(source)
+    logged = []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not logged
     assert reads[8] == reads[20] == 2
@@ -287,7 +346,8 @@ def test_successful_retry_keeps_the_example(photos):
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_files_that_cannot_be_decoded_are_not_read_again(split, photos, broken):
     source, reads = flaky(data.folder(photos), {0: 99})
-    inputs, logged = pipeline(source, batch_size=23, prefetch=1), []
+    inputs = pipeline(source, batch_size=23, prefetch=1)
+    logged = []
 
     def batches():
         if split == "train":
@@ -300,13 +360,17 @@ def test_files_that_cannot_be_decoded_are_not_read_again(split, photos, broken):
     for epoch, (*_, weights) in enumerate(batches()):
         assert (weights.numpy() == 0).sum() == bad.update(epoch if split == "train" else 0) == 4
     assert bad.count == 32 and len(logged) == 4
-    # Up to five batches are made before the first is returned. Otherwise, each batch would read a file twice.
+    # Up to five batches are made before the first is returned. Otherwise, each batch would read a
+    # file twice.
     assert max(reads[index] for index in (3, 13, 21)) <= 2 * 5 + 1 < reads[0]
 
 
 def test_small_source_with_bad_files_is_refused_before_a_run(photos, broken):
     inputs = pipeline(data.folder(photos), max_bad_share=0.1)
-    with pytest.raises(ValueError, match="More than 10 % of 23 examples are bad.*3 bad examples: .*03.jpg: .*01.jpg: "):
+    with pytest.raises(
+        ValueError,
+        match="More than 10 % of 23 examples are bad.*3 bad examples: .*03.jpg: .*01.jpg: ",
+    ):
         inputs.bad_examples("train").check_small_source()
     pipeline(data.folder(photos), max_bad_share=0.2).bad_examples("train").check_small_source()
 
@@ -317,22 +381,32 @@ def test_threads_cause_no_warning_of_retracing(photos, caplog):
     assert "retracing" not in caplog.text
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(np.nan, "float32"), (np.inf, "float16"), (-np.inf, "float64")])
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(np.nan, "float32"), (np.inf, "float16"), (-np.inf, "float64")]
+)
 def test_pixel_that_is_not_finite_is_a_bad_example(value, dtype):
     images = np.ones((3, 8, 8, 3), dtype)
     images[1, 7, 7, 2] = value
     read = lambda i: {"image": tf.constant(images)[i], "label": tf.constant(0, tf.int64)}  # noqa: E731
-    inputs = pipeline(data.Source(read, 3, ("a",), max_value=1), 3, image_size=4, train_crop="inception")
-    for split, batches in (("train", inputs.train_batches().take(1)), ("test", inputs.eval_batches())):
+    inputs = pipeline(
+        data.Source(read, 3, ("a",), max_value=1), 3, image_size=4, train_crop="inception"
+    )
+    for split, batches in (
+        ("train", inputs.train_batches().take(1)),
+        ("test", inputs.eval_batches()),
+    ):
         logged = []
         bad, weights = count(inputs, split, enumerate(batches), logged)
-        assert bad.count == (weights == 0).sum() == 1 and all(np.isfinite(images).all() for images, *_ in batches)
+        assert bad.count == (weights == 0).sum() == 1 and all(
+            np.isfinite(images).all() for images, *_ in batches
+        )
         assert "example 1: " in logged[0] and "pixels must be finite" in logged[0]
 
 
 def test_temporary_read_failures_are_reported(photos, broken):
     source, _ = flaky(data.folder(photos), {0: 2, 8: 2})
-    inputs, logged = pipeline(source), []
+    inputs = pipeline(source)
+    logged = []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), logged)
     assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21] and bad.count == 5
     named = [line for line in logged if "weight 0" in line]
@@ -344,7 +418,10 @@ def test_each_host_counts_its_own_bad_examples(photos, broken):
     counts = []
     for host in range(2):
         inputs = pipeline(data.folder(photos), batch_size=6)
-        bad, _ = count(inputs, "test", enumerate(inputs.eval_batches(num_hosts=2, host_index=host)), [])
+        bad, _ = count(
+            inputs, "test", enumerate(inputs.eval_batches(num_hosts=2, host_index=host)), []
+        )
         counts.append(bad.count)
-    # The bad examples 3, 13 and 21 are at positions 3, 1 and 3 of their batches. Host 0 reads positions 0 to 2.
+    # The bad examples 3, 13 and 21 are at positions 3, 1 and 3 of their batches. Host 0 reads
+    # positions 0 to 2.
     assert counts == [1, 2]

@@ -17,16 +17,22 @@ N = 23
 def numbered(n=N, classes=5):
     """Returns a source of 2x3 images whose pixels all equal the example's index."""
     images = np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 2, 3, 3)).copy()
-    return data.arrays(images, np.arange(n) % classes, [f"class {i}" for i in range(classes)], max_value=100)
+    return data.arrays(
+        images, np.arange(n) % classes, [f"class {i}" for i in range(classes)], max_value=100
+    )
 
 
 def in_order(source, lengths=None, parse=None):
-    """Returns a sequential source with shards of the given lengths. Each record is the index of an example."""
-    lengths = np.array(lengths or [len(part) for part in np.array_split(range(source.num_examples), 4)], np.int64)
+    """Returns a sequential source with shards of the given lengths. Each record is the index of an
+    example."""
+    lengths = np.array(
+        lengths or [len(part) for part in np.array_split(range(source.num_examples), 4)], np.int64
+    )
     ends = np.cumsum(lengths)
 
     def open_shard(shard, skip):
-        start, end = tf.gather(ends - lengths, shard), tf.minimum(tf.gather(ends, shard), source.num_examples)
+        start = tf.gather(ends - lengths, shard)
+        end = tf.minimum(tf.gather(ends, shard), source.num_examples)
         return tf.data.Dataset.range(start + skip, end).map(tf.as_string)
 
     parse = parse or (lambda record: source.read(tf.strings.to_number(record, tf.int64)))
@@ -67,7 +73,9 @@ def options(kind):
 def test_epochs_are_different_permutations(kind):
     source = kind(numbered())
     epochs = []
-    stream = np.concatenate([numbers(batch[0]) for batch in take(train(source, kind), 3 * N // 4 + 1)])
+    stream = np.concatenate(
+        [numbers(batch[0]) for batch in take(train(source, kind), 3 * N // 4 + 1)]
+    )
     for epoch in range(3):
         epochs.append(stream[epoch * N : (epoch + 1) * N].tolist())
         assert sorted(epochs[-1]) == list(range(N))
@@ -75,7 +83,14 @@ def test_epochs_are_different_permutations(kind):
 
 
 def train(source, kind, **kwargs):
-    more = {"batch_size": 4, "seed": 1, "train_crop": "none", "eval_crop": "none", **options(kind), **kwargs}
+    more = {
+        "batch_size": 4,
+        "seed": 1,
+        "train_crop": "none",
+        "eval_crop": "none",
+        **options(kind),
+        **kwargs,
+    }
     if kind is in_order:
         # A sequential source does not know its image size, so resize to 2x2.
         more["train_crop"] = more["eval_crop"] = "resize"
@@ -88,7 +103,8 @@ def test_resumed_batches_match_the_uninterrupted_run(kind, start):
     source = kind(numbered())
     whole = {"mixup_alpha": 0.4, "cutmix_alpha": 1.0, "flip": "on", "shift": 1}
     same(
-        take(train(source, kind, **whole), 20)[start:], take(train(source, kind, start_step=start, **whole), 20 - start)
+        take(train(source, kind, **whole), 20)[start:],
+        take(train(source, kind, start_step=start, **whole), 20 - start),
     )
 
 
@@ -106,7 +122,10 @@ def test_resumed_batches_match_the_uninterrupted_run(kind, start):
 def test_hosts_divide_the_batches_of_one_host(kind, mixing, hosts):
     source = kind(numbered())
     one = take(train(source, kind, start_step=3, **mixing), 9)
-    parts = [take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9) for i in range(hosts)]
+    parts = [
+        take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9)
+        for i in range(hosts)
+    ]
     together = [[np.concatenate(part) for part in zip(*batches)] for batches in zip(*parts)]
     same(one, together)
 
@@ -122,7 +141,8 @@ def test_batches_do_not_depend_on_threads_or_global_seed():
 def test_order_depends_on_seed():
     for kind in (lambda s: s, in_order):
         orders = [
-            np.concatenate([numbers(b[0]) for b in take(train(kind(numbered()), kind, seed=s), 5)]) for s in (0, 1)
+            np.concatenate([numbers(b[0]) for b in take(train(kind(numbered()), kind, seed=s), 5)])
+            for s in (0, 1)
         ]
         assert orders[0].tolist() != orders[1].tolist()
 
@@ -133,9 +153,12 @@ def test_order_depends_on_seed():
 def test_evaluation_covers_every_example_once(kind, n, hosts):
     source = kind(numbered(n))
     more = {"image_size": 2, "eval_crop": "resize"} if kind is in_order else {}
-    seen, batches = [], []
+    seen = []
+    batches = []
     for host in range(hosts):
-        batch = list(data.eval_batches(source, batch_size=8, num_hosts=hosts, host_index=host, **more))
+        batch = list(
+            data.eval_batches(source, batch_size=8, num_hosts=hosts, host_index=host, **more)
+        )
         batches.append(len(batch))
         for images, labels, weights in batch:
             assert images.shape[0] == labels.shape[0] == weights.shape[0] == 8 // hosts
@@ -161,7 +184,9 @@ def test_shift_pads_with_black():
     image = np.zeros((1, 5, 5, 3), np.uint8)
     image[0, 2, 2] = 10
     source = data.arrays(image, [0], ["dot"], max_value=10)
-    images = np.concatenate([b[0] for b in take(data.train_batches(source, batch_size=20, seed=0, shift=1), 10)])
+    images = np.concatenate(
+        [b[0] for b in take(data.train_batches(source, batch_size=20, seed=0, shift=1), 10)]
+    )
     bright = {tuple(np.argwhere(one[..., 0] == 1)[0]) for one in images}
     assert bright == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
     assert set(np.unique(images)) == {-1, 1}
@@ -169,7 +194,9 @@ def test_shift_pads_with_black():
 
 @KINDS
 def test_prefetch_reads_at_most_two_extra_batches(kind):
-    intact, condition, highest = numbered(90), threading.Condition(), [-1]
+    intact = numbered(90)
+    condition = threading.Condition()
+    highest = [-1]
 
     def note(index):
         with condition:
@@ -204,7 +231,11 @@ def test_shapes_are_static():
         data.train_batches(numbered(), batch_size=4, seed=0, mixup_alpha=0.2),
         data.eval_batches(numbered(), batch_size=4),
     ):
-        assert [part.shape.as_list() for part in batches.element_spec] == [[4, 2, 3, 3], [4, 5], [4]]
+        assert [part.shape.as_list() for part in batches.element_spec] == [
+            [4, 2, 3, 3],
+            [4, 5],
+            [4],
+        ]
 
 
 def test_mixup_partners_come_from_the_rolled_batch():
@@ -216,8 +247,12 @@ def test_mixup_partners_come_from_the_rolled_batch():
             images == np.roll(images, 1, 0), np.nan, images - np.roll(images, 1, 0)
         )
         share = np.nanmedian(step)
-        np.testing.assert_allclose(mixed_images, share * images + (1 - share) * np.roll(images, 1, 0), atol=1e-5)
-        np.testing.assert_allclose(mixed_labels, share * labels + (1 - share) * np.roll(labels, 1, 0), atol=1e-5)
+        np.testing.assert_allclose(
+            mixed_images, share * images + (1 - share) * np.roll(images, 1, 0), atol=1e-5
+        )
+        np.testing.assert_allclose(
+            mixed_labels, share * labels + (1 - share) * np.roll(labels, 1, 0), atol=1e-5
+        )
         np.testing.assert_allclose(mixed_labels.sum(1), 1, rtol=1e-6)
         assert weights.tolist() == [1] * 6
         shares.append(share)
@@ -226,17 +261,25 @@ def test_mixup_partners_come_from_the_rolled_batch():
 
 @pytest.fixture(scope="module")
 def png_source():
-    pixels, intact = np.random.default_rng(0).integers(0, 256, (N, 6, 7, 3)).astype(np.uint8), numbered()
+    pixels = np.random.default_rng(0).integers(0, 256, (N, 6, 7, 3)).astype(np.uint8)
+    intact = numbered()
     files = [tf.io.encode_png(image).numpy() for image in pixels]
     read = lambda i: intact.read(i) | {"image": tf.gather(files, i)}  # noqa: E731
     return dataclasses.replace(intact, read=read, max_value=255, options={})
 
 
 def test_options_equal_their_fields(png_source):
-    train, evaluate = {"flip": "off", "image_size": 8}, {"augreg": "medium1", "image_size": 8}
-    for make, fields, more in ((data.train_batches, train, {"seed": 1}), (data.eval_batches, evaluate, {})):
+    train = {"flip": "off", "image_size": 8}
+    evaluate = {"augreg": "medium1", "image_size": 8}
+    for make, fields, more in (
+        (data.train_batches, train, {"seed": 1}),
+        (data.eval_batches, evaluate, {}),
+    ):
         expected = take(make(png_source, batch_size=4, **fields, **more), 1)
-        same(expected, take(make(png_source, batch_size=4, options=data.Options(**fields), **more), 1))
+        same(
+            expected,
+            take(make(png_source, batch_size=4, options=data.Options(**fields), **more), 1),
+        )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +287,12 @@ def test_options_equal_their_fields(png_source):
     [
         {"flip": "off", "image_size": 8},
         {"augreg": "light1", "image_size": 64},
-        {"image_size": 4, "resize_size": 6, "train_crop": "resize_crop", "eval_crop": "resize_small_crop"},
+        {
+            "image_size": 4,
+            "resize_size": 6,
+            "train_crop": "resize_crop",
+            "eval_crop": "resize_small_crop",
+        },
         {"max_patches": 4, "patch_size": 2},
     ],
 )
@@ -256,7 +304,9 @@ def test_resolved_options_do_not_change_again(fields, png_source):
 
 def test_label_smoothing_is_uniform_over_classes():
     plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 1)[0][1]
-    smooth = take(data.train_batches(numbered(), batch_size=6, seed=2, label_smoothing=0.2), 1)[0][1]
+    smooth = take(data.train_batches(numbered(), batch_size=6, seed=2, label_smoothing=0.2), 1)[0][
+        1
+    ]
     np.testing.assert_allclose(smooth, 0.8 * plain + 0.04, rtol=1e-6)
 
 
@@ -265,7 +315,9 @@ def breaking(source, broken):
 
     def read(index):
         bad = tf.reduce_any(index == tf.constant(broken, tf.int64))
-        with tf.control_dependencies([tf.raw_ops.Assert(condition=~bad, data=["broken on purpose"])]):
+        with tf.control_dependencies(
+            [tf.raw_ops.Assert(condition=~bad, data=["broken on purpose"])]
+        ):
             return {key: tf.identity(value) for key, value in source.read(index).items()}
 
     return dataclasses.replace(source, read=read)
@@ -273,13 +325,16 @@ def breaking(source, broken):
 
 def breaking_in_order(source, broken):
     encoded = [
-        b"no image" if i in broken else tf.io.encode_png(np.full((2, 2, 3), i, np.uint8)).numpy() for i in range(N)
+        b"no image" if i in broken else tf.io.encode_png(np.full((2, 2, 3), i, np.uint8)).numpy()
+        for i in range(N)
     ]
 
     def read(index):
         return {"image": tf.gather(encoded, index), "label": tf.gather(source.labels, index)}
 
-    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one reader reads both shards
+    return in_order(
+        dataclasses.replace(source, read=read, max_value=255), [11, 12]
+    )  # one reader reads both shards
 
 
 @pytest.mark.parametrize(
@@ -295,12 +350,15 @@ def breaking_in_order(source, broken):
     ids=str,
 )
 def test_broken_example_does_not_change_other_examples(broken, threads):
-    intact, source = numbered(), breaking(numbered(), broken)
+    intact = numbered()
+    source = breaking(numbered(), broken)
     for make in (
         lambda s: data.train_batches(s, batch_size=4, seed=1, threads=threads),
         lambda s: data.eval_batches(s, batch_size=4, threads=threads),
     ):
-        for (images, labels, weights), (whole, all_labels, _) in zip(take(make(source), 6), take(make(intact), 6)):
+        for (images, labels, weights), (whole, all_labels, _) in zip(
+            take(make(source), 6), take(make(intact), 6)
+        ):
             good = weights > 0
             np.testing.assert_array_equal(images[good], whole[good])
             np.testing.assert_array_equal(labels[good], all_labels[good])
@@ -314,7 +372,8 @@ def test_broken_example_does_not_change_other_examples(broken, threads):
 def test_broken_record_does_not_change_other_records():
     broken = [0, 1, 21, 22]
     some = {"image_size": 2, "eval_crop": "resize", "train_crop": "resize"}
-    intact, source = breaking_in_order(numbered(), []), breaking_in_order(numbered(), broken)
+    intact = breaking_in_order(numbered(), [])
+    source = breaking_in_order(numbered(), broken)
     whole = take(data.eval_batches(intact, batch_size=4, **some), 6)
     for (images, _, weights), (all_images, _, real) in zip(
         take(data.eval_batches(source, batch_size=4, **some), 6), whole
@@ -322,12 +381,17 @@ def test_broken_record_does_not_change_other_records():
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         index = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
         assert set(index[(real > 0) & (weights == 0)]) == set(broken) & set(index[real > 0])
-    batches = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (intact, source)]
+    batches = [
+        take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (intact, source)
+    ]
     lost = 0
     for (all_images, *_), (images, _, weights) in zip(*batches):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         lost += (weights == 0).sum()
-    assert lost in (len(broken), len(broken) + 1)  # the 24 examples read are one more than an epoch has
+    assert lost in (
+        len(broken),
+        len(broken) + 1,
+    )  # the 24 examples read are one more than an epoch has
 
 
 def test_mixup_skips_broken_partners():
@@ -353,11 +417,15 @@ def test_label_out_of_range_is_an_error_that_names_the_example(kind, label):
 
     def read(index):
         example = good.read(index)
-        return example | {"label": tf.where(index == 3, tf.constant(label, tf.int64), example["label"])}
+        return example | {
+            "label": tf.where(index == 3, tf.constant(label, tf.int64), example["label"])
+        }
 
     source = kind(dataclasses.replace(good, read=read))
     batches = data.train_batches(source, batch_size=8, seed=0, **RESIZED)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be from 0 to 4.*Received: .*example 3"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="must be from 0 to 4.*Received: .*example 3"
+    ):
         list(batches.take(6))
     inputs = data.InputPipeline(source, source, RESIZED, 8, 0, 1.0)
     bad = inputs.bad_examples("test", lambda line: None)
@@ -383,16 +451,22 @@ def test_empty_label_is_negative_or_missing(kind, negative):
     smooth = data.train_batches(source, batch_size=3, seed=0, label_smoothing=0.5, **RESIZED)
     for images, labels, weights in take(smooth, 7):
         rows = numbers(images) % 3
-        np.testing.assert_allclose(labels, (0.5 * expected + 0.1 * (expected.max(1, keepdims=True) > 0))[rows])
+        np.testing.assert_allclose(
+            labels, (0.5 * expected + 0.1 * (expected.max(1, keepdims=True) > 0))[rows]
+        )
         np.testing.assert_array_equal(weights, (rows > 0) | negative)
 
 
 def test_missing_records_have_weight_0_in_every_epoch():
     short = in_order(numbered(), [N + 2])  # a single shard is evaluated in storage order
-    weights = [b[2] for b in take(data.eval_batches(short, batch_size=5, image_size=2, eval_crop="resize"), 6)]
+    weights = [
+        b[2]
+        for b in take(data.eval_batches(short, batch_size=5, image_size=2, eval_crop="resize"), 6)
+    ]
     assert np.flatnonzero(np.concatenate(weights) == 0).tolist() == [23, 24]
     batches = take(train(short, in_order, batch_size=5), 10)
-    images, weights = np.concatenate([b[0] for b in batches]), np.concatenate([b[2] for b in batches])
+    images = np.concatenate([b[0] for b in batches])
+    weights = np.concatenate([b[2] for b in batches])
     for part in (slice(0, 25), slice(25, 50)):
         assert sorted(numbers(images[part][weights[part] > 0])) == list(range(N))
 
@@ -415,7 +489,10 @@ def test_index_at_returns_the_epoch_of_a_position():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 6, "num_hosts": 4}, "must be a positive multiple of `num_hosts`.*num_hosts=4"),
+        (
+            {"batch_size": 6, "num_hosts": 4},
+            "must be a positive multiple of `num_hosts`.*num_hosts=4",
+        ),
         ({"batch_size": 8, "num_hosts": 4, "host_index": 4}, "host_index=4"),
         ({"batch_size": 8, "seed": -1}, "seed=-1"),
         ({"batch_size": 8, "train_crop": "centre"}, "train_crop.*'centre'"),
@@ -424,7 +501,12 @@ def test_index_at_returns_the_epoch_of_a_position():
         ({"batch_size": 8, "image_size": 4, "train_crop": "resize_small_crop"}, "resize_size=0"),
         ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
         (
-            {"batch_size": 8, "image_size": 100, "randaugment_layers": 2, "randaugment_form": "original"},
+            {
+                "batch_size": 8,
+                "image_size": 100,
+                "randaugment_layers": 2,
+                "randaugment_form": "original",
+            },
             "nothing of an image of 100 pixels.*randaugment_form='original'",
         ),
     ],

@@ -23,7 +23,9 @@ def png(values):
 def encoded(files):
     """Returns a source of image files in memory."""
     files = tf.constant(files)
-    return data.Source(lambda i: {"image": files[i], "label": tf.constant(0, tf.int64)}, len(files), ("a",))
+    return data.Source(
+        lambda i: {"image": files[i], "label": tf.constant(0, tf.int64)}, len(files), ("a",)
+    )
 
 
 def batches_of(source, **options):
@@ -44,24 +46,36 @@ def batches_of(source, **options):
         (1, "uint16", 65535),
         (12, "float32", 1.0),
         *[pytest.param(channels, "uint8", 255, marks=pytest.mark.slow) for channels in (1, 4, 12)],
-        *[pytest.param(channels, "uint16", 65535, marks=pytest.mark.slow) for channels in (2, 4, 12)],
+        *[
+            pytest.param(channels, "uint16", 65535, marks=pytest.mark.slow)
+            for channels in (2, 4, 12)
+        ],
         *[pytest.param(channels, "float32", 1.0, marks=pytest.mark.slow) for channels in (1, 2, 4)],
     ],
 )
 def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
     values = (RNG.random((3, 4, 5, channels)) * white).astype(dtype)
-    source = data.arrays(values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white)
+    source = data.arrays(
+        values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white
+    )
     evaluated, trained = batches_of(source, channels=channels)
     expected = values.astype(np.float64) / (white / 2) - 1
     np.testing.assert_allclose(evaluated, expected, atol=1e-6)
     np.testing.assert_allclose(np.sort(trained.ravel()), np.sort(expected.ravel()), atol=1e-6)
-    mixed = next(iter(data.train_batches(source, batch_size=3, seed=0, channels=channels, cutmix_alpha=1.0, shift=1)))
+    mixed = next(
+        iter(
+            data.train_batches(
+                source, batch_size=3, seed=0, channels=channels, cutmix_alpha=1.0, shift=1
+            )
+        )
+    )
     assert mixed[0].shape == (3, 4, 5, channels)
 
 
 def test_each_channel_has_its_own_mean_and_std():
     values = RNG.integers(0, 256, (2, 4, 5, 4), dtype=np.uint8)
-    mean, std = (10.0, 20.0, 30.0, 40.0), (1.0, 2.0, 4.0, 8.0)
+    mean = (10.0, 20.0, 30.0, 40.0)
+    std = (1.0, 2.0, 4.0, 8.0)
     evaluated, _ = batches_of(data.arrays(values, [0, 0], ["a"]), channels=4, mean=mean, std=std)
     np.testing.assert_array_equal(evaluated, (values.astype(np.float32) - mean) / np.float32(std))
 
@@ -79,7 +93,13 @@ def test_each_channel_has_its_own_mean_and_std():
 def test_crops_and_resizes_process_channels_equally(channels, crops, tmp_path):
     """Compares the last channel with RGB images made of three copies of that channel."""
     values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
-    some = {"image_size": 8, "train_crop": crops[0], "eval_crop": crops[1], "resize_size": 10, "flip": "on"}
+    some = {
+        "image_size": 8,
+        "train_crop": crops[0],
+        "eval_crop": crops[1],
+        "resize_size": 10,
+        "flip": "on",
+    }
 
     def batches(values, **more):
         return batches_of(encoded([png(image) for image in values]), **some, **more)
@@ -90,7 +110,9 @@ def test_crops_and_resizes_process_channels_equally(channels, crops, tmp_path):
         np.testing.assert_array_equal(many[..., -1], three[..., 0])
 
 
-@pytest.mark.parametrize("channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]])
+@pytest.mark.parametrize(
+    "channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]]
+)
 def test_bit_depth_16_preserves_16_bit_png_values(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
@@ -130,7 +152,9 @@ def test_color_files_decode_to_gray_with_or_without_window():
     with pytest.raises(tf.errors.InvalidArgumentError):
         images.decode(tf.constant(jpeg[:-2]), channels=1)
     for file in (jpeg, cmyk.getvalue()):
-        window = images.decode(tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])).numpy()
+        window = images.decode(
+            tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])
+        ).numpy()
         whole = images.decode(tf.constant(file), channels=1).numpy()[8:24, 8:24]
         np.testing.assert_array_equal(window, whole)
 
@@ -138,7 +162,9 @@ def test_color_files_decode_to_gray_with_or_without_window():
 @pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])
 def test_rejects_files_with_wrong_channel_count(stored, channels):
     file = png(RNG.integers(0, 256, (5, 6, stored), dtype=np.uint8))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"not an image with {channels} channels"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"not an image with {channels} channels"
+    ):
         images.decode(tf.constant(file), channels=channels)
     with pytest.raises(tf.errors.InvalidArgumentError):
         images.decode(tf.io.encode_jpeg(np.zeros((5, 6, 3), np.uint8)), channels=channels)
@@ -148,14 +174,24 @@ def write_records(path, rows):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for features in rows:
             feature = {
-                key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for key, value in features.items()
+                key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+                for key, value in features.items()
             }
             feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+            writer.write(
+                tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+            )
 
 
 @pytest.mark.parametrize(
-    "stored", ["raw", "tensor", "bands raw", "bands tensor", pytest.param("bands png", marks=pytest.mark.slow)]
+    "stored",
+    [
+        "raw",
+        "tensor",
+        "bands raw",
+        "bands tensor",
+        pytest.param("bands png", marks=pytest.mark.slow),
+    ],
 )
 def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
     values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
@@ -166,17 +202,30 @@ def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
     }[stored.split()[-1]]
     if "bands" in stored:
         rows = [{f"B{i:02}": encode(value[..., i]) for i in range(12)} for value in values]
-        image_key, shape = ",".join(rows[0]), (4, 5)
+        image_key = ",".join(rows[0])
+        shape = (4, 5)
     else:
-        rows, image_key, shape = [{"image": encode(value)} for value in values], "image", (4, 5, 12)
+        rows = [{"image": encode(value)} for value in values]
+        image_key = "image"
+        shape = (4, 5, 12)
     write_records(tmp_path / "r", rows)
     is_png = stored.endswith("png")
     fields = {
-        "name": "tfrecords", "path": str(tmp_path), "train_split": "r", "test_split": "r", "classes": 2,
-        "image_key": image_key, "label_key": "label", "image_dtype": "" if is_png else "uint16",
-        "image_shape": shape if stored.endswith("raw") else (), "bit_depth": 16 if is_png else 8,
-        "channels": 12, "image_size": 5, "train_crop": "resize", "flip": "off",
-    }  # fmt: skip
+        "name": "tfrecords",
+        "path": str(tmp_path),
+        "train_split": "r",
+        "test_split": "r",
+        "classes": 2,
+        "image_key": image_key,
+        "label_key": "label",
+        "image_dtype": "" if is_png else "uint16",
+        "image_shape": shape if stored.endswith("raw") else (),
+        "bit_depth": 16 if is_png else 8,
+        "channels": 12,
+        "image_size": 5,
+        "train_crop": "resize",
+        "flip": "off",
+    }
     inputs = data.from_config(fields, batch_size=3, seed=0)
     assert inputs.image_shape == (5, 5, 12) and inputs.model_preprocessing().mean == (32767.5,) * 12
     ((evaluated, _, weights),) = inputs.eval_batches()
@@ -190,7 +239,10 @@ def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
     ("wrong", "message"),
     [
         ({"image_dtype": "colour"}, "image_dtype='string'|`image_dtype` must be"),
-        ({"image_dtype": "uint16", "image_shape": (4,)}, r"`image_shape` must be \(\), .*\(H, W, C\).*\(4,\)"),
+        (
+            {"image_dtype": "uint16", "image_shape": (4,)},
+            r"`image_shape` must be \(\), .*\(H, W, C\).*\(4,\)",
+        ),
         ({"image_shape": (4, 5, 12)}, "`image_dtype` must be set"),
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),
     ],
@@ -208,7 +260,10 @@ FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
     ("options", "message"),
     [
         ({}, "`channels` must be 4, as in the source. Received: channels=3"),
-        ({"channels": 4, "augreg": "medium1"}, "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'"),
+        (
+            {"channels": 4, "augreg": "medium1"},
+            "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'",
+        ),
         ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
         ({"channels": 4, "mean": (1.0, 2.0)}, r"`mean` must be .*mean=\(1.0, 2.0\), channels=4"),
         ({"channels": 4, "std": (1.0, 2.0, 0.0, 1.0)}, "`std` must be"),
@@ -228,14 +283,21 @@ def test_sequential_source_supports_four_channels():
         lambda record: FOUR.read(tf.strings.to_number(record, tf.int64)),
     )
     in_order = dataclasses.replace(FOUR, read=None, shards=shards)
-    assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (2, 4, 4, 4)
+    assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (
+        2,
+        4,
+        4,
+        4,
+    )
 
 
 def test_randaugment_of_gray_matches_three_equal_channels():
     gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
-    one, three = tf.constant(gray), tf.constant(np.repeat(gray, 3, -1))
+    one = tf.constant(gray)
+    three = tf.constant(np.repeat(gray, 3, -1))
     for (name, apply), apply_to_three in zip(ra.operations(7).items(), ra.operations(7).values()):
-        actual, expected = apply(one, 1.0, 0.4, 0.6).numpy(), apply_to_three(three, 1.0, 0.4, 0.6).numpy()
+        actual = apply(one, 1.0, 0.4, 0.6).numpy()
+        expected = apply_to_three(three, 1.0, 0.4, 0.6).numpy()
         assert actual.shape == gray.shape
         # Converting three equal channels to gray rounds down, because the weights sum to 0.9999.
         tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)
@@ -245,13 +307,26 @@ def test_randaugment_of_gray_matches_three_equal_channels():
 def test_model_preprocessing_includes_evaluation_options(tmp_path):
     (tmp_path / "a").mkdir()
     for i in range(2):
-        (tmp_path / "a" / f"{i}.png").write_bytes(png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16)))
+        (tmp_path / "a" / f"{i}.png").write_bytes(
+            png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16))
+        )
     fields = {
-        "name": "folder", "path": str(tmp_path), "test_share": 0.5, "image_size": 6, "resize_size": 8, "channels": 1,
-        "eval_crop": "resize_small_crop", "exif": True, "bit_depth": 16, "mean": (9.0,), "std": (2.0,),
-    }  # fmt: skip
+        "name": "folder",
+        "path": str(tmp_path),
+        "test_share": 0.5,
+        "image_size": 6,
+        "resize_size": 8,
+        "channels": 1,
+        "eval_crop": "resize_small_crop",
+        "exif": True,
+        "bit_depth": 16,
+        "mean": (9.0,),
+        "std": (2.0,),
+    }
     inputs = data.from_config(fields, batch_size=1, seed=0)
     expected = Preprocessing((9.0,), (2.0,), "shorter_side", 0.75, "float", True, 16)
     assert inputs.model_preprocessing() == expected
-    with_randaugment = data.from_config({**fields, "bit_depth": 8, "augreg": "light1"}, batch_size=1, seed=0)
+    with_randaugment = data.from_config(
+        {**fields, "bit_depth": 8, "augreg": "light1"}, batch_size=1, seed=0
+    )
     assert with_randaugment.model_preprocessing().rounding == "uint8"

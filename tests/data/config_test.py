@@ -12,7 +12,9 @@ def test_defaults_load_digits_and_fit_a_config_dict():
     config = ConfigDict(data.defaults(shift=1))
     inputs = data.from_config(config, batch_size=64, seed=3)
     (batch,) = inputs.train_batches(start_step=7).take(1)
-    (same,) = data.train_batches(data.load("digits")[0], batch_size=64, seed=3, start_step=7, shift=1).take(1)
+    (same,) = data.train_batches(
+        data.load("digits")[0], batch_size=64, seed=3, start_step=7, shift=1
+    ).take(1)
     for part, other in zip(batch, same):
         np.testing.assert_array_equal(part, other)
     assert sum(float(tf.reduce_sum(weights)) for *_, weights in inputs.eval_batches()) == 360
@@ -32,7 +34,9 @@ def test_a_source_declares_its_fields(monkeypatch):
     assert data.defaults()["level"] == 0.5
     data.from_config({"name": "gray:red", "level": 0.7, "test_split": "val"}, batch_size=2, seed=0)
     assert received == [("train", "red", "", 0.7), ("val", "red", "", 0.7)]
-    with pytest.raises(ValueError, match="takes only the fields name, split, path, level. Received: classes=3"):
+    with pytest.raises(
+        ValueError, match="takes only the fields name, split, path, level. Received: classes=3"
+    ):
         data.load_split("gray", "train", classes=3)
     for name, field in (("digits", {"level": 1}), ("folder:x", {})):
         with pytest.raises(ValueError, match=f"Received: .*{'level=1' if field else 'folder:x'}"):
@@ -41,7 +45,10 @@ def test_a_source_declares_its_fields(monkeypatch):
 
 def test_large_batches_log_no_warning(photos, caplog):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
-    assert data.from_config(folder, batch_size=64, seed=0).train.num_examples < 64 and not caplog.records
+    assert (
+        data.from_config(folder, batch_size=64, seed=0).train.num_examples < 64
+        and not caplog.records
+    )
 
 
 def test_inputs_have_an_image_shape(photos):
@@ -53,7 +60,9 @@ def test_inputs_have_an_image_shape(photos):
 def test_every_option_has_a_default_and_documentation():
     for field in data.Options.__dataclass_fields__:
         documented = [data.Options, *map(type, data.inputs.KINDS), *data.TARGETS.values()]
-        assert field in data.defaults() and any(f"        {field}: " in kind.__doc__ for kind in documented)
+        assert field in data.defaults() and any(
+            f"        {field}: " in kind.__doc__ for kind in documented
+        )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,13 @@ def test_from_config_rejects_bad_fields(fields, message):
 
 
 def test_folder_yields_training_and_evaluation_batches(photos):
-    fields = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 8, "augreg": "medium2"}
+    fields = {
+        "name": "folder",
+        "path": str(photos),
+        "test_share": 0.25,
+        "image_size": 8,
+        "augreg": "medium2",
+    }
     inputs = data.from_config(fields, batch_size=6, seed=0)
     images, labels, weights = next(iter(inputs.train_batches()))
     assert images.shape == (6, 8, 8, 3) and weights.numpy().tolist() == [1] * 6
@@ -87,20 +102,28 @@ def test_folder_yields_training_and_evaluation_batches(photos):
     [
         ({"image_size": 6}, "stretch", 1.0),
         ({"image_size": 6, "eval_crop": "resize_crop", "resize_size": 8}, "stretch", 0.75),
-        ({"image_size": 6, "eval_crop": "resize_small_crop", "resize_size": 8}, "shorter_side", 0.75),
+        (
+            {"image_size": 6, "eval_crop": "resize_small_crop", "resize_size": 8},
+            "shorter_side",
+            0.75,
+        ),
     ],
 )
 def test_model_preprocessing_matches_evaluation(fields, resize, crop_fraction, photos):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25}
     inputs = data.from_config({**folder, **fields}, batch_size=2, seed=0)
-    assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction, exif=True)
+    assert inputs.model_preprocessing() == Preprocessing(
+        resize=resize, crop_fraction=crop_fraction, exif=True
+    )
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
     # The preprocessing is for values from 0 to 255, although the digits range from 0 to 16.
     assert digits == Preprocessing()
 
 
 def test_randaugment_of_small_values_stays_in_range():
-    inputs = data.from_config({"name": "digits", "augreg": "medium1", "image_size": 8}, batch_size=32, seed=0)
+    inputs = data.from_config(
+        {"name": "digits", "augreg": "medium1", "image_size": 8}, batch_size=32, seed=0
+    )
     images, _, weights = next(iter(inputs.train_batches()))
     assert weights.numpy().all()
     assert images.numpy().min() >= -1 and images.numpy().max() <= 1

@@ -43,13 +43,17 @@ def test_mixed_size_files_need_a_crop(tmp_path):
 def test_files_require_image_size(tmp_path):
     write_pngs(tmp_path, [28] * 4)
     for crop in ("none", "auto"):
-        with pytest.raises(ValueError, match="--config.data.image_size=224.*Received: image_size=0, train_crop="):
+        with pytest.raises(
+            ValueError, match="--config.data.image_size=224.*Received: image_size=0, train_crop="
+        ):
             pipeline(tmp_path, image_size=0, train_crop=crop, eval_crop=crop)
 
 
 def test_arrays_of_a_different_size_need_a_crop():
     source = data.arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 0], ["a"])
-    with pytest.raises(ValueError, match="must match the source's size, 8x8, .*Received: image_size=16"):
+    with pytest.raises(
+        ValueError, match="must match the source's size, 8x8, .*Received: image_size=16"
+    ):
         data.train_batches(source, batch_size=2, seed=0, image_size=16, train_crop="none")
 
 
@@ -68,9 +72,14 @@ def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
     inputs = pipeline(tmp_path, **fields)
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == (crop, shift)
     assert f"train_crop {crop}, shift {shift}, flip on" in inputs.summary()
-    assert (inputs.test_options.eval_crop, inputs.test_options.image_size) == ("resize", fields["image_size"])
+    assert (inputs.test_options.eval_crop, inputs.test_options.image_size) == (
+        "resize",
+        fields["image_size"],
+    )
 
 
 def test_digits_get_no_default_shift():
-    inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)  # the default dataset, "digits"
+    inputs = data.from_config(
+        {"image_size": 16}, batch_size=4, seed=0
+    )  # the default dataset, "digits"
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == ("resize", 0)

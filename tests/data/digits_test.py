@@ -17,7 +17,10 @@ def test_digits_split_is_stratified():
 def test_digits_splits_partition_the_scans():
     from sklearn.datasets import load_digits
 
-    parts = [np.stack([source.read(i)["image"] for i in range(source.num_examples)]) for source in data.load("digits")]
+    parts = [
+        np.stack([source.read(i)["image"] for i in range(source.num_examples)])
+        for source in data.load("digits")
+    ]
     together = np.concatenate(parts)[..., 0].reshape(1797, -1)
     scans = load_digits().data
     np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
@@ -29,7 +32,9 @@ def test_digits_tuning_splits_divide_the_training_split():
     together = np.concatenate([train.labels, validation.labels])
     whole = data.load_split("digits", "train")
     np.testing.assert_array_equal(np.bincount(together), np.bincount(whole.labels))
-    with pytest.raises(ValueError, match="The splits of digits are train, test, tune_train.*Received"):
+    with pytest.raises(
+        ValueError, match="The splits of digits are train, test, tune_train.*Received"
+    ):
         data.load_split("digits", "validation")
 
 

@@ -44,7 +44,10 @@ def test_moving_lists_and_records_keeps_their_fingerprint(tmp_path, images_of):
             (tmp_path / folder / f"{number}.jpg").write_bytes(images_of(number))
         (tmp_path / folder / "all.csv").write_text(f"0.jpg,a\n{second}.jpg,b\n")
         write_records(tmp_path / folder / f"train-{second}", [images_of(0)], [0])
-        sources = data.file_list(tmp_path / folder / "all.csv"), data.tfrecords(tmp_path / folder / "train-*", ["a"])
+        sources = (
+            data.file_list(tmp_path / folder / "all.csv"),
+            data.tfrecords(tmp_path / folder / "train-*", ["a"]),
+        )
         prints.append([fingerprint(source) for source in sources])
     assert all(one == two != three for one, two, three in zip(*prints))
 
@@ -58,6 +61,9 @@ def test_pixels_of_arrays_are_part_of_the_fingerprint():
 
 
 def test_last_number_covers_only_the_training_data():
-    one, two = (data.arrays(np.full((3, 4, 4, 3), i, np.uint8), [0, 1, 0], ["a", "b"]) for i in range(2))
-    first, other = fingerprint(one, one), fingerprint(one, two)
+    one, two = (
+        data.arrays(np.full((3, 4, 4, 3), i, np.uint8), [0, 1, 0], ["a", "b"]) for i in range(2)
+    )
+    first = fingerprint(one, one)
+    other = fingerprint(one, two)
     assert first[3] != other[3] and first[4] == other[4] != fingerprint(two, two)[4]

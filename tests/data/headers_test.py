@@ -1,4 +1,5 @@
-"""Tests of the image size in file headers, also of damaged and malicious files, and of the server's size limits."""
+"""Tests of the image size in file headers, also of damaged and malicious files, and of the server's
+size limits."""
 
 import io
 import struct
@@ -14,7 +15,9 @@ from keras_vit.data import images
 from keras_vit.export.decoding import Decoder
 
 IMAGE = np.asarray(
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22))
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize(
+        (31, 22)
+    )
 )
 
 
@@ -25,11 +28,17 @@ def encoded(kind, image=IMAGE, mode="RGB", **options):
 
 
 def chunk(name, content):
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
 
 
 def chunks_of(png):
-    at, chunks = 8, []
+    at = 8
+    chunks = []
     while at < len(png):
         length = struct.unpack(">I", png[at : at + 4])[0]
         chunks.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
@@ -37,15 +46,26 @@ def chunks_of(png):
     return chunks
 
 
-PNG, JPEG, BMP = encoded("PNG"), encoded("JPEG"), encoded("BMP")
+PNG = encoded("PNG")
+JPEG = encoded("JPEG")
+BMP = encoded("BMP")
 GIF = encoded("GIF", mode="P")
-MOVING = encoded("GIF", mode="P", save_all=True, append_images=[Image.fromarray(np.roll(IMAGE, 3, 0))])
+MOVING = encoded(
+    "GIF", mode="P", save_all=True, append_images=[Image.fromarray(np.roll(IMAGE, 3, 0))]
+)
 LARGE_PNG = encoded("PNG", np.zeros((300, 515, 3), np.uint8))
-FILES = {"PNG": [PNG], "JPEG": [JPEG, encoded("JPEG", progressive=True)], "GIF": [GIF, MOVING], "BMP": [BMP]}
+FILES = {
+    "PNG": [PNG],
+    "JPEG": [JPEG, encoded("JPEG", progressive=True)],
+    "GIF": [GIF, MOVING],
+    "BMP": [BMP],
+}
 if hasattr(tf.io, "decode_webp"):
     FILES["WEBP"] = [
-        encoded("WEBP"), encoded("WEBP", lossless=True), encoded("WEBP", lossless=True, exif=b"Exif\0\0II*\0"),
-    ]  # fmt: skip
+        encoded("WEBP"),
+        encoded("WEBP", lossless=True),
+        encoded("WEBP", lossless=True, exif=b"Exif\0\0II*\0"),
+    ]
 
 
 def damaged(file, rng):
@@ -61,7 +81,13 @@ def damaged(file, rng):
                 case 1:
                     chunks[i], chunks[j] = chunks[j], chunks[i]
                 case 2:
-                    chunks.insert(0, (rng.choice([b"abCd", b"tEXt", b"IHDR", b"gAMA"]), rng.bytes(rng.integers(0, 20))))
+                    chunks.insert(
+                        0,
+                        (
+                            rng.choice([b"abCd", b"tEXt", b"IHDR", b"gAMA"]),
+                            rng.bytes(rng.integers(0, 20)),
+                        ),
+                    )
                 case 3:
                     chunks[i] = (bytes(rng.permutation(list(name))), content)
                 case 4 if content:
@@ -92,7 +118,8 @@ def size_of(file):
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decoded_size(file):
-    """Returns the height and width of the decoded image; the frames of a GIF are stacked vertically."""
+    """Returns the height and width of the decoded image; the frames of a GIF are stacked
+    vertically."""
     start = tf.strings.substr(file, 0, 4)
     if start == b"GIF8":
         shape = tf.shape(tf.io.decode_gif(file))
@@ -101,7 +128,9 @@ def decoded_size(file):
     known = lambda: tf.io.decode_image(file, channels=3, expand_animations=False)  # noqa: E731
     if not hasattr(tf.io, "decode_webp"):
         return tf.shape(known())[:2]
-    return tf.cond(is_webp, lambda: tf.shape(tf.io.decode_webp(file))[1:3], lambda: tf.shape(known())[:2])
+    return tf.cond(
+        is_webp, lambda: tf.shape(tf.io.decode_webp(file))[1:3], lambda: tf.shape(known())[:2]
+    )
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -124,7 +153,9 @@ def test_header_size_matches_the_decoded_image(kind, count):
         except tf.errors.OpError:
             outcomes["not decoded"] += 1
             continue
-        if kind == "GIF":  # the decoder stops at the damage, but the header size includes later frames
+        if (
+            kind == "GIF"
+        ):  # the decoder stops at the damage, but the header size includes later frames
             assert np.prod(size) <= height * width, file
         else:
             assert size == [height, width], file
@@ -134,11 +165,15 @@ def test_header_size_matches_the_decoded_image(kind, count):
 
 def test_png_with_late_header_is_rejected():
     large = chunks_of(LARGE_PNG)
-    # Before the header, insert an unknown chunk with an image size of 1x1. The decoder skips this chunk.
+    # Before the header, insert an unknown chunk with an image size of 1x1. The decoder skips this
+    # chunk.
     other = chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
     file = PNG[:8] + other + b"".join(chunk(*part) for part in large)
     assert tf.io.decode_png(file).shape == (300, 515, 3)
-    for decode in (images.decode, lambda file: images.decode(file, window=lambda size: tf.constant([0, 0, 1, 1]))):
+    for decode in (
+        images.decode,
+        lambda file: images.decode(file, window=lambda size: tf.constant([0, 0, 1, 1])),
+    ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="not an image in a known format"):
             decode(tf.constant(file))
 
@@ -160,13 +195,17 @@ def test_gif_with_many_small_blocks_has_no_size():
     """The size reader limits the number of blocks. The limit grows with the file's length."""
     start = GIF.index(b"\x2c" + bytes(4), 13)
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
-    assert [size_of(file).numpy().tolist() for file in (gif_of_blocks(1, 10_000), comments)] == [[0, 0]] * 2
+    assert [size_of(file).numpy().tolist() for file in (gif_of_blocks(1, 10_000), comments)] == [
+        [0, 0]
+    ] * 2
     assert size_of(gif_of_blocks(255, 300)).numpy().tolist() == [22, 31]
 
 
 def png_with_text(name, content, count):
     chunks = chunks_of(PNG)
-    return PNG[:8] + b"".join(chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]])
+    return PNG[:8] + b"".join(
+        chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]]
+    )
 
 
 def test_server_rejects_files_far_larger_than_their_pixels():
@@ -179,5 +218,7 @@ def test_server_rejects_files_far_larger_than_their_pixels():
 def test_request_total_pixels_are_bounded():
     decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
     assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels in total"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels in total"
+    ):
         decoder(tf.constant([PNG] * 11))

@@ -9,7 +9,10 @@ import pytest
 from keras_vit import data
 
 RNG = np.random.default_rng(0)
-IMAGES = {"train": RNG.integers(0, 256, (40, 6, 5), np.uint8), "t10k": RNG.integers(0, 256, (8, 6, 5), np.uint8)}
+IMAGES = {
+    "train": RNG.integers(0, 256, (40, 6, 5), np.uint8),
+    "t10k": RNG.integers(0, 256, (8, 6, 5), np.uint8),
+}
 
 
 def write(folder, prefix, values, kind, compress=False):
@@ -32,15 +35,21 @@ def folder(tmp_path):
 def test_images_and_labels_match_the_files(folder):
     for source, images in zip(data.load("idx", path=str(folder)), IMAGES.values()):
         examples = [source.read(i) for i in range(source.num_examples)]
-        np.testing.assert_array_equal([example["image"].numpy()[..., 0] for example in examples], images)
-        assert [int(example["label"]) for example in examples] == [i % 4 for i in range(len(images))]
+        np.testing.assert_array_equal(
+            [example["image"].numpy()[..., 0] for example in examples], images
+        )
+        assert [int(example["label"]) for example in examples] == [
+            i % 4 for i in range(len(images))
+        ]
     assert source.class_names == ("0", "1", "2", "3")
 
 
 def test_idx_subsets_are_balanced(folder):
     few = data.load_split("idx", "train[:8]", path=str(folder))
     assert np.bincount(few.labels).tolist() == [2, 2, 2, 2]
-    tune_train, tune_val = data.load("idx", path=str(folder), train_split="tune_train", test_split="tune_val")
+    tune_train, tune_val = data.load(
+        "idx", path=str(folder), train_split="tune_train", test_split="tune_val"
+    )
     assert (tune_train.num_examples, tune_val.num_examples) == (36, 4)
 
 
@@ -56,8 +65,16 @@ def test_tiny_sets_have_no_tuning_splits(tmp_path, examples):
 
 
 def test_gray_images_are_resized_for_color_models(folder):
-    fields = {"name": "idx", "path": str(folder), "image_size": 12, "train_crop": "resize", "eval_crop": "resize"}
-    images, labels, _ = next(iter(data.from_config(fields, batch_size=4, seed=0).train_batches(start_step=0)))
+    fields = {
+        "name": "idx",
+        "path": str(folder),
+        "image_size": 12,
+        "train_crop": "resize",
+        "eval_crop": "resize",
+    }
+    images, labels, _ = next(
+        iter(data.from_config(fields, batch_size=4, seed=0).train_batches(start_step=0))
+    )
     assert images.shape == (4, 12, 12, 3) and labels.shape == (4, 4)
 
 
@@ -67,7 +84,9 @@ def test_error_names_truncated_idx_file(folder, compress, size):
     name = "train-images-idx3-ubyte.gz" if compress else "t10k-images-idx3-ubyte"
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(b"no" + content[2:] if size is None else content[:size])
-    with pytest.raises(ValueError, match=f"a complete IDX file of uint8 values with 3 .*Received: .*{name}"):
+    with pytest.raises(
+        ValueError, match=f"a complete IDX file of uint8 values with 3 .*Received: .*{name}"
+    ):
         data.load("idx", path=str(folder))
 
 
@@ -80,7 +99,9 @@ def test_error_names_corrupt_gzip_data(folder):
 
 def test_rejects_missing_and_malformed_idx_files(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
-    with pytest.raises(ValueError, match="a complete IDX file of uint8 values with 1 dim.*Received: .*t10k-labels"):
+    with pytest.raises(
+        ValueError, match="a complete IDX file of uint8 values with 1 dim.*Received: .*t10k-labels"
+    ):
         data.load("idx", path=str(folder))
     (folder / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match="a folder with IDX files.*Received: no .*t10k-labels"):

@@ -12,7 +12,9 @@ from PIL import Image, ImageOps
 from keras_vit.data import images
 
 RNG = np.random.default_rng(0)
-SMOOTH = np.asarray(Image.fromarray(RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22), Image.BICUBIC))
+SMOOTH = np.asarray(
+    Image.fromarray(RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22), Image.BICUBIC)
+)
 
 
 def encoded(kind, mode="RGB", image=SMOOTH, **kwargs):
@@ -30,11 +32,15 @@ def in_dataset(function, value):
 
 @functools.cache
 def _pipeline(function):
-    """Returns a list of inputs and an iterator over results. The cache avoids building the iterator again."""
-    values, options = [], tf.data.Options()
+    """Returns a list of inputs and an iterator over results. The cache avoids building the iterator
+    again."""
+    values = []
+    options = tf.data.Options()
     options.autotune.enabled = False  # do not read ahead
     take = lambda _: tf.ensure_shape(tf.numpy_function(values.pop, [], tf.string), ())  # noqa: E731
-    return values, iter(tf.data.Dataset.from_tensors(0).repeat().map(take).map(function).with_options(options))
+    return values, iter(
+        tf.data.Dataset.from_tensors(0).repeat().map(take).map(function).with_options(options)
+    )
 
 
 def decode_upright(data):
@@ -63,7 +69,9 @@ if hasattr(tf.io, "decode_webp"):
 @pytest.mark.parametrize(("kind", "mode"), KINDS, ids=lambda value: value)
 def test_lossless_files_decode_as_in_pillow(kind, mode):
     data = encoded(kind, mode, **({"lossless": True} if kind == "WEBP" else {}))
-    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[..., :3]
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[
+        ..., :3
+    ]
     np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
 
 
@@ -119,7 +127,9 @@ def test_gif_size_comes_from_frames_instead_of_the_header():
     data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
     data[6:10] = bytes([8, 0, 8, 0])
     assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
-    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # a larger header size is also ignored
+    larger = (
+        bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])
+    )  # a larger header size is also ignored
     assert in_dataset(images.header_size, larger).numpy().tolist() == [300, 515]
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger than 0.1 megapixels"):
         images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
@@ -138,16 +148,23 @@ def test_header_size_of_each_format(kind):
     assert in_dataset(images.header_size, encoded(kind)).numpy().tolist() == [22, 31]
 
 
-@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"lossless": True, "exif": b"Exif\0\0II*\0"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"lossless": True}, {"lossless": True, "exif": b"Exif\0\0II*\0"}]
+)
 def test_header_size_of_each_webp_variant(options):
     wide = np.zeros((300, 515, 3), np.uint8)
-    assert in_dataset(images.header_size, encoded("WEBP", image=wide, **options)).numpy().tolist() == [300, 515]
+    assert in_dataset(
+        images.header_size, encoded("WEBP", image=wide, **options)
+    ).numpy().tolist() == [300, 515]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_window_matches_crop_of_whole_image(kind):
     data = encoded(kind, quality=90)
-    window = in_dataset(lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)), data)
+    window = in_dataset(
+        lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)),
+        data,
+    )
     whole = in_dataset(images.decode, data)[3:15, 5:26]
     # At the window's edges, JPEG chroma upsampling lacks the neighboring colors.
     edge = 1 if kind == "JPEG" else 0
@@ -190,10 +207,14 @@ def test_rejects_broken_images(data, windowed):
 
 def test_rejects_too_large_images_before_decoding():
     with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
-        in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6 - 1e-6), encoded("PNG"))
+        in_dataset(
+            lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6 - 1e-6), encoded("PNG")
+        )
     in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6), encoded("PNG"))
 
 
 def test_jpeg_with_trailing_bytes_decodes():
     data = encoded("JPEG")
-    np.testing.assert_array_equal(images.decode(tf.constant(data + b"maker's notes")), images.decode(tf.constant(data)))
+    np.testing.assert_array_equal(
+        images.decode(tf.constant(data + b"maker's notes")), images.decode(tf.constant(data))
+    )

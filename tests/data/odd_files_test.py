@@ -26,7 +26,10 @@ def test_non_utf8_file_names_are_readable_and_printable(photos, images_of):
     assert source.read(tf.constant(19, tf.int64))["image"] == images_of(0)
     assert names_of(source)[19].encode().endswith(rb"caf\xe9/\xe9t\xe9 0.jpg")
     train, test = data.load("folder", path=str(photos), test_share=0.4)
-    assert (train.num_examples, test.num_examples) == (15, 11)  # the four classes have 5, 3, 1 and 2 test images
+    assert (train.num_examples, test.num_examples) == (
+        15,
+        11,
+    )  # the four classes have 5, 3, 1 and 2 test images
     assert data.verify(source)["bad"] == []
 
 
@@ -102,14 +105,19 @@ def test_flipped_bit_in_record_is_one_bad_example(number, records, images_of):
     ((*_, weights),) = data.eval_batches(source, batch_size=5, image_size=8)
     assert np.flatnonzero(weights == 0).tolist() == [number]
     report = data.verify(source)
-    assert report["bad"] == [f"{records} record {number}"] and "corrupted" in report["reasons"][report["bad"][0]]
+    assert (
+        report["bad"] == [f"{records} record {number}"]
+        and "corrupted" in report["reasons"][report["bad"][0]]
+    )
 
 
 @pytest.mark.parametrize("tail", [bytes(5), bytes(16), bytes(4096)], ids=len)
 def test_trailing_zeros_error_reports_the_offset(tail, records):
     size = len(records.read_bytes())
     records.write_bytes(records.read_bytes() + tail)
-    with pytest.raises(ValueError, match=f"complete records.*train-0', broken at or before byte {size}$"):
+    with pytest.raises(
+        ValueError, match=f"complete records.*train-0', broken at or before byte {size}$"
+    ):
         data.tfrecords(records, ["a", "b"])
 
 
@@ -145,5 +153,11 @@ def test_tuning_splits_divide_the_training_split(divided, photos, images_of):
         for split in ("train", "test", "tune_train", "tune_val")
     }
     assert sorted(parts["tune_train"] + parts["tune_val"]) == sorted(parts["train"])
-    assert set(parts["tune_train"]) & set(parts["tune_val"]) == set(parts["train"]) & set(parts["test"]) == set()
-    assert len(parts["tune_val"]) == (6 if divided else 4)  # a quarter of the training images of each class, rounded
+    assert (
+        set(parts["tune_train"]) & set(parts["tune_val"])
+        == set(parts["train"]) & set(parts["test"])
+        == set()
+    )
+    assert len(parts["tune_val"]) == (
+        6 if divided else 4
+    )  # a quarter of the training images of each class, rounded

@@ -1,4 +1,5 @@
-"""Tests of the order of examples: epochs, mixup partners, and the slots (indices into a global batch) of each host."""
+"""Tests of the order of examples: epochs, mixup partners, and the slots (indices into a global
+batch) of each host."""
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
 def test_host_reads_only_its_slots_and_their_partners(form, host):
     slots = order.host_slice(12, 3, host)
     read, rows, partner_rows = order.host_rows(slots, 12, form)
-    partners = {"": [], "roll": [(slot - 1) % 12 for slot in slots], "reverse": [11 - slot for slot in slots]}[form]
+    partners = {
+        "": [],
+        "roll": [(slot - 1) % 12 for slot in slots],
+        "reverse": [11 - slot for slot in slots],
+    }[form]
     assert set(read) == {*slots, *partners} and list(read) == sorted(read)
     assert [read[row] for row in rows] == list(slots)
     assert [read[row] for row in partner_rows] == partners

@@ -9,8 +9,13 @@ from keras_vit import data
 from keras_vit.data import randaugment as ra
 
 RNG = np.random.default_rng(2)
-# Both images are smooth, not square, and have gaps in their histograms. FLAT has a constant channel.
-IMAGE = np.asarray(Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize((37, 24), Image.BICUBIC))
+# Both images are smooth, not square, and have gaps in their histograms. FLAT has a constant
+# channel.
+IMAGE = np.asarray(
+    Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize(
+        (37, 24), Image.BICUBIC
+    )
+)
 FLAT = IMAGE * np.uint8([1, 0, 1]) + np.uint8([0, 77, 0])
 
 
@@ -27,7 +32,8 @@ def test_equalize_matches_pillow(image):
 def test_autocontrast_stretches_each_channel(image):
     expected = image.astype(np.float32)
     for c in range(3):
-        low, high = expected[..., c].min(), expected[..., c].max()
+        low = expected[..., c].min()
+        high = expected[..., c].max()
         if high > low:
             scale = np.float32(255.0) / (high - low)
             expected[..., c] = np.clip(expected[..., c] * scale - low * scale, 0, 255)
@@ -39,14 +45,18 @@ def test_autocontrast_stretches_each_channel(image):
 def test_invert_and_posterize_match_pillow():
     np.testing.assert_array_equal(ra.invert(tf.constant(IMAGE)), pillow(ImageOps.invert, IMAGE))
     for bits in (1, 4, 6, 8):
-        np.testing.assert_array_equal(ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits))
+        np.testing.assert_array_equal(
+            ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits)
+        )
     # `posterize` keeps at least one bit, because TensorFlow shifts by at most 7 bits.
     np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
     np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
 
 
 def test_solarize_inverts_at_and_above_the_threshold():
-    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 128), pillow(ImageOps.solarize, IMAGE, 128))
+    np.testing.assert_array_equal(
+        ra.solarize(tf.constant(IMAGE), 128), pillow(ImageOps.solarize, IMAGE, 128)
+    )
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 0), 255 - IMAGE)
 
 
@@ -54,7 +64,9 @@ def test_solarize_inverts_at_and_above_the_threshold():
 def test_solarize_threshold_wraps_only_in_original_form(threshold):
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
     wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
-    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped)
+    np.testing.assert_array_equal(
+        ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped
+    )
 
 
 def test_solarize_add_adds_below_128():
@@ -63,7 +75,8 @@ def test_solarize_add_adds_below_128():
 
 
 def blend(start, factor):
-    start, image = np.float32(start), IMAGE.astype(np.float32)
+    start = np.float32(start)
+    image = IMAGE.astype(np.float32)
     return np.clip(start + np.float32(factor) * (image - start), 0, 255).astype(np.uint8)
 
 
@@ -83,7 +96,9 @@ def test_original_contrast_blends_with_mean_histogram_count(side):
     image = np.full((side, 17, 3), 90, np.uint8)
     image[::2] = 40
     start = min(side * 17 // 256, 255)  # 1 for side 20, and 19 for side 300
-    expected = np.clip(np.float32(start) + np.float32(1.9) * (np.float32(image) - start), 0, 255).astype(np.uint8)
+    expected = np.clip(
+        np.float32(start) + np.float32(1.9) * (np.float32(image) - start), 0, 255
+    ).astype(np.uint8)
     np.testing.assert_array_equal(
         ra.operations(10, original=True)["Contrast"](tf.constant(image), 1.0, 0.0, 0.0), expected
     )
@@ -91,14 +106,24 @@ def test_original_contrast_blends_with_mean_histogram_count(side):
 
 @pytest.mark.full
 def test_randaugment_form_selects_original_operations():
-    """At magnitude 10, the original solarize inverts all pixels. The corrected solarize changes no pixel."""
+    """At magnitude 10, the original solarize inverts all pixels. The corrected solarize changes no
+    pixel."""
     image = tf.constant(IMAGE)
     for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
-        np.testing.assert_array_equal(ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected)
+        np.testing.assert_array_equal(
+            ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected
+        )
     source = data.arrays(np.stack([IMAGE[:, :24]] * 4), [0] * 4, ["a"])
-    some = {"batch_size": 4, "seed": 0, "image_size": 128, "train_crop": "resize", "randaugment_layers": 2}
+    some = {
+        "batch_size": 4,
+        "seed": 0,
+        "image_size": 128,
+        "train_crop": "resize",
+        "randaugment_layers": 2,
+    }
     first = [
-        next(iter(data.train_batches(source, randaugment_form=form, **some)))[0] for form in ("corrected", "original")
+        next(iter(data.train_batches(source, randaugment_form=form, **some)))[0]
+        for form in ("corrected", "original")
     ]
     assert (first[0].numpy() != first[1].numpy()).any()
 
@@ -116,15 +141,16 @@ def test_sharpness_blends_with_a_smoothed_image(factor):
 def nearest(matrix, image=IMAGE):
     """Applies an affine transform with nearest-neighbor sampling.
 
-    The output pixel (x, y) is the input pixel nearest to (a x + b y + c, d x + e y + f). It is gray if that point is
-    outside the image.
+    The output pixel (x, y) is the input pixel nearest to (a x + b y + c, d x + e y + f). It is gray
+    if that point is outside the image.
     """
     a, b, c, d, e, f = np.float32(matrix)
     height, width, _ = image.shape
     out = np.full_like(image, 128)
     for y in range(height):
         for x in range(width):
-            u, v = np.round(a * x + b * y + c), np.round(d * x + e * y + f)
+            u = np.round(a * x + b * y + c)
+            v = np.round(d * x + e * y + f)
             if 0 <= u < width and 0 <= v < height:
                 out[y, x] = image[int(v), int(u)]
     return out
@@ -132,8 +158,10 @@ def nearest(matrix, image=IMAGE):
 
 @pytest.mark.parametrize("degrees", [45.0, -30.0, 7.0])
 def test_rotate_turns_about_the_center(degrees):
-    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
-    x, y = 36 / 2, 23 / 2
+    cos = np.cos(np.radians(degrees))
+    sin = np.sin(np.radians(degrees))
+    x = 36 / 2
+    y = 23 / 2
     matrix = [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
     # A point halfway between two pixels may round to either pixel.
     assert (ra.rotate(IMAGE, tf.constant(degrees)).numpy() != nearest(matrix)).any(-1).mean() < 0.01
@@ -141,10 +169,18 @@ def test_rotate_turns_about_the_center(degrees):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_shear_and_translate_match_nearest_neighbor(sign):
-    np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 1), nearest([1, sign * 0.43, 0, 0, 1, 0]))
-    np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 0), nearest([1, 0, 0, sign * 0.43, 1, 0]))
-    np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 1), nearest([1, 0, sign * 9, 0, 1, 0]))
-    np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 0), nearest([1, 0, 0, 0, 1, sign * 9]))
+    np.testing.assert_array_equal(
+        ra.shear(IMAGE, sign * 0.43, 1), nearest([1, sign * 0.43, 0, 0, 1, 0])
+    )
+    np.testing.assert_array_equal(
+        ra.shear(IMAGE, sign * 0.43, 0), nearest([1, 0, 0, sign * 0.43, 1, 0])
+    )
+    np.testing.assert_array_equal(
+        ra.translate(IMAGE, sign * 9.0, 1), nearest([1, 0, sign * 9, 0, 1, 0])
+    )
+    np.testing.assert_array_equal(
+        ra.translate(IMAGE, sign * 9.0, 0), nearest([1, 0, 0, 0, 1, sign * 9])
+    )
 
 
 def test_cutout_fills_a_clipped_square_with_gray():
@@ -156,27 +192,55 @@ def test_cutout_fills_a_clipped_square_with_gray():
 def test_magnitude_15_sets_operation_parameters():
     actual = ra.operations(15)
     assert list(actual) == [
-        "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
-        "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY", "Cutout", "SolarizeAdd",
-    ]  # fmt: skip
+        "AutoContrast",
+        "Equalize",
+        "Invert",
+        "Rotate",
+        "Posterize",
+        "Solarize",
+        "Color",
+        "Contrast",
+        "Brightness",
+        "Sharpness",
+        "ShearX",
+        "ShearY",
+        "TranslateX",
+        "TranslateY",
+        "Cutout",
+        "SolarizeAdd",
+    ]
     image = tf.constant(IMAGE)
     expected = {
-        "AutoContrast": ra.autocontrast(image), "Equalize": ra.equalize(image), "Invert": ra.invert(image),
-        "Rotate": ra.rotate(image, -45.0), "Posterize": ra.posterize(image, 6), "Solarize": image,
-        "Color": ra.color(image, 2.8), "Contrast": ra.contrast(image, 2.8), "Brightness": ra.brightness(image, 2.8),
-        "Sharpness": ra.sharpness(image, 2.8), "ShearX": ra.shear(image, -0.45, 1), "ShearY": ra.shear(image, -0.45, 0),
+        "AutoContrast": ra.autocontrast(image),
+        "Equalize": ra.equalize(image),
+        "Invert": ra.invert(image),
+        "Rotate": ra.rotate(image, -45.0),
+        "Posterize": ra.posterize(image, 6),
+        "Solarize": image,
+        "Color": ra.color(image, 2.8),
+        "Contrast": ra.contrast(image, 2.8),
+        "Brightness": ra.brightness(image, 2.8),
+        "Sharpness": ra.sharpness(image, 2.8),
+        "ShearX": ra.shear(image, -0.45, 1),
+        "ShearY": ra.shear(image, -0.45, 0),
         "TranslateX": nearest([1, 0, -150 * 37 / 224, 0, 1, 0]),
         "TranslateY": nearest([1, 0, 0, 0, 1, -150 * 24 / 224]),
-        "Cutout": ra.cutout(image, 60 * 24 // 224, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
-    }  # fmt: skip
+        "Cutout": ra.cutout(image, 60 * 24 // 224, 12, 9),
+        "SolarizeAdd": ra.solarize_add(image, 165),
+    }
     for name, function in actual.items():
-        np.testing.assert_array_equal(function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name)
+        np.testing.assert_array_equal(
+            function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name
+        )
 
 
 @pytest.mark.parametrize("side", [32, 64, 224])
 def test_distances_are_those_of_224_pixels_scaled(side):
     image = np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8)
-    matrices = {"TranslateX": [1, 0, -150 * side / 224, 0, 1, 0], "TranslateY": [1, 0, 0, 0, 1, -150 * side / 224]}
+    matrices = {
+        "TranslateX": [1, 0, -150 * side / 224, 0, 1, 0],
+        "TranslateY": [1, 0, 0, 0, 1, -150 * side / 224],
+    }
     for name, matrix in matrices.items():
         actual = ra.operations(15)[name](tf.constant(image), -1.0, 0.0, 0.0)
         np.testing.assert_array_equal(actual, nearest(matrix, image), err_msg=name)
@@ -188,9 +252,14 @@ def test_distances_are_those_of_224_pixels_scaled(side):
 
 def test_augreg_levels_match_the_paper():
     assert ra.LEVELS == {
-        "none": (0, 0, 0), "light1": (2, 0, 0), "light2": (2, 10, 0.2), "medium1": (2, 15, 0.2),
-        "medium2": (2, 15, 0.5), "strong1": (2, 20, 0.5), "strong2": (2, 20, 0.8),
-    }  # fmt: skip
+        "none": (0, 0, 0),
+        "light1": (2, 0, 0),
+        "light2": (2, 10, 0.2),
+        "medium1": (2, 15, 0.2),
+        "medium2": (2, 15, 0.5),
+        "strong1": (2, 20, 0.5),
+        "strong2": (2, 20, 0.8),
+    }
 
 
 def test_operations_are_drawn_uniformly_and_follow_the_seed():

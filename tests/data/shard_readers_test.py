@@ -28,7 +28,9 @@ def noted(source, note):
 
     def open_shard(shard, skip):
         def read(number, record):
-            done = tf.numpy_function(lambda *place: note(*map(int, place)) or np.int64(0), [shard, number], tf.int64)
+            done = tf.numpy_function(
+                lambda *place: note(*map(int, place)) or np.int64(0), [shard, number], tf.int64
+            )
             with tf.control_dependencies([done]):
                 return tf.identity(record)
 
@@ -42,7 +44,8 @@ def readers_of(source, batch_size=8, seed=1, shuffle_buffer=16):
 
 
 def indices(source_readers, source, slots, count, first_step=0):
-    """Returns the example indices at some batch positions (`slots`) for `count` steps: `(count, len(slots))`."""
+    """Returns the example indices at some batch positions (`slots`) for `count` steps: `(count,
+    len(slots))`."""
     rows = source_readers.steps(slots, first_step).take(count)
     return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
 
@@ -50,7 +53,12 @@ def indices(source_readers, source, slots, count, first_step=0):
 @pytest.mark.parametrize(("batch_size", "shuffle_buffer"), [(3, 1), (8, 16), (64, 10_000)])
 def test_sharded_epoch_covers_every_example_once(batch_size, shuffle_buffer):
     source = sharded()
-    rows = indices(readers_of(source, batch_size, 1, shuffle_buffer), source, range(batch_size), -(-150 // batch_size))
+    rows = indices(
+        readers_of(source, batch_size, 1, shuffle_buffer),
+        source,
+        range(batch_size),
+        -(-150 // batch_size),
+    )
     epochs = rows.ravel()[:150].reshape(3, 50).tolist()
     assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 3
     assert epochs[0] != epochs[1] != epochs[2]
@@ -61,24 +69,32 @@ def test_subsets_of_batch_positions_match_the_whole_batch():
     source = sharded()
     assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
     whole = indices(readers_of(source, 12), source, range(12), 14)
-    for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):  # an epoch has 4.2 steps
+    for slots, start in (
+        (range(6, 12), 3),
+        (range(4, 8), 0),
+        ([0, 7, 11], 9),
+    ):  # an epoch has 4.2 steps
         part = indices(readers_of(source, 12), source, slots, 14 - start, start)
         np.testing.assert_array_equal(part, whole[start:, list(slots)])
 
 
 def test_hosts_divide_the_shards():
-    source, reads = sharded((10,) * 32), [collections.Counter() for _ in range(2)]
+    source = sharded((10,) * 32)
+    reads = [collections.Counter() for _ in range(2)]
     for host, count in enumerate(reads):
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
         indices(readers_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
-        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # 16 shards of this host, 1 shared, 8 of the next epoch
+        assert (
+            len({shard for shard, _ in count}) <= 16 + 1 + 8
+        )  # 16 shards of this host, 1 shared, 8 of the next epoch
         assert sum(count.values()) <= 160 + 8 * 10  # each of 8 readers may read 10 examples ahead
     assert len(set().union(*reads)) == 320
 
 
 def test_sharded_evaluation_follows_evaluation_order():
-    source, reads = sharded((10,) * 32), collections.Counter()
+    source = sharded((10,) * 32)
+    reads = collections.Counter()
     order = data.evaluation_order(source, 16)
     assert sorted(order) == list(range(320)) and ShardReaders(source.shards, 16).count == 16
     for slots in (range(8), range(8, 16)):
@@ -89,10 +105,13 @@ def test_sharded_evaluation_follows_evaluation_order():
 
 
 def test_resumed_run_skips_finished_shards():
-    source, reads = sharded((100,) * 24), collections.Counter()
+    source = sharded((100,) * 24)
+    reads = collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
     whole = indices(readers_of(source, 24), source, range(24), 92)
-    resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)  # an epoch has 100 steps
+    resumed = indices(
+        readers_of(counted, 24), source, range(24), 2, first_step=90
+    )  # an epoch has 100 steps
     np.testing.assert_array_equal(whole[90:], resumed)
     assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each on at most two shards
     assert sum(reads.values()) <= 12 * 3 * 16  # the two steps need 48 examples; 2,160 precede them
@@ -100,7 +119,8 @@ def test_resumed_run_skips_finished_shards():
 
 @pytest.mark.full
 def test_shard_order_depends_on_epoch_and_seed():
-    source, orders = sharded((2,) * 64), []
+    source = sharded((2,) * 64)
+    orders = []
     for seed in (0, 1):
         rows = indices(readers_of(source, 1, seed, shuffle_buffer=1), source, [0], 3 * 128)
         orders += [list(dict.fromkeys(epoch // 2)) for epoch in rows.reshape(3, 128)]
@@ -112,7 +132,9 @@ def test_shard_order_depends_on_epoch_and_seed():
 
 def test_shard_readers_read_concurrently():
     """Each read waits until 16 reads are in progress, and fails after 60 seconds."""
-    source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
+    source = sharded((10,) * 32)
+    condition = threading.Condition()
+    waiting = [0, 0]
 
     def wait(shard, number):
         with condition:
@@ -129,7 +151,8 @@ def test_shard_readers_read_concurrently():
 
 
 def read_steps(source):
-    """Returns example numbers `(7, 8)` and records `(7, 8)`. The seven steps are slightly longer than an epoch."""
+    """Returns example numbers `(7, 8)` and records `(7, 8)`. The seven steps are slightly longer
+    than an epoch."""
     rows = [[part.numpy() for part in row] for row in readers_of(source).steps(range(8), 0).take(7)]
     return [np.stack(part) for part in zip(*rows)]
 
@@ -153,4 +176,6 @@ def test_batches_of_sorted_shards_mix_classes():
     classes = indices(readers_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])
     chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
-    assert chi_square.mean() < 12  # 4 on average for random batches, 256 if each batch has one class
+    assert (
+        chi_square.mean() < 12
+    )  # 4 on average for random batches, 256 if each batch has one class

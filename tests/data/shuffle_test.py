@@ -1,4 +1,5 @@
-"""Statistical tests of orders, keys and random draws. Most bounds are five standard deviations from the mean."""
+"""Statistical tests of orders, keys and random draws. Most bounds are five standard deviations from
+the mean."""
 
 import itertools
 
@@ -8,17 +9,20 @@ import tensorflow as tf
 
 from keras_vit.data import examples, order, transforms
 
-SEEDS, EPOCHS = range(4), 3
+SEEDS = range(4)
+EPOCHS = 3
 
 
 def epochs_of(num_examples, seed):
-    """Returns the example indices of the first `EPOCHS` epochs in training order, int64 `(EPOCHS, N)`."""
+    """Returns the example indices of the first `EPOCHS` epochs in training order, int64 `(EPOCHS,
+    N)`."""
     positions = tf.range(EPOCHS * num_examples, dtype=tf.int64)
     return order.index_at(positions, num_examples, seed)[1].numpy().reshape(EPOCHS, num_examples)
 
 
 def correlation(one, other):
-    """Returns the correlation of two sequences, in units of its standard deviation if they are independent."""
+    """Returns the correlation of two sequences, in units of its standard deviation if they are
+    independent."""
     return np.corrcoef(one, other)[0, 1] * np.sqrt(len(one) - 1)
 
 
@@ -30,9 +34,12 @@ def class_spread(permutation, batch_size=64, classes=10):
     batches = labels[permutation][: n // batch_size * batch_size].reshape(-1, batch_size)
     counts = np.stack([(batches == label).sum(1) for label in range(classes)], 1)
     # Drawing without replacement multiplies the variance by `factor`.
-    expected, factor = batch_size * shares, (n - batch_size) / (n - 1)
+    expected = batch_size * shares
+    factor = (n - batch_size) / (n - 1)
     degrees = len(batches) * (classes - 1) - (n % batch_size == 0) * (classes - 1)
-    return (((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)) / np.sqrt(2 * degrees)
+    return (
+        ((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)
+    ) / np.sqrt(2 * degrees)
 
 
 @pytest.mark.parametrize("num_examples", [1023, 1024, 1025, 32767, 32768, 50_000])
@@ -41,18 +48,22 @@ def test_order_looks_random(num_examples):
     stored = np.arange(num_examples)
     for permutation in orders.reshape(-1, num_examples):
         assert abs(correlation(permutation, stored)) < 5
-        # On average, one example stays in place and two pairs stay adjacent. Both counts are about Poisson-distributed.
+        # On average, one example stays in place and two pairs stay adjacent. Both counts are about
+        # Poisson-distributed.
         assert (permutation == stored).sum() <= 1 + 5
         assert (np.abs(np.diff(permutation)) == 1).sum() <= 2 + 5 * np.sqrt(2)
         assert abs(correlation(permutation[1:], permutation[:-1])) < 5
         assert abs(class_spread(permutation)) < 5
-    for one, other in itertools.combinations(orders.reshape(-1, num_examples), 2):  # across epochs and seeds
+    for one, other in itertools.combinations(
+        orders.reshape(-1, num_examples), 2
+    ):  # across epochs and seeds
         assert abs(correlation(one, other)) < 5
         assert (one == other).sum() <= 1 + 5
 
 
 def test_small_epochs_are_shuffled():
-    # In 100 random orders of 40 examples, 100 examples stay in place on average. The standard deviation is 10.
+    # In 100 random orders of 40 examples, 100 examples stay in place on average. The standard
+    # deviation is 10.
     orders = np.concatenate([epochs_of(40, seed) for seed in range(34)])[:100]
     assert abs((orders == np.arange(40)).sum() - 100) < 5 * 10
     # Each example is equally likely to come first.
@@ -61,7 +72,9 @@ def test_small_epochs_are_shuffled():
 
 
 def test_shuffle_keys_of_small_seeds_look_random():
-    keys = np.stack([order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)])
+    keys = np.stack(
+        [order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)]
+    )
     keys = keys.reshape(-1, 3)
     assert keys.min() >= 0 and keys.max() < 2**32
     for column in keys.T:
@@ -109,5 +122,8 @@ def test_crop_and_shift_of_an_image_are_uncorrelated():
         crop = tf.image.stateless_random_crop(rows, (31, 31, 1), key + examples.CROP)[0, 0, 0]
         return crop, transforms.random_shift(rows, 4, key + examples.SHIFT)[20, 20, 0]
 
-    crops, shifts = (values.numpy() for values in next(iter(tf.data.Dataset.range(1000).map(offsets_of).batch(1000))))
+    crops, shifts = (
+        values.numpy()
+        for values in next(iter(tf.data.Dataset.range(1000).map(offsets_of).batch(1000)))
+    )
     assert abs(correlation(crops, shifts)) < 5

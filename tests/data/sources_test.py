@@ -41,12 +41,17 @@ def test_hashed_split_divides_each_class(photos):
         source = data.folder(photos, split, test_share=0.25, split_seed=seed)
         return [source.name_of(i) for i in range(source.num_examples)], source.labels
 
-    (train, train_labels), (test, test_labels) = names("train"), names("test")
+    (train, train_labels) = names("train")
+    (test, test_labels) = names("test")
     assert sorted(train + test) == sorted(str(path) for path in photos.rglob("*.jpg"))
-    assert np.bincount(test_labels).tolist() == [3, 2, 1] and np.bincount(train_labels).tolist() == [9, 5, 3]
+    assert np.bincount(test_labels).tolist() == [3, 2, 1] and np.bincount(
+        train_labels
+    ).tolist() == [9, 5, 3]
     assert names("test")[0] == test and names("test", seed=1)[0] != test
     (photos / "cat" / "99.jpg").write_bytes(b"another")
-    assert {name for name in names("test")[0] if "cat" not in name} == {name for name in test if "cat" not in name}
+    assert {name for name in names("test")[0] if "cat" not in name} == {
+        name for name in test if "cat" not in name
+    }
 
 
 def test_entries_that_are_not_images_are_skipped(photos, caplog):
@@ -100,7 +105,9 @@ def test_labels_that_may_be_several_are_named(photos, caplog):
     assert data.file_list(path).class_names == ("cat", "cat dog", "dog", "guinea pig")
     assert "1 labels have several words, such as 'cat dog'; each is one class" in caplog.text
     caplog.clear()
-    (photos / "breeds.csv").write_text("ant/00.jpg,golden retriever\nant/01.jpg,labrador retriever\n")
+    (photos / "breeds.csv").write_text(
+        "ant/00.jpg,golden retriever\nant/01.jpg,labrador retriever\n"
+    )
     data.file_list(photos / "breeds.csv")
     assert not caplog.text
 
@@ -110,7 +117,10 @@ def test_images_without_classes_are_refused(tmp_path, images_of):
         (tmp_path / name).mkdir(parents=True)
         for i in range(2):
             (tmp_path / name / f"{i}.jpg").write_bytes(images_of(i))
-    message = f"directly in {tmp_path}/test have no class. The folder {tmp_path}/train alone can be divided"
+    message = (
+        f"directly in {tmp_path}/test have no class. The folder {tmp_path}/train alone can be "
+        "divided"
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         data.load("folder", path=str(tmp_path))
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -125,7 +135,10 @@ def test_csv_list_names_files_and_classes(photos, header):
     path.write_text(header + "bee/01.jpg,sting\nant/03.jpg, crawl\n")
     source = data.file_list(path)
     assert source.class_names == ("crawl", "sting") and source.labels.tolist() == [1, 0]
-    assert [source.name_of(i) for i in (0, 1)] == [str(photos / "bee" / "01.jpg"), str(photos / "ant" / "03.jpg")]
+    assert [source.name_of(i) for i in (0, 1)] == [
+        str(photos / "bee" / "01.jpg"),
+        str(photos / "ant" / "03.jpg"),
+    ]
     assert read_all(source)[1]["image"] == (photos / "ant" / "03.jpg").read_bytes()
 
 
@@ -142,7 +155,9 @@ def write_records(path, images, labels, keys=("image/encoded", "image/class/labe
                 keys[0]: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
                 keys[1]: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
             }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+            writer.write(
+                tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+            )
 
 
 def test_tfrecords_are_read_by_index_across_files(tmp_path, images_of):
@@ -150,9 +165,13 @@ def test_tfrecords_are_read_by_index_across_files(tmp_path, images_of):
     write_records(tmp_path / "train-1", map(images_of, range(4, 7)), [2, 2, 3])
     source = data.tfrecords(tmp_path / "train-*", ["a", "b", "c"], label_offset=1)
     order = [5, 0, 6, 3, 4, 1, 2]
-    dataset = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
+    dataset = tf.data.Dataset.from_tensor_slices(order).map(
+        lambda i: source.read(tf.cast(i, tf.int64))
+    )
     assert [example["image"].numpy() for example in dataset] == [images_of(i) for i in order]
-    assert [int(example["label"]) for example in dataset] == [[0, 1, 2, 0, 1, 1, 2][i] for i in order]
+    assert [int(example["label"]) for example in dataset] == [
+        [0, 1, 2, 0, 1, 1, 2][i] for i in order
+    ]
     assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
 
 
@@ -163,7 +182,9 @@ def test_corrupt_record_has_weight_zero(tmp_path, images_of):
     content[content.index(images_of(2)) + 200] ^= 1
     path.write_bytes(content)
     source = data.tfrecords(path, ["a", "b"])
-    weights = [batch[2].numpy().tolist() for batch in data.eval_batches(source, batch_size=5, image_size=8)]
+    weights = [
+        batch[2].numpy().tolist() for batch in data.eval_batches(source, batch_size=5, image_size=8)
+    ]
     assert weights == [[1, 1, 0, 1, 1]]
 
 
@@ -181,16 +202,41 @@ def write(path, content):
         (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
         (lambda p: data.file_list(p / "nowhere.csv"), "No such file"),
         (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
-        (lambda p: data.file_list(write(p / "one.csv", "file,label\n\na.jpg\n")), "a file and a label.*a.jpg.*line 3"),
-        (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
-        (lambda p: data.file_list(write(p / "h.csv", "img,y\nphotos/ant/00.jpg,a\n")), "header file,label..*'img,y'"),
-        (lambda p: data.file_list(write(p / "e.csv", "photos/ant/00,a\n")), "1 of 1 .* need their ending.*ant/00"),
-        (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
-        (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
+        (
+            lambda p: data.file_list(write(p / "one.csv", "file,label\n\na.jpg\n")),
+            "a file and a label.*a.jpg.*line 3",
+        ),
+        (
+            lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")),
+            "1 of 2 .* missing.*x",
+        ),
+        (
+            lambda p: data.file_list(write(p / "h.csv", "img,y\nphotos/ant/00.jpg,a\n")),
+            "header file,label..*'img,y'",
+        ),
+        (
+            lambda p: data.file_list(write(p / "e.csv", "photos/ant/00,a\n")),
+            "1 of 1 .* need their ending.*ant/00",
+        ),
+        (
+            lambda p: data.file_list(
+                write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]
+            ),
+            "among the 1 .*'a'",
+        ),
+        (
+            lambda p: data.file_list(
+                write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]
+            ),
+            "from 7 to 7",
+        ),
         (lambda p: data.tfrecords(p / "no-*", ["a"]), "must match at least one file"),
-        (lambda p: data.tfrecords(write(p / "text", "not a file of TFRecords"), ["a"]), "broken at .* byte 0"),
+        (
+            lambda p: data.tfrecords(write(p / "text", "not a file of TFRecords"), ["a"]),
+            "broken at .* byte 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rejects_unusable_data_before_training(photos, tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         make(tmp_path)
@@ -198,10 +244,13 @@ def test_rejects_unusable_data_before_training(photos, tmp_path, make, message):
 
 def test_rejects_records_with_wrong_features_or_labels(tmp_path, images_of):
     write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
-    names, keys = ["a", "b", "c"], {"image_key": "jpeg", "label_key": "class"}
+    names = ["a", "b", "c"]
+    keys = {"image_key": "jpeg", "label_key": "class"}
     with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
         data.tfrecords(tmp_path / "r", names)
-    with pytest.raises(ValueError, match=r"label_offset must be from 0 to 2. Received: 3 in .*r record 0"):
+    with pytest.raises(
+        ValueError, match=r"label_offset must be from 0 to 2. Received: 3 in .*r record 0"
+    ):
         data.tfrecords(tmp_path / "r", names, **keys)
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
@@ -217,7 +266,11 @@ def test_verify_finds_out_of_range_labels(tmp_path, images_of):
     ("name", "details", "message"),
     [
         ("digits", {"path": "photos"}, r"takes only the fields name, split\..*path='photos'"),
-        ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*image_key='x', classes=3"),
+        (
+            "folder",
+            {"path": "photos", "image_key": "x", "classes": 3},
+            r"test_share.*image_key='x', classes=3",
+        ),
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
 )
@@ -233,15 +286,20 @@ def test_only_training_split_must_contain_every_class(tmp_path, images_of, caplo
     train, test = data.load("folder", path=str(tmp_path))
     assert train.class_names == test.class_names == ("a", "b") and test.num_examples == 1
     assert "1 classes have no examples in the test split" in caplog.text and "['b']" in caplog.text
-    with pytest.raises(ValueError, match=r"training split.*must not be empty. Received: no examples of \['b'\]"):
+    with pytest.raises(
+        ValueError, match=r"training split.*must not be empty. Received: no examples of \['b'\]"
+    ):
         data.check_splits(test, train)
     (tmp_path / "test" / "c").mkdir()
-    with pytest.raises(ValueError, match=r"Subfolders must have the names of classes. Received: \['c'\]"):
+    with pytest.raises(
+        ValueError, match=r"Subfolders must have the names of classes. Received: \['c'\]"
+    ):
         data.load("folder", path=str(tmp_path))
 
 
 def test_hashed_split_of_small_classes(tmp_path, images_of, caplog):
-    """For any `test_share`, a class with one image has no test image. A class with two images has one test image."""
+    """For any `test_share`, a class with one image has no test image. A class with two images has
+    one test image."""
     for name, count in (("one", 1), ("two", 2), ("ten", 10)):
         (tmp_path / name).mkdir()
         for i in range(count):
@@ -250,13 +308,18 @@ def test_hashed_split_of_small_classes(tmp_path, images_of, caplog):
         train, test = data.load("folder", path=str(tmp_path), test_share=share)
         assert np.bincount(test.labels, minlength=3).tolist() == expected
         assert np.bincount(train.labels).tolist() == [1, 10 - expected[1], 1]
-    assert "no examples in the test split" in caplog.text and "test_share or split_seed" in caplog.text
+    assert (
+        "no examples in the test split" in caplog.text and "test_share or split_seed" in caplog.text
+    )
     for name in ("two", "ten"):
         for path in (tmp_path / name).glob("[1-9].jpg"):
             path.unlink()
     with pytest.raises(
         ValueError,
-        match="The split has no images, because classes with a single .*change --config.data.test_share.*split='test'",
+        match=(
+            "The split has no images, because classes with a single .*change "
+            "--config.data.test_share.*split='test'"
+        ),
     ):
         data.load("folder", path=str(tmp_path))
 
@@ -264,11 +327,16 @@ def test_hashed_split_of_small_classes(tmp_path, images_of, caplog):
 def lists_of(folder, *texts):
     for number, text in enumerate(texts):
         (folder / f"{number}.csv").write_text(text)
-    return {"path": str(folder), "train_split": str(folder / "0.csv"), "test_split": str(folder / "1.csv")}
+    return {
+        "path": str(folder),
+        "train_split": str(folder / "0.csv"),
+        "test_split": str(folder / "1.csv"),
+    }
 
 
 def test_lists_share_the_classes_of_the_training_list(photos):
-    train, test = "ant/00.jpg,1\nant/01.jpg,2\nant/02.jpg,3\n", "bee/00.jpg,1\nbee/01.jpg,2\n"
+    train = "ant/00.jpg,1\nant/01.jpg,2\nant/02.jpg,3\n"
+    test = "bee/00.jpg,1\nbee/01.jpg,2\n"
     (photos / "names").write_text("1\n2\n3\n")
     fields = lists_of(photos, train, test)
     # The labels 1, 2 and 3 are class names, not indices.
@@ -291,7 +359,9 @@ def test_integer_labels_start_at_0(photos):
 
 
 def test_integer_labels_do_not_index_training_class_names(photos, tmp_path):
-    (tmp_path / "train.txt").write_text("".join(f"{path} {path.parent.name}\n" for path in sorted(photos.rglob("*.*"))))
+    (tmp_path / "train.txt").write_text(
+        "".join(f"{path} {path.parent.name}\n" for path in sorted(photos.rglob("*.*")))
+    )
     (tmp_path / "test.txt").write_text(f"{sorted(photos.rglob('*.*'))[0]} 1\n")
     with pytest.raises(ValueError, match=r"Labels must be among the \d classes. Received: \['1'\]"):
         data.load("list", train_split=f"{tmp_path}/train.txt", test_split=f"{tmp_path}/test.txt")
@@ -302,14 +372,19 @@ def test_rejects_mixed_integer_and_name_labels(label, photos):
     path = photos / "labels.csv"
     path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
     with pytest.raises(
-        ValueError, match=f"Labels must be all integers or all names.*Received: '{re.escape(label)}' in line 3 of"
+        ValueError,
+        match=(
+            f"Labels must be all integers or all names.*Received: '{re.escape(label)}' in line 3 of"
+        ),
     ):
         data.file_list(path)
 
 
 def test_rejects_files_with_two_labels(photos):
     (photos / "l.csv").write_text("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,a\nant/00.jpg,b\n")
-    with pytest.raises(ValueError, match=r"one label. Received: several labels for \['.*ant/00.jpg'\] in '.*l.csv'"):
+    with pytest.raises(
+        ValueError, match=r"one label. Received: several labels for \['.*ant/00.jpg'\] in '.*l.csv'"
+    ):
         data.file_list(photos / "l.csv")
 
 
@@ -320,7 +395,8 @@ def test_rejects_duplicate_class_names(photos):
 
 
 def test_both_unicode_forms_of_a_name_are_one_class(tmp_path, images_of):
-    """An accented e in a file name can be one character, or a letter followed by a combining accent."""
+    """An accented e in a file name can be one character, or a letter followed by a combining
+    accent."""
     for split, name in (("train", "caf\u00e9"), ("test", "cafe\u0301")):
         (tmp_path / split / name).mkdir(parents=True)
         (tmp_path / split / name / "0.jpg").write_bytes(images_of(0))
@@ -332,7 +408,10 @@ def test_both_unicode_forms_of_a_name_are_one_class(tmp_path, images_of):
 @pytest.mark.parametrize("name", ["list", "tfrecords"])
 def test_error_for_missing_splits_shows_the_flags(name, photos):
     fields = {"classes": 3} if name == "tfrecords" else {}
-    with pytest.raises(ValueError, match="--config.data.train_split and --config.data.test_split.*train_split='train'"):
+    with pytest.raises(
+        ValueError,
+        match="--config.data.train_split and --config.data.test_split.*train_split='train'",
+    ):
         data.load(name, path=str(photos), **fields)
 
 
@@ -341,7 +420,9 @@ def test_rejects_compressed_records(tmp_path, images_of):
         path = str(tmp_path / kind)
         with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
             writer.write(b"x" * 100)
-        with pytest.raises(ValueError, match=f"must not be compressed \\(use gunzip\\). Received: '.*{kind}'"):
+        with pytest.raises(
+            ValueError, match=f"must not be compressed \\(use gunzip\\). Received: '.*{kind}'"
+        ):
             data.tfrecords(path, ["a"])
 
 
@@ -355,12 +436,21 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"images": np.zeros((2, 4, 4, 3))}, "`max_value`, .* only uint8 and uint16 have a default.*dtype=float64"),
-        ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be numbers .*shape=\(2, 4, 4\)"),
+        (
+            {"images": np.zeros((2, 4, 4, 3))},
+            "`max_value`, .* only uint8 and uint16 have a default.*dtype=float64",
+        ),
+        (
+            {"images": np.zeros((2, 4, 4), np.uint8)},
+            r"`images` must be numbers .*shape=\(2, 4, 4\)",
+        ),
         ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "no dimension of size 0"),
         ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
-        ({"labels": [0, 2]}, "Labels of 2 classes must be from 0 to 1. Received: labels from 0 to 2"),
+        (
+            {"labels": [0, 2]},
+            "Labels of 2 classes must be from 0 to 1. Received: labels from 0 to 2",
+        ),
         ({"labels": [-1, 0]}, "Received: labels from -1 to 0"),
         (
             {"max_value": 3, "images": np.full((2, 4, 4, 3), 9, np.uint8)},
@@ -383,11 +473,19 @@ def test_splits_with_common_examples_are_refused(tmp_path, photos, images_of, ca
         {"name": "digits", "train_split": "train", "test_split": "tune_val"},
         {"name": "digits", "train_split": "test[:30]", "test_split": "test"},
         {"name": "folder", "path": str(photos), "train_split": "train", "test_split": "tune_val"},
-        {"name": "tfrecords", "path": str(tmp_path), "classes": 2, "train_split": "r-*", "test_split": "r-2"},
+        {
+            "name": "tfrecords",
+            "path": str(tmp_path),
+            "classes": 2,
+            "train_split": "r-*",
+            "test_split": "r-2",
+        },
         {"name": "list", **lists},
     ]
     for fields in common:
-        with pytest.raises(ValueError, match="no common examples.*Received: train_split='.*', test_split='"):
+        with pytest.raises(
+            ValueError, match="no common examples.*Received: train_split='.*', test_split='"
+        ):
             data.load(**fields)
     data.load(**common[3] | {"train_split": "r-[01]"})
     data.load(**common[2] | {"train_split": "tune_train"})
@@ -409,7 +507,9 @@ def test_record_with_a_wrong_label_is_named(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(4)), [1, 0, 2, 1])
     source = data.tfrecords(tmp_path / "r", ["a", "b"])  # the labels start at 1
     bad = data.InputPipeline(source, source, {"image_size": 8}, 4, 0, 1.0).bad_examples("test")
-    with pytest.raises(ValueError, match="from 0 to 1.*label_offset.*Received: label=2 in .*r record 2"):
+    with pytest.raises(
+        ValueError, match="from 0 to 1.*label_offset.*Received: label=2 in .*r record 2"
+    ):
         bad.check_small_source()
 
 
@@ -421,10 +521,13 @@ def test_digits_split_is_stable():
 
 @pytest.fixture
 def remote(images_of, monkeypatch, tmp_path):
-    """Writes three remote files of 5 records each and returns a glob pattern for them. The cache folder is empty."""
+    """Writes three remote files of 5 records each and returns a glob pattern for them. The cache
+    folder is empty."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
     for number in range(3):
-        write_records(f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5)
+        write_records(
+            f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5
+        )
     return f"ram://{tmp_path.name}/train-*"
 
 
@@ -436,7 +539,9 @@ def test_remote_records_are_counted_once_and_read_in_order(remote, monkeypatch):
     assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
     labels = [int(source.shards.parse(record)["label"]) for _, record in source.shards.in_order()]
     assert labels == [0] * 5 + [1] * 5 + [2] * 5
-    weights = np.concatenate([batch[2] for batch in data.eval_batches(source, batch_size=4, image_size=8)])
+    weights = np.concatenate(
+        [batch[2] for batch in data.eval_batches(source, batch_size=4, image_size=8)]
+    )
     assert weights.tolist() == [1] * 15 + [0]
     with pytest.raises(ValueError, match="Received: num_examples=16, 15 records"):
         data.tfrecords(remote, ["a", "b", "c"], num_examples=16)

@@ -13,11 +13,21 @@ def test_images_without_classes(tmp_path, images_of):
     for name in ("0", "1", "a/2", "a/b/3", ".hidden/4"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{name}.jpg").write_bytes(images_of(int(name[-1])))
-    fields = {"name": "images", "path": str(tmp_path), "image_size": 8, "test_share": 0.25, "mixup_alpha": 0.2}
+    fields = {
+        "name": "images",
+        "path": str(tmp_path),
+        "image_size": 8,
+        "test_share": 0.25,
+        "mixup_alpha": 0.2,
+    }
     inputs = data.from_config(fields, batch_size=3, seed=0, target="none")
     assert (inputs.train.num_examples, inputs.test.num_examples) == (3, 1)
     images, targets, weights = next(iter(inputs.train_batches()))
-    assert images.shape == (3, 8, 8, 3) and targets.numpy().tolist() == [0] * 3 and weights.numpy().tolist() == [1] * 3
+    assert (
+        images.shape == (3, 8, 8, 3)
+        and targets.numpy().tolist() == [0] * 3
+        and weights.numpy().tolist() == [1] * 3
+    )
     assert data.verify(inputs.train)["bad"] == []
     with pytest.raises(ValueError, match="label_smoothing must be 0"):
         data.from_config({**fields, "label_smoothing": 0.1}, batch_size=3, seed=0, target="none")
@@ -51,7 +61,12 @@ def test_targets_follow_the_geometry_of_their_images(crop):
     size = 48 if crop == "none" else 32
     resized = {"resize_size": 40} if crop == "resize_crop" else {}
     options = data.Options(
-        image_size=size, train_crop=crop, eval_crop=crop.replace("inception", "resize"), flip="on", shift=3, **resized
+        image_size=size,
+        train_crop=crop,
+        eval_crop=crop.replace("inception", "resize"),
+        flip="on",
+        shift=3,
+        **resized,
     ).resolve(source)
     how = {"batch_size": 6, "options": options, "target": Masks(source, options)}
     for batches in (data.train_batches(source, seed=1, **how), data.eval_batches(source, **how)):

@@ -20,17 +20,26 @@ def prepared(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("tfds")
     features = tfds.features.FeaturesDict(
-        {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
+        {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(names=["x", "y", "z"]),
+        }
     )
 
     def split(first, last):
         images = np.stack([np.full((6, 5, 3), i, np.uint8) for i in range(first, last)])
-        return tf.data.Dataset.from_tensor_slices({"image": images, "label": np.arange(first, last) % 3})
+        return tf.data.Dataset.from_tensor_slices(
+            {"image": images, "label": np.arange(first, last) % 3}
+        )
 
     tfds.dataset_builders.store_as_tfds_dataset(
-        name="flat", version="1.0.0", features=features, split_datasets={"train": split(0, 20), "test": split(20, 30)},
-        data_dir=str(folder), disable_shuffling=True,
-    )  # fmt: skip
+        name="flat",
+        version="1.0.0",
+        features=features,
+        split_datasets={"train": split(0, 20), "test": split(20, 30)},
+        data_dir=str(folder),
+        disable_shuffling=True,
+    )
     return str(folder)
 
 
@@ -42,15 +51,24 @@ def test_prepared_tfds_splits_are_read_by_index(prepared, split, expected):
     source = data.load_split("tfds:flat", split, path=prepared)
     assert source.read is not None and source.class_names == ("x", "y", "z")
     order = list(reversed(range(source.num_examples)))
-    examples = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
-    actual = [(int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"])) for example in examples]
+    examples = tf.data.Dataset.from_tensor_slices(order).map(
+        lambda i: source.read(tf.cast(i, tf.int64))
+    )
+    actual = [
+        (int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"]))
+        for example in examples
+    ]
     assert actual == [(i, i % 3) for i in reversed(list(expected))]
 
 
 def flat_numbers(source):
     """Returns the numbers of the images in ten training batches of four images."""
-    batches = data.train_batches(source, batch_size=4, seed=0, image_size=4, train_crop="resize").take(10)
-    return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
+    batches = data.train_batches(
+        source, batch_size=4, seed=0, image_size=4, train_crop="resize"
+    ).take(10)
+    return [
+        round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images
+    ]
 
 
 def test_remote_tfds_epochs_are_complete_and_shuffled(prepared, monkeypatch):
@@ -59,20 +77,34 @@ def test_remote_tfds_epochs_are_complete_and_shuffled(prepared, monkeypatch):
     assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
     assert source.name_of(0).endswith("record 3") and source.name_of(17).endswith("record 0")
     numbers = flat_numbers(source)
-    assert sorted(numbers[:20]) == sorted(numbers[20:]) == list(range(3, 23)) and numbers[:20] != numbers[20:]
+    assert (
+        sorted(numbers[:20]) == sorted(numbers[20:]) == list(range(3, 23))
+        and numbers[:20] != numbers[20:]
+    )
 
 
 def test_array_records_are_read_by_index(tmp_path):
     pytest.importorskip("array_record")
     features = tfds.features.FeaturesDict(
-        {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
+        {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(names=["x", "y", "z"]),
+        }
     )
     images = np.stack([np.full((6, 5, 3), i, np.uint8) for i in range(20)])
     tfds.dataset_builders.store_as_tfds_dataset(
-        name="flat", version="1.0.0", features=features, data_dir=str(tmp_path), disable_shuffling=True,
-        split_datasets={"train": tf.data.Dataset.from_tensor_slices({"image": images, "label": np.arange(20) % 3})},
+        name="flat",
+        version="1.0.0",
+        features=features,
+        data_dir=str(tmp_path),
+        disable_shuffling=True,
+        split_datasets={
+            "train": tf.data.Dataset.from_tensor_slices(
+                {"image": images, "label": np.arange(20) % 3}
+            )
+        },
         file_format="array_record",
-    )  # fmt: skip
+    )
     source = data.load_split("tfds:flat", "train[3:]", path=str(tmp_path))
     assert source.read is not None and source.num_examples == 17
     assert [int(source.read(tf.constant(i, tf.int64))["label"]) for i in range(4)] == [0, 1, 2, 0]
@@ -90,30 +122,48 @@ def test_tfds_classes_follow_the_order_of_class_names(prepared, tmp_path):
         ("x\ny\n", r"2 names; names in only one of the two lists: \['z'\]"),
     ):
         names.write_text(text)
-        with pytest.raises(ValueError, match=f"must be the 3 class names of flat, in any order. Received: {other}"):
+        with pytest.raises(
+            ValueError, match=f"must be the 3 class names of flat, in any order. Received: {other}"
+        ):
             data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
 
 
 def test_numeric_class_names_may_be_reordered_or_replaced():
-    assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [1, 2, 0]
+    assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [
+        1,
+        2,
+        0,
+    ]
     with pytest.raises(ValueError, match="in any order. Received: 4 names"):
         sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1", "0"))
     assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
 
 
 def test_labels_out_of_range_stay_out_of_range():
-    placed = sources.tfds._placed(tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2, 3], tf.int64))
+    placed = sources.tfds._placed(
+        tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2, 3], tf.int64)
+    )
     assert placed.numpy().tolist() == [-1, 1, 0, 3]
 
 
 def weights_of(folder, features, labels, **fields):
-    rows = [{"image": np.zeros((4, 4, 3), np.uint8), "label": np.array(label, np.int64)} for label in labels]
+    rows = [
+        {"image": np.zeros((4, 4, 3), np.uint8), "label": np.array(label, np.int64)}
+        for label in labels
+    ]
     spec = {"image": tf.TensorSpec((4, 4, 3), tf.uint8), "label": tf.TensorSpec(None, tf.int64)}
     tfds.dataset_builders.store_as_tfds_dataset(
-        name="some", version="1.0.0", data_dir=str(folder), disable_shuffling=True,
-        features=tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(4, 4, 3)), "label": features}),
-        split_datasets={"train": tf.data.Dataset.from_generator(lambda: rows, output_signature=spec)},
-    )  # fmt: skip
+        name="some",
+        version="1.0.0",
+        data_dir=str(folder),
+        disable_shuffling=True,
+        features=tfds.features.FeaturesDict(
+            {"image": tfds.features.Image(shape=(4, 4, 3)), "label": features}
+        ),
+        split_datasets={
+            "train": tf.data.Dataset.from_generator(lambda: rows, output_signature=spec)
+        },
+    )
     source = data.load_split("tfds:some", "train", path=str(folder), **fields)
     ((_, actual, weights),) = data.eval_batches(source, batch_size=len(labels), image_size=4)
     return actual.numpy().tolist(), weights.numpy().tolist()
@@ -138,7 +188,10 @@ def test_overlapping_tfds_splits_are_refused(prepared):
     [
         ({"name": "tfds:flta", "split": "train"}, "flta"),
         ({"name": "tfds:flat", "split": "valid"}, r"has the splits \['test', 'train'\].*'valid'"),
-        ({"name": "tfds:flat", "split": "train", "label_key": "class"}, r"features \['image', 'label'\].*class"),
+        (
+            {"name": "tfds:flat", "split": "train", "label_key": "class"},
+            r"features \['image', 'label'\].*class",
+        ),
         ({"name": "cifar11", "split": "train"}, "cifar100.*tfds:NAME.*'cifar11'"),
     ],
 )
@@ -163,35 +216,56 @@ def test_dataset_table_agrees_with_tfds(name, tmp_path):
 
 
 def test_vtab_has_19_tasks_with_800_and_200_examples():
-    tasks = {name.removeprefix("vtab/"): row for name, row in data.DATASETS.items() if name.startswith("vtab/")}
-    assert {name: (row.splits["tune_val"], row.splits["test"], row.classes) for name, row in tasks.items()} == {
-        "caltech101": ("train[2753:2953]", "test", 102), "cifar100": ("train[45000:45200]", "test", 100),
-        "dtd": ("validation[:200]", "test", 47), "flowers": ("validation[:200]", "test", 102),
-        "pets": ("train[3312:3512]", "test", 37), "sun397": ("validation[:200]", "test", 397),
-        "svhn": ("train[65931:66131]", "test", 10), "camelyon": ("validation[:200]", "test", 2),
-        "eurosat": ("train[16200:16400]", "train[21600:]", 10), "resisc45": ("train[18900:19100]", "train[25200:]", 45),
-        "retinopathy": ("validation[:200]", "test", 5), "clevr_count": ("train[63000:63200]", "validation", 8),
-        "clevr_distance": ("train[63000:63200]", "validation", 6), "dmlab": ("validation[:200]", "test", 6),
+    tasks = {
+        name.removeprefix("vtab/"): row
+        for name, row in data.DATASETS.items()
+        if name.startswith("vtab/")
+    }
+    assert {
+        name: (row.splits["tune_val"], row.splits["test"], row.classes)
+        for name, row in tasks.items()
+    } == {
+        "caltech101": ("train[2753:2953]", "test", 102),
+        "cifar100": ("train[45000:45200]", "test", 100),
+        "dtd": ("validation[:200]", "test", 47),
+        "flowers": ("validation[:200]", "test", 102),
+        "pets": ("train[3312:3512]", "test", 37),
+        "sun397": ("validation[:200]", "test", 397),
+        "svhn": ("train[65931:66131]", "test", 10),
+        "camelyon": ("validation[:200]", "test", 2),
+        "eurosat": ("train[16200:16400]", "train[21600:]", 10),
+        "resisc45": ("train[18900:19100]", "train[25200:]", 45),
+        "retinopathy": ("validation[:200]", "test", 5),
+        "clevr_count": ("train[63000:63200]", "validation", 8),
+        "clevr_distance": ("train[63000:63200]", "validation", 6),
+        "dmlab": ("validation[:200]", "test", 6),
         "dsprites_location": ("train[589824:590024]", "train[663552:]", 16),
         "dsprites_orientation": ("train[589824:590024]", "train[663552:]", 16),
-        "kitti": ("validation[:200]", "test", 4), "smallnorb_azimuth": ("test[:200]", "test[50%:]", 18),
+        "kitti": ("validation[:200]", "test", 4),
+        "smallnorb_azimuth": ("test[:200]", "test[50%:]", 18),
         "smallnorb_elevation": ("test[:200]", "test[50%:]", 9),
-    }  # fmt: skip
+    }
     for row in tasks.values():
         assert row.splits["train"] == f"train[:800]+{row.splits['tune_val']}"
         assert row.splits["tune_train"] == "train[:800]"
 
 
 def test_vtab_tasks_without_flips_or_random_crops():
-    names_with = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
+    names_with = lambda field, value: {  # noqa: E731
+        n for n, row in data.DATASETS.items() if row.options.get(field) == value
+    }
     assert names_with("flip", "off") == {
         "vtab/dsprites_orientation",
         "vtab/smallnorb_azimuth",
         "vtab/dsprites_location",
     }
     assert names_with("train_crop", "resize") == {
-        "vtab/clevr_count", "vtab/clevr_distance", "vtab/dmlab", "vtab/kitti", "vtab/dsprites_location",
-    }  # fmt: skip
+        "vtab/clevr_count",
+        "vtab/clevr_distance",
+        "vtab/dmlab",
+        "vtab/kitti",
+        "vtab/dsprites_location",
+    }
 
 
 def depths(values):
@@ -199,7 +273,8 @@ def depths(values):
 
 
 @pytest.mark.parametrize(
-    ("nearest", "label"), [(7.9, 0), (8.0, 0), (8.1, 1), (8.6, 2), (9.2, 3), (9.8, 4), (10.0, 4), (11.0, 5)]
+    ("nearest", "label"),
+    [(7.9, 0), (8.0, 0), (8.1, 1), (8.6, 2), (9.2, 3), (9.8, 4), (10.0, 4), (11.0, 5)],
 )
 def test_clevr_labels_encode_object_count_and_depth(nearest, label):
     objects = {"color": np.zeros(7), "pixel_coords": depths([12.0, nearest])}

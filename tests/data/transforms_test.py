@@ -15,7 +15,8 @@ IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
 
 
 def bilinear_1d(values, size):
-    """Resizes the first axis by linear interpolation with half-pixel centers. Edge values are repeated."""
+    """Resizes the first axis by linear interpolation with half-pixel centers. Edge values are
+    repeated."""
     n = len(values)
     at = (np.arange(size) + 0.5) * n / size - 0.5
     low = np.floor(at).astype(int)
@@ -27,7 +28,9 @@ def area_1d(values, size):
     """Resizes the first axis. Each new value is the mean of an interval of old values."""
     n = len(values)
     edges = np.arange(size + 1) * n / size
-    overlap = np.minimum(edges[1:, None], np.arange(1, n + 1)) - np.maximum(edges[:-1, None], np.arange(n))
+    overlap = np.minimum(edges[1:, None], np.arange(1, n + 1)) - np.maximum(
+        edges[:-1, None], np.arange(n)
+    )
     overlap = np.clip(overlap, 0, None)
     return np.tensordot(overlap / overlap.sum(1, keepdims=True), values, 1)
 
@@ -48,16 +51,24 @@ def test_resize_is_bilinear_with_half_pixel_centers(size):
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
 def test_antialiased_resize_matches_pillow(kind, size):
     channels = [Image.fromarray(channel.astype("float32")) for channel in IMAGE.transpose(2, 0, 1)]
-    resized = [channel.resize(size[::-1], getattr(Image.Resampling, kind.upper())) for channel in channels]
+    resized = [
+        channel.resize(size[::-1], getattr(Image.Resampling, kind.upper())) for channel in channels
+    ]
     expected = np.stack([np.asarray(channel) for channel in resized], axis=-1).clip(0, 255)
-    np.testing.assert_allclose(transforms.resize(IMAGE, size, interpolation=kind), expected, atol=5e-3)
+    np.testing.assert_allclose(
+        transforms.resize(IMAGE, size, interpolation=kind), expected, atol=5e-3
+    )
 
 
 def test_evaluation_image_uses_the_given_interpolation():
-    preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic")
+    preprocessing = Preprocessing(
+        mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic"
+    )
     actual = inputs.of(preprocessing).evaluation_image(IMAGE, (7, 7), preprocessing)
     side = (7, 11)  # the width 7 * 22 / 13 = 11.8 is truncated, as in torchvision
-    expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7))
+    expected = transforms.central_crop(
+        transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7)
+    )
     np.testing.assert_allclose(actual, expected)
 
 
@@ -73,8 +84,14 @@ def test_evaluation_image_uses_the_given_interpolation():
 )
 def test_evaluation_image_matches_timm_and_transformers(case, size, fields):
     with np.load(Path(__file__).parents[1] / "golden" / "preprocessing.npz") as golden:
-        file, expected = tf.constant(golden["jpeg"].tobytes()), golden[case].astype(float)
-    fields = {"resize": "shorter_side", "interpolation": "bicubic", "library": "torchvision", **fields}
+        file = tf.constant(golden["jpeg"].tobytes())
+        expected = golden[case].astype(float)
+    fields = {
+        "resize": "shorter_side",
+        "interpolation": "bicubic",
+        "library": "torchvision",
+        **fields,
+    }
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, **fields)
     actual = inputs.of(preprocessing).evaluation_image(
         images.decode(file, library=fields["library"]), size, preprocessing
@@ -92,7 +109,8 @@ def test_rounding_to_uint8_truncates():
 
 
 @pytest.mark.parametrize(
-    ("shape", "smaller", "expected"), [((13, 22), 6, (6, 10)), ((22, 13), 6, (10, 6)), ((10, 25), 5, (5, 12))]
+    ("shape", "smaller", "expected"),
+    [((13, 22), 6, (6, 10)), ((22, 13), 6, (10, 6)), ((10, 25), 5, (5, 12))],
 )
 def test_resize_to_cover_keeps_the_aspect_ratio(shape, smaller, expected):
     image = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
@@ -116,8 +134,11 @@ def test_normalization_matches_numpy():
 def test_inception_windows_cover_the_area_and_aspect_ranges():
     windows = np.array([transforms.inception_window([300, 400], [7, i]) for i in range(400)])
     y, x, height, width = windows.T
-    assert (y >= 0).all() and (x >= 0).all() and (y + height <= 300).all() and (x + width <= 400).all()
-    share, aspect = height * width / 120000, width / height
+    assert (
+        (y >= 0).all() and (x >= 0).all() and (y + height <= 300).all() and (x + width <= 400).all()
+    )
+    share = height * width / 120000
+    aspect = width / height
     # Sides are rounded to whole pixels, so the bounds are not exact.
     assert 0.045 < share.min() < 0.1 and 0.9 < share.max() <= 1.0
     assert 0.74 < aspect.min() < 0.8 and 1.28 < aspect.max() < 1.345

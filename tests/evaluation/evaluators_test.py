@@ -34,14 +34,22 @@ def inputs_of(train=60, test=11, classes=CLASSES, seed=0):
         images = colors[labels % 3][:, None, None] + random.integers(-25, 25, (count, 8, 8, 3))
         return data.arrays(images.astype("uint8"), labels, names)
 
-    return data.InputPipeline(source(train), source(test), {}, batch_size=4, seed=0, max_bad_share=0.0)
+    return data.InputPipeline(
+        source(train), source(test), {}, batch_size=4, seed=0, max_bad_share=0.0
+    )
 
 
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(3)
     return keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=CLASSES
+        input_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=CLASSES,
     )
 
 
@@ -49,7 +57,9 @@ def mean_color():
     """Returns a model whose three logits are 10 times the channel means of an image."""
     images = keras.Input((8, 8, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
-    return keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x))
+    return keras.Model(
+        images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x)
+    )
 
 
 @pytest.mark.parametrize("mistakes", [0, 2])
@@ -61,8 +71,14 @@ def test_report_lists_only_mistakes(mistakes, tmp_path, monkeypatch):
     images = np.stack([inputs.test.read(tf.constant(i, tf.int64))["image"] for i in range(11)])
     inputs = dataclasses.replace(inputs, test=data.arrays(images, labels, inputs.test.class_names))
     shown = []
-    monkeypatch.setattr(report.plots, "predictions", lambda path, pictures, labels, *rest: shown.extend(labels))
-    monkeypatch.setattr(report.Page, "draw", lambda page, name, title, text, function, *rest, **_: function("", *rest))
+    monkeypatch.setattr(
+        report.plots, "predictions", lambda path, pictures, labels, *rest: shown.extend(labels)
+    )
+    monkeypatch.setattr(
+        report.Page,
+        "draw",
+        lambda page, name, title, text, function, *rest, **_: function("", *rest),
+    )
     monkeypatch.setattr(report.plots, "reliability", lambda *_: None)
     monkeypatch.setattr(report.plots, "confusion", lambda *_: None)
     page = report.write_report(mean_color(), inputs, tmp_path)
@@ -77,12 +93,15 @@ def test_top1_counts_every_example_once():
     wrong = keras.Sequential([mean_color(), keras.layers.Dense(3, kernel_initializer=_moved)])
     wrong.build((None, 8, 8, 3))
     labels = inputs.test.labels
-    assert evaluation.evaluate(wrong, ["top1"], inputs)["top1/accuracy"] == pytest.approx((labels == 2).mean())
+    assert evaluation.evaluate(wrong, ["top1"], inputs)["top1/accuracy"] == pytest.approx(
+        (labels == 2).mean()
+    )
 
 
 def test_mean_average_precision_matches_its_definition():
     random = np.random.default_rng(0)
-    scores, right = random.normal(size=(50, 4)), random.random((50, 4)) < 0.2
+    scores = random.normal(size=(50, 4))
+    right = random.random((50, 4)) < 0.2
     right[:, 3] = False  # a class without examples is excluded from the mean
     expected = []
     for number in range(3):
@@ -103,7 +122,12 @@ def test_frozen_features_distinguish_colors(model, caplog):
     inputs = inputs_of(train=60)
     with caplog.at_level(logging.WARNING, "keras_vit"):
         metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
-    assert metrics["fewshot/25shot"] == metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
+    assert (
+        metrics["fewshot/25shot"]
+        == metrics["knn/accuracy"]
+        == metrics["linear_probe/accuracy"]
+        == 1
+    )
     assert 1 / 3 <= metrics["fewshot/1shot"] <= 1
     # Each class has 20 examples, so 25 shots use all of them.
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
@@ -113,8 +137,13 @@ def test_evaluators_share_features_until_the_weights_change(model, monkeypatch):
     splits = []
     collect_again = frozen.collect
     monkeypatch.setattr(frozen, "collect", lambda *a: splits.append(a[3]) or collect_again(*a))
-    inputs, names = inputs_of(), ["knn", "linear_probe", "fewshot"]
-    alone = {metric: value for name in names for metric, value in evaluation.evaluate(model, [name], inputs).items()}
+    inputs = inputs_of()
+    names = ["knn", "linear_probe", "fewshot"]
+    alone = {
+        metric: value
+        for name in names
+        for metric, value in evaluation.evaluate(model, [name], inputs).items()
+    }
     assert splits == 3 * ["train", "test"]
     splits.clear()
     with collecting.reuse_compiled():
@@ -147,52 +176,78 @@ def test_fewshot_computes_features_once(model, monkeypatch):
 
 
 def test_neighbor_votes_are_weighted_by_similarity():
-    x, y = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1, 1])
+    x = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]])
+    y = np.array([0, 0, 1, 1, 1])
     test = np.array([[2.0, 0.1]])
     # More neighbors have class 1, but their similarity is low.
     assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]
     assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
     # If more than 20 training examples are equally similar, the first 20 vote.
-    x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
+    x = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0)
+    order = np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):
-        assert frozen.nearest_classes(x, y, np.array([test]), 2).tolist() == [int(y[:20].mean() > 0.5)]
+        assert frozen.nearest_classes(x, y, np.array([test]), 2).tolist() == [
+            int(y[:20].mean() > 0.5)
+        ]
 
 
 def test_probability_outputs_are_detected():
-    model, inputs = mean_color(), inputs_of()
-    softmax, logits = keras.layers.Softmax(), model.output
+    model = mean_color()
+    inputs = inputs_of()
+    softmax = keras.layers.Softmax()
+    logits = model.output
     expected = evaluation.evaluate(model, ["calibration"], inputs)
-    for outputs in (keras.ops.softmax(logits), keras.layers.Average()([softmax(logits), softmax(logits)])):
+    for outputs in (
+        keras.ops.softmax(logits),
+        keras.layers.Average()([softmax(logits), softmax(logits)]),
+    ):
         metrics = evaluation.evaluate(keras.Model(model.input, outputs), ["calibration"], inputs)
-        assert metrics == pytest.approx(expected, abs=1e-6)  # a second softmax would change the metrics
-    for outputs, is_given in ((keras.ops.sigmoid(logits), True), (keras.ops.tanh(logits), False), (logits, False)):
+        assert metrics == pytest.approx(
+            expected, abs=1e-6
+        )  # a second softmax would change the metrics
+    for outputs, is_given in (
+        (keras.ops.sigmoid(logits), True),
+        (keras.ops.tanh(logits), False),
+        (logits, False),
+    ):
         outer = keras.Sequential([keras.Input((8, 8, 3)), keras.Model(model.input, outputs)])
         assert gives_probabilities(outer) == is_given
 
 
 def test_evaluators_share_compiled_functions(model, monkeypatch):
-    made, inputs = [], inputs_of()
+    made = []
+    inputs = inputs_of()
     build = collecting._Outputs.__init__
-    monkeypatch.setattr(collecting._Outputs, "__init__", lambda self, *args: (made.append(args), build(self, *args))[1])
+    monkeypatch.setattr(
+        collecting._Outputs,
+        "__init__",
+        lambda self, *args: (made.append(args), build(self, *args))[1],
+    )
     names = ["top1", "calibration", "fewshot", "knn"]
     together = evaluation.evaluate(model, names, inputs)
     assert len(made) == 3  # one for accuracy, one for outputs and one for features
     apart = [evaluation.evaluate(model, [name], inputs) for name in names]
-    assert together == pytest.approx({name: value for metrics in apart for name, value in metrics.items()})
+    assert together == pytest.approx(
+        {name: value for metrics in apart for name, value in metrics.items()}
+    )
     with collecting.reuse_compiled():
         before = collect(model, outputs_of, inputs)["outputs"]
         bias = keras.ops.convert_to_numpy(model.head.bias)
         model.head.bias.assign(bias + 1)
-        np.testing.assert_allclose(collect(model, outputs_of, inputs)["outputs"], before + 1, atol=1e-6)
+        np.testing.assert_allclose(
+            collect(model, outputs_of, inputs)["outputs"], before + 1, atol=1e-6
+        )
         model.head.bias.assign(bias)
 
 
 def test_log_loss_of_logits_is_unbounded():
-    model, inputs = mean_color(), inputs_of()
+    model = mean_color()
+    inputs = inputs_of()
     far = keras.Model(model.input, -1000.0 * model.output)
     arrays = collect(far, outputs_of, inputs)
-    logits, labels = arrays["outputs"].astype("float64"), arrays["labels"].argmax(1)
+    logits = arrays["outputs"].astype("float64")
+    labels = arrays["labels"].argmax(1)
     # The log-sum-exp of such large logits is their maximum.
     expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()
     assert expected > 100
@@ -204,23 +259,33 @@ def test_calibration_uses_the_sigmoid_activation():
     """The metrics use the activation that `set_logits_activation` stores in the model."""
     images = keras.Input((8, 8, 3))
     x = keras_vit.layers.InputPreprocessing()(images)
-    x = keras.layers.Dense(3, kernel_initializer="identity")(keras.layers.GlobalAveragePooling2D()(x))
-    model, inputs = keras.Model(images, x), inputs_of()
+    x = keras.layers.Dense(3, kernel_initializer="identity")(
+        keras.layers.GlobalAveragePooling2D()(x)
+    )
+    model = keras.Model(images, x)
+    inputs = inputs_of()
     set_logits_activation(model, "sigmoid")
     arrays = collect(model, outputs_of, inputs)
-    logits, labels = arrays["outputs"].astype("float64"), arrays["labels"]
+    logits = arrays["outputs"].astype("float64")
+    labels = arrays["labels"]
     probabilities = 1 / (1 + np.exp(-logits))
-    metrics = evaluation.evaluate(keras.Sequential([keras.Input((8, 8, 3)), model]), ["calibration"], inputs)
+    metrics = evaluation.evaluate(
+        keras.Sequential([keras.Input((8, 8, 3)), model]), ["calibration"], inputs
+    )
     likelihoods = np.where(labels > 0, probabilities, 1 - probabilities)
     assert metrics["calibration/log_loss"] == pytest.approx(-np.log(likelihoods).sum(1).mean())
-    assert metrics["calibration/brier_loss"] == pytest.approx(((probabilities - labels) ** 2).sum(1).mean())
+    assert metrics["calibration/brier_loss"] == pytest.approx(
+        ((probabilities - labels) ** 2).sum(1).mean()
+    )
     error = calibration.expected_calibration_error(probabilities, labels.argmax(1))
     assert metrics["calibration/expected_calibration_error"] == pytest.approx(error)
     # The metrics are the same if the model itself applies the sigmoid.
     model = keras.Model(images, keras.layers.Activation("sigmoid")(x / 2))
     logits = keras.Model(images, x / 2)
     set_logits_activation(logits, "sigmoid")
-    expected, actual = (evaluation.evaluate(each, ["calibration"], inputs) for each in (logits, model))
+    expected, actual = (
+        evaluation.evaluate(each, ["calibration"], inputs) for each in (logits, model)
+    )
     assert actual == pytest.approx(expected, rel=1e-4)
 
 
@@ -233,7 +298,9 @@ def test_calibration_error_matches_its_definition():
     metrics = evaluation.evaluate(mean_color(), ["calibration"], inputs_of())
     softmax = keras.Sequential([mean_color(), keras.layers.Softmax()])
     softmax.build((None, 8, 8, 3))
-    assert evaluation.evaluate(softmax, ["calibration"], inputs_of()) == pytest.approx(metrics, abs=1e-6)
+    assert evaluation.evaluate(softmax, ["calibration"], inputs_of()) == pytest.approx(
+        metrics, abs=1e-6
+    )
     assert 0 < metrics["calibration/log_loss"] < 0.1
 
 
@@ -254,7 +321,9 @@ def test_selected_examples_keep_their_order(kind):
     expected = inputs_of(test=20).test.labels[[7, 15, 0]].tolist()
     images, labels, _ = read_test_examples(inputs, [7, 3, 15, 0])  # example 3 cannot be read
     assert labels.argmax(1).tolist() == images.mean((1, 2)).argmax(1).tolist() == expected
-    assert sorted(sample_indices(inputs, 4)) == ([0, 6, 12, 19] if kind == "by index" else [0, 1, 2, 3])
+    assert sorted(sample_indices(inputs, 4)) == (
+        [0, 6, 12, 19] if kind == "by index" else [0, 1, 2, 3]
+    )
 
 
 def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
@@ -263,16 +332,21 @@ def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
     order = [3, 0, 2, 1]  # the file number of each example, minus 1
     labels = [None] * 4
     for index, number in enumerate(order):
-        labels[number] = [[answers[index], (answers[index] + 2) % 3], [], [(answers[index] + 1) % 3], [answers[index]]][
-            index
-        ]
+        labels[number] = [
+            [answers[index], (answers[index] + 2) % 3],
+            [],
+            [(answers[index] + 1) % 3],
+            [answers[index]],
+        ][index]
     (tmp_path / "real.json").write_text(json.dumps(labels))
     names = lambda index: f"folder/ILSVRC2012_val_{order[index] + 1:08}.JPEG"  # noqa: E731
     source = data.arrays(np.zeros((4, 8, 8, 3), "uint8"), np.zeros(4, int), inputs.test.class_names)
     test = type(source)(**{**vars(inputs.test), "name_of": names})
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     path = str(tmp_path / "real.json")
-    assert accuracy.real_from_file(mean_color(), inputs, path=path) == {"accuracy": pytest.approx(2 / 3)}
+    assert accuracy.real_from_file(mean_color(), inputs, path=path) == {
+        "accuracy": pytest.approx(2 / 3)
+    }
     (tmp_path / "real.json").write_text(json.dumps(labels[:2]))
     with pytest.raises(ValueError, match="to 00000002, in the order"):
         accuracy.real_from_file(mean_color(), inputs, path=path)
@@ -282,20 +356,28 @@ def test_unlabeled_examples_are_skipped_and_counted(caplog):
     inputs = inputs_of(test=5)
     read = inputs.test.read
     none = read(0)["label"][None][:0]
-    test = type(inputs.test)(**{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None})
+    test = type(inputs.test)(
+        **{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None}
+    )
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
-    with caplog.at_level(logging.WARNING, "keras_vit"), pytest.raises(ValueError, match="Received: 5 examples"):
+    with (
+        caplog.at_level(logging.WARNING, "keras_vit"),
+        pytest.raises(ValueError, match="Received: 5 examples"),
+    ):
         evaluation.evaluate(mean_color(), ["top1"], inputs)
     assert "skipped 5 of 5 examples: 0 cannot be read, 5 have no label" in caplog.text
 
 
 def test_images_without_a_class_count_only_in_average_precision(caplog):
     inputs = inputs_of(test=12)
-    read, right = inputs.test.read, np.eye(3)[inputs.test.labels] * (np.arange(12) % 2)[:, None]
+    read = inputs.test.read
+    right = np.eye(3)[inputs.test.labels] * (np.arange(12) % 2)[:, None]
     some = {"read": lambda i: {**read(i), "label": read(i)["label"][None][: i % 2]}, "labels": None}
     test = dataclasses.replace(inputs.test, **some, empty_is_negative=True)
     inputs = dataclasses.replace(inputs, test=test)
-    metrics = evaluation.evaluate(mean_color(), ["top1", "knn", "calibration", "average_precision"], inputs)
+    metrics = evaluation.evaluate(
+        mean_color(), ["top1", "knn", "calibration", "average_precision"], inputs
+    )
     assert metrics["top1/accuracy"] == metrics["top1/top5_accuracy"] == metrics["knn/accuracy"] == 1
     assert metrics["calibration/log_loss"] < 0.1
     scores = collect(mean_color(), outputs_of, inputs)["outputs"]
@@ -305,12 +387,17 @@ def test_images_without_a_class_count_only_in_average_precision(caplog):
 
 
 def unreadable(inputs, split, broken, kind="known"):
-    """Returns `inputs` with encoded images. The images of `split` at the indices `broken` cannot be decoded.
+    """Returns `inputs` with encoded images. The images of `split` at the indices `broken` cannot be
+    decoded.
 
-    `kind` selects the source of `split`: "known" has an array of labels and access by index, "by index" has no array of
+    `kind` selects the source of `split`: "known" has an array of labels and access by index, "by
+        index" has no array of
     labels, and "in order" has neither.
     """
-    sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
+    sources = {
+        name: encoded(getattr(inputs, name), broken if name == split else [])
+        for name in ("train", "test")
+    }
     if kind != "known":
         sources[split] = dataclasses.replace(sources[split], labels=None)
     if kind == "in order":
@@ -329,12 +416,17 @@ def encoded(source, broken):
 
 
 def in_order(source, missing=0):
-    """Divides a source into two shards without access by index. The second shard lacks its last `missing` records."""
-    first, n = source.num_examples // 3, source.num_examples
+    """Divides a source into two shards without access by index. The second shard lacks its last
+    `missing` records."""
+    first = source.num_examples // 3
+    n = source.num_examples
 
     def open_shard(shard, skip):
-        start, end = tf.gather([0, first], shard), tf.gather([first, n], shard)
-        return tf.data.Dataset.range(tf.cast(start, tf.int64) + skip, tf.cast(end, tf.int64)).map(tf.as_string)
+        start = tf.gather([0, first], shard)
+        end = tf.gather([first, n], shard)
+        return tf.data.Dataset.range(tf.cast(start, tf.int64) + skip, tf.cast(end, tf.int64)).map(
+            tf.as_string
+        )
 
     shards = Shards(
         np.array([first, n - first + missing]),
@@ -391,7 +483,8 @@ def test_calibration_rejects_multiple_labels():
     several = dataclasses.replace(
         inputs.test, read=lambda i: {**read(i), "label": tf.constant([0, 1], tf.int64)}, labels=None
     )
-    inputs, evaluator = dataclasses.replace(inputs, test=several), evaluation.get(["calibration"])["calibration"]
+    inputs = dataclasses.replace(inputs, test=several)
+    evaluator = evaluation.get(["calibration"])["calibration"]
     for function in (evaluator.check, evaluator.evaluate):
         with pytest.raises(ValueError, match="one label.*Received: .*'test' with several labels"):
             function(mean_color(), inputs)
@@ -423,9 +516,20 @@ def test_real_reads_a_flat_folder_of_images(tmp_path):
 
 def test_load_inputs_uses_the_preprocessing_of_the_model():
     model = keras_vit.VisionTransformer(
-        input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
-        preprocessing={"mean": [0, 0, 0], "std": [255, 255, 255], "resize": "stretch", "crop_fraction": 1.0},
-    )  # fmt: skip
+        input_shape=(16, 16, 3),
+        patch_size=8,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=10,
+        preprocessing={
+            "mean": [0, 0, 0],
+            "std": [255, 255, 255],
+            "resize": "stretch",
+            "crop_fraction": 1.0,
+        },
+    )
     inputs = evaluation.load_inputs(model, "digits", splits=("test",))
     images = np.asarray(next(iter(inputs.eval_batches()))[0])
     assert images.shape == (64, 16, 16, 3) and images.min() == 0 and images.max() == 1
@@ -435,22 +539,43 @@ def test_load_inputs_uses_the_preprocessing_of_the_model():
 
 
 def test_crop_fraction_matches_a_crop_of_a_larger_image():
-    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
+    sizes = {
+        "patch_size": 4,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 12,
+        "num_heads": 2,
+        "classes": 10,
+    }
     cropped = keras_vit.Preprocessing(crop_fraction=0.5)
     for side in (8, 12):  # digits are 8x8 pixels
-        model = keras_vit.VisionTransformer(**sizes, input_shape=(side, side, 3), preprocessing=cropped)
+        model = keras_vit.VisionTransformer(
+            **sizes, input_shape=(side, side, 3), preprocessing=cropped
+        )
         inputs = evaluation.load_inputs(model, "digits", splits=("test",))
         assert inputs.model_preprocessing().crop_fraction == 0.5
         whole = evaluation.load_inputs(
-            keras_vit.VisionTransformer(**sizes, input_shape=(2 * side, 2 * side, 3)), "digits", splits=("test",)
+            keras_vit.VisionTransformer(**sizes, input_shape=(2 * side, 2 * side, 3)),
+            "digits",
+            splits=("test",),
         )
-        middle = np.asarray(next(iter(whole.eval_batches()))[0])[:, side // 2 : -side // 2, side // 2 : -side // 2]
-        np.testing.assert_allclose(np.asarray(next(iter(inputs.eval_batches()))[0]), middle, atol=1e-6)
+        middle = np.asarray(next(iter(whole.eval_batches()))[0])[
+            :, side // 2 : -side // 2, side // 2 : -side // 2
+        ]
+        np.testing.assert_allclose(
+            np.asarray(next(iter(inputs.eval_batches()))[0]), middle, atol=1e-6
+        )
 
 
 def test_accepts_sequential_models_and_rejects_subclasses():
     vit = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10
+        input_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=10,
     )
     for model in (keras.Sequential([keras.Input((8, 8, 3)), vit]), keras.Sequential([vit])):
         assert evaluation.load_inputs(model, "digits", splits=("test",)).image_shape == (8, 8, 3)
@@ -472,9 +597,15 @@ def test_accepts_sequential_models_and_rejects_subclasses():
 def test_representation_excludes_a_custom_head():
     """If the pooling is unknown, the representation is the input of the last dense layer."""
     vit = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,
+        input_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=5,
         classifier="unpooled",
-    )  # fmt: skip
+    )
     pooled = keras.layers.GlobalAveragePooling1D()(vit.output)
     model = keras.Model(vit.input, keras.layers.Dense(3)(pooled))
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
@@ -502,7 +633,13 @@ def test_representation_of_a_backbone_is_its_output(kind):
 
 def test_representation_is_what_an_outer_head_reads():
     vit = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=2, hidden_size=8, mlp_dim=12, num_heads=2, classes=5
+        input_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=2,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=5,
     )
     first = keras_vit.FeatureModel(vit, 1, tokens="class")
     model = keras.Sequential([keras.Input((8, 8, 3)), first, keras.layers.Dense(3)])
@@ -527,33 +664,54 @@ def _folder(path, **counts):
 def test_folder_splits_share_classes(model, tmp_path):
     photos = _folder(tmp_path, train_cat=3, train_dog=3, train_owl=3, test_cat=2, test_owl=2)
     inputs = evaluation.load_inputs(model, "folder", str(photos))
-    assert inputs.test.class_names == ("cat", "dog", "owl") and inputs.test.labels.tolist() == [0, 0, 2, 2]
-    assert evaluation.evaluate(model, [f"knn:folder@{photos}"]) == {f"knn:folder@{photos}/accuracy": 1.0}
+    assert inputs.test.class_names == ("cat", "dog", "owl") and inputs.test.labels.tolist() == [
+        0,
+        0,
+        2,
+        2,
+    ]
+    assert evaluation.evaluate(model, [f"knn:folder@{photos}"]) == {
+        f"knn:folder@{photos}/accuracy": 1.0
+    }
 
 
 def test_folder_classes_get_the_order_of_the_model(tmp_path):
     photos = _folder(tmp_path, test_cat=2, test_owl=2)
     names = ("dog", "owl", "cat")
-    inputs = evaluation.load_inputs(mean_color(), "folder", str(photos), ("test",), class_names=names)
+    inputs = evaluation.load_inputs(
+        mean_color(), "folder", str(photos), ("test",), class_names=names
+    )
     assert inputs.test.class_names == names and inputs.test.labels.tolist() == [1, 1, 2, 2]
-    inputs = evaluation.load_inputs(mean_color(), "folder", str(photos), ("test",), class_names=("cat", "dog"))
-    assert inputs.test.class_names == ("cat", "owl")  # not all of the folder's classes are the model's
+    inputs = evaluation.load_inputs(
+        mean_color(), "folder", str(photos), ("test",), class_names=("cat", "dog")
+    )
+    assert inputs.test.class_names == (
+        "cat",
+        "owl",
+    )  # not all of the folder's classes are the model's
 
 
 def test_folder_evaluator_uses_the_classes_and_the_split_of_the_model(tmp_path):
-    """The model's classes are in the order owl, cat, dog, and a bright image is a training image."""
+    """The model's classes are in the order owl, cat, dog, and a bright image is a training
+    image."""
     colors = {"owl": (200, 30, 30), "cat": (30, 200, 30), "dog": (30, 30, 200)}
     for name, color in colors.items():
         (tmp_path / name).mkdir()
         for i in range(12):
             pixels = np.full((8, 8, 3), color, "uint8") + np.uint8(i)
             (tmp_path / name / f"{i}.png").write_bytes(tf.io.encode_png(pixels).numpy())
-    evaluator, names, split = f"top1:folder@{tmp_path}", tuple(colors), {"test_share": 0.25, "split_seed": 7}
+    evaluator = f"top1:folder@{tmp_path}"
+    names = tuple(colors)
+    split = {"test_share": 0.25, "split_seed": 7}
     run = {"name": "folder", "path": f"{tmp_path}/", **split}
-    accuracy = lambda **options: evaluation.evaluate(mean_color(), [evaluator], **options)[f"{evaluator}/accuracy"]  # noqa: E731
+    accuracy = lambda **options: evaluation.evaluate(mean_color(), [evaluator], **options)[  # noqa: E731
+        f"{evaluator}/accuracy"
+    ]
     assert accuracy(class_names=names) == 1 and accuracy() == 0
     whole, source = (
-        evaluation.get([evaluator], class_names=names, run=fields)[evaluator]._inputs(mean_color(), None).test
+        evaluation.get([evaluator], class_names=names, run=fields)[evaluator]
+        ._inputs(mean_color(), None)
+        .test
         for fields in ({**run, "path": "/elsewhere"}, run)
     )
     expected = data.load_split("folder", "test", path=str(tmp_path), **split)
@@ -561,23 +719,43 @@ def test_folder_evaluator_uses_the_classes_and_the_split_of_the_model(tmp_path):
     assert (source.num_examples, whole.num_examples) == (9, 36)
     with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits'"):
         evaluation.evaluate(mean_color(), ["top1:digits"], class_names=[*"9876543210"])
-    assert evaluation.get(["knn:digits"], class_names=[*"9876543210"])["knn:digits"]._inputs(mean_color(), None)
+    assert evaluation.get(["knn:digits"], class_names=[*"9876543210"])["knn:digits"]._inputs(
+        mean_color(), None
+    )
 
 
 def test_rejects_a_dataset_with_another_class_order(model):
-    with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits', outputs .*'9', '8'"):
+    with pytest.raises(
+        ValueError, match="in the order of the model's outputs.*'digits', outputs .*'9', '8'"
+    ):
         evaluation.load_inputs(model, "digits", class_names=[*"9876543210"])
-    assert evaluation.load_inputs(model, "digits", class_names=[*"0123456789"]).test.num_examples == 360
+    assert (
+        evaluation.load_inputs(model, "digits", class_names=[*"0123456789"]).test.num_examples
+        == 360
+    )
 
 
 def test_load_inputs_applies_mean_and_std():
     model = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
-        preprocessing={"mean": [51] * 3, "std": [51] * 3, "resize": "stretch", "crop_fraction": 1.0},
-    )  # fmt: skip
+        input_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        classes=10,
+        preprocessing={
+            "mean": [51] * 3,
+            "std": [51] * 3,
+            "resize": "stretch",
+            "crop_fraction": 1.0,
+        },
+    )
     inputs = evaluation.load_inputs(model, "digits", splits=("test",))
     images = np.asarray(next(iter(inputs.eval_batches()))[0])
-    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)  # (0 - 51) / 51 and (255 - 51) / 51
+    np.testing.assert_allclose(
+        [images.min(), images.max()], [-1, 4], atol=1e-6
+    )  # (0 - 51) / 51 and (255 - 51) / 51
 
 
 def test_representation_requires_a_vit_or_a_dense_head():
@@ -590,35 +768,55 @@ def test_representation_requires_a_vit_or_a_dense_head():
 def test_rejects_bad_requests(model):
     four = inputs_of(classes=4)
     for match, call in (
-        ("evaluator must be one of top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
+        (
+            "evaluator must be one of top1, .*Received: 'top2:digits'",
+            lambda: evaluation.get(["top2:digits"]),
+        ),
         (r"Did you mean top1\? Received: 'top2'", lambda: evaluation.get(["top2"])),
         (r"write --config.evals=.*Received: 'top1,knn'", lambda: evaluation.get(["top1,knn"])),
         ("needs a dataset, as in top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
-        (r"each of 4 classes. Received: output_shape=\(None, 3\)",
-         lambda: evaluation.evaluate(model, ["top1"], four)),
+        (
+            r"each of 4 classes. Received: output_shape=\(None, 3\)",
+            lambda: evaluation.evaluate(model, ["top1"], four),
+        ),
         ("each of 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
-        ("a local copy as knn:nothing@FOLDER.*Received: name='nothing'",
-         lambda: evaluation.evaluate(model, ["knn:nothing@/data"])),
-        ("real cannot load its dataset; .*real:imagenet2012_real@FOLDER",
-         lambda: evaluation.evaluate(model, ["real"])),
-        ("`path` must be an existing folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
-        ("^`model` changes images in 'scale'",
-         lambda: evaluation.evaluate(
-             keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
-             ["top1:digits"])),
-    ):  # fmt: skip
+        (
+            "a local copy as knn:nothing@FOLDER.*Received: name='nothing'",
+            lambda: evaluation.evaluate(model, ["knn:nothing@/data"]),
+        ),
+        (
+            "real cannot load its dataset; .*real:imagenet2012_real@FOLDER",
+            lambda: evaluation.evaluate(model, ["real"]),
+        ),
+        (
+            "`path` must be an existing folder",
+            lambda: evaluation.evaluate(model, ["real:real.json@nowhere"]),
+        ),
+        (
+            "^`model` changes images in 'scale'",
+            lambda: evaluation.evaluate(
+                keras.Sequential(
+                    [keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]
+                ),
+                ["top1:digits"],
+            ),
+        ),
+    ):
         with pytest.raises(ValueError, match=match):
             call()
 
 
 def test_linear_probe_requires_two_examples_per_class(model):
-    evaluator, inputs = evaluation.get(["linear_probe"])["linear_probe"], inputs_of(train=5)
+    evaluator = evaluation.get(["linear_probe"])["linear_probe"]
+    inputs = inputs_of(train=5)
     evaluator.check(model, inputs_of(train=6))
     with pytest.raises(ValueError, match="Received: 3 classes, the smallest with 1 examples"):
         evaluator.check(model, inputs)
     x = np.zeros((3, 2), "float32")
     for y in ([0, 0, 0], [0, 0, 1]):
-        with pytest.raises(ValueError, match="at least two classes and at least two training examples"):
+        with pytest.raises(
+            ValueError, match="at least two classes and at least two training examples"
+        ):
             frozen.fit_and_score(x, np.array(y), x, np.array(y))
 
 
@@ -626,7 +824,9 @@ def test_linear_probe_requires_two_examples_per_class(model):
 def test_frozen_evaluators_reject_multiple_labels(model, name):
     inputs = inputs_of(train=60)
     several = dataclasses.replace(
-        inputs.test, labels=None, read=lambda index: inputs.test.read(index) | {"label": tf.range(2)}
+        inputs.test,
+        labels=None,
+        read=lambda index: inputs.test.read(index) | {"label": tf.range(2)},
     )
     with pytest.raises(ValueError, match="with several labels"):
         evaluation.evaluate(model, [name], dataclasses.replace(inputs, test=several))
@@ -636,6 +836,8 @@ def test_frozen_evaluators_reject_multiple_labels(model, name):
 def test_rejects_nan_outputs(name):
     broken = keras.models.clone_model(mean_color())
     broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
-    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))  # knn uses the input of the last layer
+    deeper = keras.Model(
+        broken.input, keras.layers.Dense(3)(broken.output)
+    )  # knn uses the input of the last layer
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(deeper, [name], inputs_of())

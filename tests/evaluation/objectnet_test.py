@@ -18,7 +18,8 @@ COLORS = {"air_fan": (0, 0, 255), "basket": (0, 255, 0), "only_here": (0, 0, 0)}
 
 @pytest.fixture
 def archive(tmp_path):
-    """Writes an archive with three images of one color, 36x34 pixels, with a red border of two pixels."""
+    """Writes an archive with three images of one color, 36x34 pixels, with a red border of two
+    pixels."""
     (tmp_path / "mappings").mkdir()
     mappings = {
         "folder_to_objectnet_label.json": TITLES,
@@ -27,7 +28,9 @@ def archive(tmp_path):
     }
     for name, content in mappings.items():
         (tmp_path / "mappings" / name).write_text(json.dumps(content))
-    (tmp_path / "mappings" / "imagenet_to_label_2012_v2").write_text("pannier, bag\nfan\nhamper\nunseen\n")
+    (tmp_path / "mappings" / "imagenet_to_label_2012_v2").write_text(
+        "pannier, bag\nfan\nhamper\nunseen\n"
+    )
     for folder, color in COLORS.items():
         (tmp_path / "images" / folder).mkdir(parents=True)
         pixels = np.full((36, 34, 3), (255, 0, 0), "uint8")
@@ -37,22 +40,27 @@ def archive(tmp_path):
 
 
 def color_model():
-    """Returns a model that predicts class 9 for green and class 8 for blue, with class 700 second."""
+    """Returns a model that predicts class 9 for green and class 8 for blue, with class 700
+    second."""
     kernel = np.zeros((3, 1000), "float32")
     kernel[1, 9] = kernel[2, 8] = 1
     kernel[2, 700] = 0.5
     images = keras.Input((15, 15, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
-    return keras.Model(images, keras.layers.Dense(1000, kernel_initializer=lambda *_, **__: kernel)(x))
+    return keras.Model(
+        images, keras.layers.Dense(1000, kernel_initializer=lambda *_, **__: kernel)(x)
+    )
 
 
 def test_any_class_of_the_mapping_is_right(archive):
     name = f"objectnet:folder@{archive}"
     assert objectnet.read_groups(archive) == {"air_fan": (700,), "basket": (5, 9), "unseen": (3,)}
     assert evaluation.evaluate(color_model(), [name]) == {
-        f"{name}/accuracy": 0.5, f"{name}/top5_accuracy": 1, f"{name}/mapped_accuracy": 1,
+        f"{name}/accuracy": 0.5,
+        f"{name}/top5_accuracy": 1,
+        f"{name}/mapped_accuracy": 1,
         f"{name}/mapped_top5_accuracy": 1,
-    }  # fmt: skip
+    }
 
 
 def test_images_have_no_border_and_the_crop_of_bit(archive):
@@ -66,7 +74,11 @@ def test_images_have_no_border_and_the_crop_of_bit(archive):
     assert inputs.test.name_of(1).endswith("basket/1.png")
     images = np.asarray(next(iter(inputs.eval_batches()))[0])[:2]
     values = 127.5 * (images + 1)
-    assert images.shape == (2, 15, 15, 3) and np.ptp(values, axis=2).max() < 1e-3 and values.max() < 125
+    assert (
+        images.shape == (2, 15, 15, 3)
+        and np.ptp(values, axis=2).max() < 1e-3
+        and values.max() < 125
+    )
     np.testing.assert_allclose(np.diff(values[0, :, 0, 0]), 4 * 30 / 16, atol=0.5)
 
 
@@ -85,20 +97,33 @@ def test_scores_rank_all_or_only_overlapping_classes():
     outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
     labels = np.array([1, 2, 1])
     assert objectnet.score(outputs, labels, [(0,), (1, 2), (4,), ()]) == {
-        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(1 / 3), "mapped_top5_accuracy": 1
-    }  # fmt: skip
+        "accuracy": 0,
+        "top5_accuracy": 1,
+        "mapped_accuracy": pytest.approx(1 / 3),
+        "mapped_top5_accuracy": 1,
+    }
     # A class without an image is still an answer.
-    assert objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])["mapped_accuracy"] == pytest.approx(2 / 3)
+    assert objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])[
+        "mapped_accuracy"
+    ] == pytest.approx(2 / 3)
 
 
 def test_rejects_other_models_and_folders(archive, tmp_path):
     name = f"objectnet:folder@{archive}"
     ten = keras_vit.VisionTransformer(
-        input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=10
+        input_shape=(16, 16, 3),
+        patch_size=8,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=8,
+        num_heads=2,
+        classes=10,
     )
     with pytest.raises(ValueError, match="1000 classes.*Received: output_shape"):
         evaluation.get([name])[name].check(ten)
-    (archive / "mappings" / "imagenet_to_label_2012_v2").write_text("pannier, bag\nfan\nhamper\nother\n")
+    (archive / "mappings" / "imagenet_to_label_2012_v2").write_text(
+        "pannier, bag\nfan\nhamper\nother\n"
+    )
     with pytest.raises(ValueError, match="must be those of ObjectNet's archive .'unseen'"):
         evaluation.evaluate(color_model(), [name])
     (archive / "mappings" / "objectnet_to_imagenet_1k.json").unlink()

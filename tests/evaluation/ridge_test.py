@@ -7,7 +7,9 @@ from keras_vit.evaluation.frozen import draw_shots, ridge_scores
 
 
 def accuracies(x, y, x_test, y_test, num_classes, weights):
-    return [(ridge_scores(x, y, x_test, num_classes, l2).argmax(1) == y_test).mean() for l2 in weights]
+    return [
+        (ridge_scores(x, y, x_test, num_classes, l2).argmax(1) == y_test).mean() for l2 in weights
+    ]
 
 
 @pytest.mark.parametrize("case", ["n_lt_d", "n_ge_d"])
@@ -18,7 +20,9 @@ def test_accuracies_match_reference(case, golden):
     np.testing.assert_allclose(ours, numbers[f"{case}/acc"], atol=1e-7)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(10, [0.665, 0.760, 0.850]), (50, [0.920, 0.925, 0.955])])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(10, [0.665, 0.760, 0.850]), (50, [0.920, 0.925, 0.955])]
+)
 def test_accuracies_and_scores_match_known_values(count, expected):
     # The number of features, 16, is between the two numbers of examples, 10 and 50.
     random = np.random.RandomState(7)
@@ -30,10 +34,14 @@ def test_accuracies_and_scores_match_known_values(count, expected):
 
     x, y = draw(count)
     x_test, y_test = draw(200)
-    np.testing.assert_allclose(accuracies(x, y, x_test, y_test, 5, [2**-10, 1, 2**10]), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        accuracies(x, y, x_test, y_test, 5, [2**-10, 1, 2**10]), expected, atol=1e-12
+    )
     if count == 50:
         first = ridge_scores(x, y, x_test, 5, 1.0)[0]
-        np.testing.assert_allclose(first, [0.28627, -1.10814, -0.92300, -0.21955, -1.03557], atol=1e-5)
+        np.testing.assert_allclose(
+            first, [0.28627, -1.10814, -0.92300, -0.21955, -1.03557], atol=1e-5
+        )
 
 
 def test_shots_match_the_reference_and_are_nested():

@@ -1,4 +1,5 @@
-"""Tests of the generated shapes. A second implementation, which computes pixel by pixel, provides expected images."""
+"""Tests of the generated shapes. A second implementation, which computes pixel by pixel, provides
+expected images."""
 
 import math
 
@@ -8,7 +9,18 @@ import pytest
 
 from keras_vit import data
 
-FIELDS = ["column", "row", "size", "period", "phase", "rotation", "color", "shape", "texture", "level"]
+FIELDS = [
+    "column",
+    "row",
+    "size",
+    "period",
+    "phase",
+    "rotation",
+    "color",
+    "shape",
+    "texture",
+    "level",
+]
 
 
 def finalized(number):
@@ -20,7 +32,8 @@ def finalized(number):
 
 
 def draws_of(seed, split, index):
-    """Returns the random draws of one image, as a function that maps the number of a draw to 64 bits."""
+    """Returns the random draws of one image, as a function that maps the number of a draw to 64
+    bits."""
     step = 0x9E3779B97F4A7C15
     key = finalized(finalized(seed + step) + (split + 1) * step)
     state = finalized(key + (index + 1) * step)
@@ -28,10 +41,11 @@ def draws_of(seed, split, index):
 
 
 def inside(name, x, y):
-    """Returns a number that is negative if a point is inside a shape of radius 1, and positive outside.
+    """Returns a number that is negative if a point is inside a shape of radius 1, and positive
+    outside.
 
-    Near a straight edge, the absolute value is the distance from the edge. For a circle of radius R, the value is
-    (r^2 - R^2) / 2 at distance r from the center.
+    Near a straight edge, the absolute value is the distance from the edge. For a circle of radius
+    R, the value is (r^2 - R^2) / 2 at distance r from the center.
     """
 
     def circle(radius, center=0.0):
@@ -41,7 +55,9 @@ def inside(name, x, y):
         angles = [math.radians(first + 360 * i / len(distances)) for i in range(len(distances))]
         return max(x * math.cos(a) + y * math.sin(a) - d for a, d in zip(angles, distances))
 
-    cross = min(planes(0, 15 / 16, 5 / 16, 15 / 16, 5 / 16), planes(0, 5 / 16, 15 / 16, 5 / 16, 15 / 16))
+    cross = min(
+        planes(0, 15 / 16, 5 / 16, 15 / 16, 5 / 16), planes(0, 5 / 16, 15 / 16, 5 / 16, 15 / 16)
+    )
     return {
         "disc": circle(1),
         "ring": max(circle(1), -circle(0.5)),
@@ -57,12 +73,16 @@ def inside(name, x, y):
 def expected_image(seed, split, index, image_shape):
     """Returns `(image, near_edge, unit, bits)`.
 
-    `image` `(H, W, C)` has no noise. `near_edge` `(H, W)` is True for pixels near edges of shapes and textures.
-    `unit[field][layer]` is a draw in [0, 1). `bits(number)` returns the 64 bits of a draw.
+    `image` `(H, W, C)` has no noise. `near_edge` `(H, W)` is True for pixels near edges of shapes
+    and textures. `unit[field][layer]` is a draw in [0, 1). `bits(number)` returns the 64 bits of a
+    draw.
     """
     height, width, channels = image_shape
     bits = draws_of(seed, split, index)
-    unit = {name: [(bits(5 * i + layer) >> 40) / 2**24 for layer in range(5)] for i, name in enumerate(FIELDS)}
+    unit = {
+        name: [(bits(5 * i + layer) >> 40) / 2**24 for layer in range(5)]
+        for i, name in enumerate(FIELDS)
+    }
     shapes = ["disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross"]
     main = int(8 * unit["color"][4])
     background = (main + 1 + int(7 * unit["color"][0])) % 8
@@ -74,14 +94,22 @@ def expected_image(seed, split, index, image_shape):
         low, high = (0.05, 0.12) if small else (0.15, 0.35) if layer else (0.5, 0.5)
         radius = (low + (high - low) * unit["size"][layer]) * min(height, width)
         angle = 2 * math.pi * int(1024 * unit["rotation"][layer]) / 1024
-        color = main if layer == 4 else (background + 1 + int(7 * unit["color"][layer])) % 8 if small else background
+        color = (
+            main
+            if layer == 4
+            else (background + 1 + int(7 * unit["color"][layer])) % 8
+            if small
+            else background
+        )
         layers.append((column * width, row * height, radius, angle, color))
-    image, near_edge = np.zeros(image_shape), np.zeros((height, width), bool)
+    image = np.zeros(image_shape)
+    near_edge = np.zeros((height, width), bool)
     for pixel_row, pixel_column in np.ndindex(height, width):
         for layer, (column, row, radius, angle, color) in enumerate(layers):
             if 0 < layer < 4 and layer > int(4 * unit["level"][0]):
                 continue
-            dx, dy = pixel_column + 0.5 - column, pixel_row + 0.5 - row
+            dx = pixel_column + 0.5 - column
+            dy = pixel_row + 0.5 - row
             x = (dx * math.cos(angle) + dy * math.sin(angle)) / radius
             y = (dy * math.cos(angle) - dx * math.sin(angle)) / radius
             outside = inside(shapes[int(8 * unit["shape"][layer])], x, y) * radius if layer else -9
@@ -99,7 +127,10 @@ def expected_image(seed, split, index, image_shape):
                 )
             near_edge[pixel_row, pixel_column] |= abs(outside) < 0.6
             if outside < 0:
-                hue = [127.5 * (1 + math.cos(2 * math.pi * (color / 8 - (c % 3) / 3))) for c in range(channels)]
+                hue = [
+                    127.5 * (1 + math.cos(2 * math.pi * (color / 8 - (c % 3) / 3)))
+                    for c in range(channels)
+                ]
                 hue = hue if channels > 1 else [255 * (color + 1) / 8]
                 image[pixel_row, pixel_column] = np.multiply(hue, 1 - 0.375 * shade)
     return image, near_edge, unit, bits
@@ -107,13 +138,16 @@ def expected_image(seed, split, index, image_shape):
 
 @pytest.mark.parametrize("image_shape", [(32, 32, 3), (18, 27, 1)])
 def test_images_match_second_implementation(image_shape):
-    """Compares individual pixels only away from edges, because the second implementation has no antialiasing."""
+    """Compares individual pixels only away from edges, because the second implementation has no
+    antialiasing."""
     source = data.load_split("shapes", "test", image_shape=image_shape, split_seed=7)
     far = 0
     for index in range(7):
         image, near_edge, unit, bits = expected_image(7, 1, index, image_shape)
         count = math.prod(image_shape)
-        noise = np.array([bits(50 + i) for i in range(-(-count // 8))], "uint64").view("uint8")[:count]
+        noise = np.array([bits(50 + i) for i in range(-(-count // 8))], "uint64").view("uint8")[
+            :count
+        ]
         noise = 0.2 * unit["level"][4] * (noise.reshape(image_shape) - 127.5)
         expected = np.clip(image + noise, 0, 255)
         actual = source.read(index)["image"].numpy().astype(float)
@@ -127,9 +161,13 @@ def test_images_match_second_implementation(image_shape):
 def test_labels_match_draws():
     bits = [draws_of(0, 0, index) for index in range(12)]
     for label, (field, layer, classes) in {
-        "shape": (7, 4, 8), "row": (1, 4, 4), "rotation": (5, 4, 8), "distractors": (9, 0, 4), "noise": (9, 4, 4),
+        "shape": (7, 4, 8),
+        "row": (1, 4, 4),
+        "rotation": (5, 4, 8),
+        "distractors": (9, 0, 4),
+        "noise": (9, 4, 4),
         "background_texture": (8, 0, 4),
-    }.items():  # fmt: skip
+    }.items():
         source = data.load_split(f"shapes:{label}", "train[:12]")
         expected = [classes * (draw(5 * field + layer) >> 40) >> 24 for draw in bits]
         assert source.labels.tolist() == expected
@@ -144,9 +182,13 @@ def test_labels_match_draws():
 
 def test_factors_are_uniform_and_independent():
     for label, classes in (("shape-color", 64), ("size-distractors", 32), ("background", 8)):
-        counts = np.bincount(data.load_split(f"shapes:{label}", "train[:64000]").labels, minlength=classes)
+        counts = np.bincount(
+            data.load_split(f"shapes:{label}", "train[:64000]").labels, minlength=classes
+        )
         expected = 64000 / classes
-        assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)  # chi squared
+        assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(
+            2 * classes
+        )  # chi squared
 
 
 def test_splits_and_seeds_have_different_images():
@@ -165,7 +207,12 @@ def test_splits_and_seeds_have_different_images():
 
 
 def test_shapes_are_read_in_batches():
-    config = {"name": "shapes:shape", "train_split": "train[:200]", "test_split": "test[:30]", "channels": 2}
+    config = {
+        "name": "shapes:shape",
+        "train_split": "train[:200]",
+        "test_split": "test[:30]",
+        "channels": 2,
+    }
     inputs = data.from_config({**config, "image_shape": (8, 12, 2)}, batch_size=16, seed=0)
     images, labels, weights = next(iter(inputs.train_batches(start_step=3)))
     assert images.shape == (16, 8, 12, 2) and labels.shape == (16, 8) and weights.numpy().all()
@@ -177,11 +224,26 @@ def test_shapes_are_read_in_batches():
     [
         ("shapes:hue", "train", {}, "must be one or more different factors.*Received: label='hue'"),
         ("shapes:shape-shape", "train", {}, "different factors.*Received: label='shape-shape'"),
-        ("shapes", "validation", {}, "splits of shapes are train, tune_train.*Received: split='validation'"),
+        (
+            "shapes",
+            "validation",
+            {},
+            "splits of shapes are train, tune_train.*Received: split='validation'",
+        ),
         ("shapes", "test[:20000]", {}, "'test' has 10000 examples. Received: split='test"),
         ("shapes", "train[:0]", {}, "has 1000000 examples"),
-        ("shapes", "train", {"image_shape": (32, 32)}, r"`image_shape` must be .* Received: image_shape=\(32, 32\)"),
-        ("shapes", "train", {"split_seed": -1}, "`split_seed` must be an int32, 0 or more. Received: split_seed=-1"),
+        (
+            "shapes",
+            "train",
+            {"image_shape": (32, 32)},
+            r"`image_shape` must be .* Received: image_shape=\(32, 32\)",
+        ),
+        (
+            "shapes",
+            "train",
+            {"split_seed": -1},
+            "`split_seed` must be an int32, 0 or more. Received: split_seed=-1",
+        ),
     ],
 )
 def test_rejects_invalid_arguments(name, split, arguments, message):

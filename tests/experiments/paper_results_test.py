@@ -1,4 +1,5 @@
-"""Tests that the copied tables of the paper agree with their averages, each other and the cost formula."""
+"""Tests that the copied tables of the paper agree with their averages, each other and the cost
+formula."""
 
 import numpy as np
 import paper_results as results
@@ -22,13 +23,20 @@ def test_averages_match_rows():
 
 def test_tables_agree():
     table_6 = {(row.model, row.epochs): row for row in results.TABLE_6}
-    fields = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "ImageNet": "imagenet", "ReaL": "real"}
+    fields = {
+        "CIFAR-10": "cifar10",
+        "CIFAR-100": "cifar100",
+        "ImageNet": "imagenet",
+        "ReaL": "real",
+    }
     fields |= {"Flowers": "flowers", "Pets": "pets"}
     for (pretraining, dataset), row in results.TABLE_5.items():
         assert len(row) == len(results.TABLE_5_COLUMNS)
         if pretraining == "JFT":
             # The last value, ViT-H/14, is skipped because Tables 5 and 6 disagree on it.
-            for model, epochs, value in zip(("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32"), (7, 7, 14, 7), row):
+            for model, epochs, value in zip(
+                ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32"), (7, 7, 14, 7), row
+            ):
                 assert value == getattr(table_6[model, epochs], fields[dataset]), (model, dataset)
     for model in ("R50x1", "R152x2"):
         row = table_6[model, 7]
@@ -44,8 +52,11 @@ def test_exaflops_match_formula():
         if name == "BiT-R200x3":
             model = cost.build_abstract(keras_vit.BiTResNet, depth=200, width_factor=3)
         else:
-            model = cost.build_abstract(families.find_family(name).constructor, **families.sizes()[name])
+            model = cost.build_abstract(
+                families.find_family(name).constructor, **families.sizes()[name]
+            )
         forward = cost.multiply_accumulates(model, table_6=True)
-        # 859 is an error in the paper. For the same model and twice the epochs, the table has 1668, which is twice 834.
+        # 859 is an error in the paper. For the same model and twice the epochs, the table has 1668,
+        # which is twice 834.
         expected = 834 if row.exaflops == 859 else row.exaflops
         assert cost.exaflops(forward, row.epochs * 303e6) == pytest.approx(expected, rel=0.021), row

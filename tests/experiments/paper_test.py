@@ -10,7 +10,9 @@ import pytest
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 
-pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the command does not depend on the backend")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="the command does not depend on the backend"
+)
 
 
 @pytest.fixture
@@ -33,7 +35,9 @@ def test_study_runs_in_two_processes(paper, tmp_path):
 
 
 def test_measured_study_runs_alone(monkeypatch):
-    spec = importlib.util.spec_from_file_location("paper_command", EXPERIMENTS / "paper" / "__main__.py")
+    spec = importlib.util.spec_from_file_location(
+        "paper_command", EXPERIMENTS / "paper" / "__main__.py"
+    )
     command = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(command)
     monkeypatch.setattr(command, "FLAGS", types.SimpleNamespace(processes=3))
@@ -56,4 +60,7 @@ def test_list_shows_number_of_runs_and_images(paper, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
     assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
-    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # 8 runs, each with 7 epochs of 303 million images
+    assert lines["table8"][1:3] == [
+        "8",
+        "16,968,000,000",
+    ]  # 8 runs, each with 7 epochs of 303 million images

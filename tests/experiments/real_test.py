@@ -1,4 +1,5 @@
-"""Tests of the scripts in experiments/real. One test needs Fashion-MNIST, and one needs DINOv2 weights."""
+"""Tests of the scripts in experiments/real. One test needs Fashion-MNIST, and one needs DINOv2
+weights."""
 
 import hashlib
 import importlib.util
@@ -27,20 +28,28 @@ def draw(count, classes=10):
 
 def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
     images, labels = draw(2)
-    with pytest.raises(ValueError, match="Debian's package dataset-fashion-mnist.*Received: --data="):
+    with pytest.raises(
+        ValueError, match="Debian's package dataset-fashion-mnist.*Received: --data="
+    ):
         fashion_data.read(tmp_path, "train")
     fashion_study.write_idx(tmp_path, "train", images, labels)
     with pytest.raises(ValueError, match="must have the SHA-256 c59f.*Received"):
         fashion_data.read(tmp_path, "train")
     for path in tmp_path.iterdir():
-        monkeypatch.setitem(fashion_data.SHA256, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+        monkeypatch.setitem(
+            fashion_data.SHA256, path.name, hashlib.sha256(path.read_bytes()).hexdigest()
+        )
     read = fashion_data.read(tmp_path, "train")
     assert np.array_equal(read[0], images) and np.array_equal(read[1], labels)
 
 
-@pytest.mark.parametrize("script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"])
+@pytest.mark.parametrize(
+    "script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"]
+)
 def test_missing_input_error_names_the_flag(script, scripts, tmp_path):
-    flag = "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
+    flag = (
+        "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
+    )
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
     assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
 
@@ -63,7 +72,10 @@ def test_frozen_accuracy_of_separable_features_is_one(method):
 def test_study_rejects_a_folder_with_other_settings(tmp_path):
     for _ in range(2):
         fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.0})
-    with pytest.raises(ValueError, match=r"results of \{'rate': 0.0\}; use another folder. Received: \{'rate': 0.1\}"):
+    with pytest.raises(
+        ValueError,
+        match=r"results of \{'rate': 0.0\}; use another folder. Received: \{'rate': 0.1\}",
+    ):
         fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.1})
 
 
@@ -79,8 +91,12 @@ def test_model_trains_on_subset(method, tmp_path, monkeypatch):
 def test_pretrained_model_is_fine_tuned(tmp_path, monkeypatch):
     sizes = {"patch_size": 14, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
     weights = str(tmp_path / "weights.npz")
-    keras_vit.checkpoints.save(keras_vit.VisionTransformer(**sizes, input_shape=(28, 28, 3), classes=3), weights)
-    monkeypatch.setattr(fashion_study, "DINOV2", {"architecture": "VisionTransformer", "model": sizes})
+    keras_vit.checkpoints.save(
+        keras_vit.VisionTransformer(**sizes, input_shape=(28, 28, 3), classes=3), weights
+    )
+    monkeypatch.setattr(
+        fashion_study, "DINOV2", {"architecture": "VisionTransformer", "model": sizes}
+    )
     monkeypatch.setitem(fashion_study.FINE_TUNING_STEPS, 10, (8, 5))
     for split in ("train", "t10k"):
         fashion_study.write_idx(tmp_path, split, *draw(10))
@@ -101,7 +117,9 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(fashion_study, "WIDTH", 28)
     monkeypatch.setattr(fashion_study.keras_vit, "from_pretrained", lambda *_, **__: None)
-    monkeypatch.setattr(fashion_study, "features_of", lambda _, images: calls.append(len(images)) or images[:, 0])
+    monkeypatch.setattr(
+        fashion_study, "features_of", lambda _, images: calls.append(len(images)) or images[:, 0]
+    )
     images = draw(1)[0]
     for indices in (np.array([7, 2]), np.array([2, 7, 9]), np.array([9, 2])):
         read = fashion_study.read_features(tmp_path / "features.npy", images, indices, "weights")
@@ -151,11 +169,14 @@ def test_dinov2_weights_match_transformers(tmp_path):
     import agreement
 
     save_file(
-        extract_dinov2.named_arrays(onnx.load_from_string(extract_dinov2.read_onnx())), tmp_path / "model.safetensors"
+        extract_dinov2.named_arrays(onnx.load_from_string(extract_dinov2.read_onnx())),
+        tmp_path / "model.safetensors",
     )
     (tmp_path / "config.json").write_text(json.dumps(extract_dinov2.CONFIG))
     images = agreement.model_inputs(agreement.photographs())
     tokens = agreement.split(agreement.tokens_of(tmp_path, images, "float32"))
     expected = np.load(agreement.REFERENCE)
     np.testing.assert_allclose(tokens[0], expected["class_token"], atol=1e-4)
-    np.testing.assert_allclose(tokens[1][:, :: agreement.PATCH_STEP], expected["patches"], atol=2e-4)
+    np.testing.assert_allclose(
+        tokens[1][:, :: agreement.PATCH_STEP], expected["patches"], atol=2e-4
+    )

@@ -22,7 +22,9 @@ SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", 
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
-@pytest.mark.parametrize("name", {id(study): name for name, study in studies.STUDIES.items()}.values())
+@pytest.mark.parametrize(
+    "name", {id(study): name for name, study in studies.STUDIES.items()}.values()
+)
 def test_study_builds_its_runs(name, scale, tmp_path):
     study = studies.get(name)
     runs = study.runs(scale)
@@ -34,7 +36,9 @@ def test_study_builds_its_runs(name, scale, tmp_path):
         assert set(run.start) <= set(names[:number])
         config = runner.config_of(run)
         task = tasks.get(config)
-        optimizers.get(schedule=optimizers.Schedule(total_steps=10**9, **config.schedule), **config.optimizer)
+        optimizers.get(
+            schedule=optimizers.Schedule(total_steps=10**9, **config.schedule), **config.optimizer
+        )
         assert config.best_metric in ("loss", *task.metrics)
         if study.measure is not None:
             measured |= set(study.metrics.values())
@@ -47,7 +51,9 @@ def test_study_builds_its_runs(name, scale, tmp_path):
             for metric in evaluator.METRICS
         }
         assert config.schedule.warmup_steps < (config.total_steps or 10**9)
-        for start in (other for other in runs if other.name in run.start):  # weights load only if sizes match
+        for start in (
+            other for other in runs if other.name in run.start
+        ):  # weights load only if sizes match
             for field in ("hidden_size", "num_layers", "patch_size", "depth"):
                 assert run.config["model"].get(field) == start.config["model"].get(field)
     x, y, group = study.picture[1:]
@@ -64,13 +70,18 @@ def test_each_seed_is_a_separate_run():
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
     (run,) = (run for run in runs if run.name == "mean_color-100-labels-seed=3")
-    assert run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
+    assert (
+        run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax covers runs on JAX")
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="slow; tests/training/jax covers runs on JAX"
+)
 def test_killed_study_resumes_without_repeating_runs(tmp_path):
-    study, scale = studies.get("self_supervision"), SCALES["tiny"]
+    study = studies.get("self_supervision")
+    scale = SCALES["tiny"]
     names = [run.name for run in study.runs(scale)]
     assert names == ["mean_color", "mean_color-20-labels", "from-scratch-20-labels"]
 
@@ -100,9 +111,16 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
     pretraining = json.loads(results[0].read_text())
     assert rows[0]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
     with open(tmp_path / "table.csv") as file:
-        assert [row["pre-training"] for row in csv.DictReader(file)] == ["mean_color", "from scratch"]
+        assert [row["pre-training"] for row in csv.DictReader(file)] == [
+            "mean_color",
+            "from scratch",
+        ]
     page = (tmp_path / "index.html").read_text()
-    assert "Self-supervision" in page and "Each run trains for a few steps" in page and "picture.png" in page
+    assert (
+        "Self-supervision" in page
+        and "Each run trains for a few steps" in page
+        and "picture.png" in page
+    )
     assert (tmp_path / "picture.png").stat().st_size > 5000
     # A study at another scale cannot use the same folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
@@ -111,13 +129,31 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "fig12", "fig13", "table9"]
+    "name",
+    [
+        "table8",
+        "fig10",
+        "fig9",
+        "fig8",
+        "fig5",
+        "table7",
+        "fig7",
+        "fig3",
+        "fig4",
+        "fig12",
+        "fig13",
+        "table9",
+    ],
 )
 def test_study_finishes_at_tiny_scale(name, tmp_path):
     rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
-    assert rows and all(0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows)
+    assert rows and all(
+        0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows
+    )
     assert (tmp_path / "index.html").exists() and (tmp_path / "picture.png").exists()
-    assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(name).inspected
+    assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(
+        name
+    ).inspected
 
 
 def test_rows_have_measured_and_paper_metrics():
@@ -152,7 +188,11 @@ def test_run_starts_from_best_searched_run():
         Run("c", {}, {"family": "ViT"}, start=("a", "b")),
     ]
     # The best run is the run with the highest test accuracy.
-    results = {"a": {"test/accuracy": 0.5, "test/loss": 0.1}, "b": {"test/accuracy": 0.75}, "c": {"test/accuracy": 0.6}}
+    results = {
+        "a": {"test/accuracy": 0.5, "test/loss": 0.1},
+        "b": {"test/accuracy": 0.75},
+        "c": {"test/accuracy": 0.6},
+    }
     assert start_of(runs[2], runs, results) is runs[1]
     assert start_of(runs[0], runs, results) is None
     (row,) = rows_of(study, runs, results)
@@ -170,7 +210,10 @@ def test_regularization_is_searched_on_held_out_images():
                 continue
             assert len(pretrainings) == 12
             for other in pretrainings:
-                assert (other.config["data"]["train_split"], other.config["data"]["test_split"]) == (
+                assert (
+                    other.config["data"]["train_split"],
+                    other.config["data"]["test_split"],
+                ) == (
                     "tune_train",
                     "tune_val",
                 )
@@ -178,9 +221,13 @@ def test_regularization_is_searched_on_held_out_images():
                 assert other.config["model"].get("dropout", 0.0) == other.columns["dropout"]
                 assert other.config["data"]["label_smoothing"] == other.columns["smoothing"]
             table_3 = (0.3, 0.1) if run.columns["images to train on"] == 1_281_167 else (0.03, 0.1)
-            assert table_3 in {(other.columns["weight decay"], other.columns["dropout"]) for other in pretrainings}
+            assert table_3 in {
+                (other.columns["weight decay"], other.columns["dropout"]) for other in pretrainings
+            }
     small = studies.get("fig3").runs(SCALES["small"])
-    assert all(run.config["data"]["test_split"] == "tune_val[:2000]" for run in small if not run.is_row)
+    assert all(
+        run.config["data"]["test_split"] == "tune_val[:2000]" for run in small if not run.is_row
+    )
     assert all(run.config["data"]["test_split"] == "test" for run in small if run.is_row)
 
 
@@ -200,8 +247,17 @@ def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     assert results["images_per_second"] > 0 and results["batch"] in (1, 2)
     assert ("largest_batch" in results) == bool(keras.distribution.list_devices("gpu"))
     rows = [
-        table.Row("ViT-B/16", "v3:2x2", 224, mode="inference", batch_per_device=512, images_per_second=900.0),
-        table.Row("ViT-B/16", "v3:2x2", 224, mode="training", batch_per_device=32, images_per_second=9.0),
+        table.Row(
+            "ViT-B/16",
+            "v3:2x2",
+            224,
+            mode="inference",
+            batch_per_device=512,
+            images_per_second=900.0,
+        ),
+        table.Row(
+            "ViT-B/16", "v3:2x2", 224, mode="training", batch_per_device=32, images_per_second=9.0
+        ),
         table.Row("ViT-H/14", "v3:2x2", 378, mode="inference", error="not one image fits"),
     ]
     with open(tmp_path / "tpu.csv", "w", newline="") as file:
@@ -210,13 +266,21 @@ def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
         writer.writerows(dataclasses.asdict(row) for row in rows)
     scale = studies.Scale("tiny", path=str(tmp_path / "tpu.csv"))
     known = [run for run in study.runs(scale) if run.results]
-    (row,) = rows_of(study, known, {run.name: runner.make_run(study, run, known, tmp_path) for run in known})
+    (row,) = rows_of(
+        study, known, {run.name: runner.make_run(study, run, known, tmp_path) for run in known}
+    )
     assert row["model"] == "ViT-B/16, compiled for v3:2x2" and row["pixels"] == 224
     assert (row["images/s"], row["batch"], row["largest batch"]) == (900.0, None, 512)
 
 
 def test_plotted_lines_have_best_value_of_each_seed():
-    points = [("A", 1, 0.2, 0), ("A", 1, 0.4, 0), ("A", 1, 0.6, 1), ("A", 10, 0.9, 0), ("B", 1, 0.1, 0)]
+    points = [
+        ("A", 1, 0.2, 0),
+        ("A", 1, 0.4, 0),
+        ("A", 1, 0.6, 1),
+        ("A", 10, 0.9, 0),
+        ("B", 1, 0.1, 0),
+    ]
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
     lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
     assert plots.lines_of(rows, "images", "accuracy", "family") == lines
@@ -225,15 +289,32 @@ def test_plotted_lines_have_best_value_of_each_seed():
 def test_figure_5_has_imagenet_and_the_mean_of_five_datasets(tmp_path):
     study = studies.get("fig5")
     runs = study.runs(SCALES["paper"])
-    results = {run.name: {"test/accuracy": run.paper.get("accuracy", 0), "study/exaflops": 1.0} for run in runs}
+    results = {
+        run.name: {"test/accuracy": run.paper.get("accuracy", 0), "study/exaflops": 1.0}
+        for run in runs
+    }
     mean, imagenet = compute._panels(rows_of(study, runs, results)).values()
     assert len(mean) == len(imagenet) == 16
-    for model, average, top1 in (("R50x1", TABLE_7["R50x1", "Adam"][-1], 77.54), ("ViT-H/14", 95.822, 88.08)):
+    for model, average, top1 in (
+        ("R50x1", TABLE_7["R50x1", "Adam"][-1], 77.54),
+        ("ViT-H/14", 95.822, 88.08),
+    ):
         for rows, expected in ((mean, average), (imagenet, top1)):
             (row,) = (row for row in rows if row["model"] == model)
-            assert 100 * row["accuracy"] == 100 * row["accuracy, paper"] == pytest.approx(expected, abs=0.005)
+            assert (
+                100 * row["accuracy"]
+                == 100 * row["accuracy, paper"]
+                == pytest.approx(expected, abs=0.005)
+            )
     assert list(compute._panels([{"dataset": "digits", "accuracy": 0.5}])) == ["digits"]
-    plots.picture(tmp_path / "5.png", "t", {"a": mean, "b": imagenet}, *study.picture[:2], ("accuracy",), "family")
+    plots.picture(
+        tmp_path / "5.png",
+        "t",
+        {"a": mean, "b": imagenet},
+        *study.picture[:2],
+        ("accuracy",),
+        "family",
+    )
     assert (tmp_path / "5.png").stat().st_size > 5000
 
 
@@ -248,7 +329,9 @@ def test_figure_5_has_imagenet_and_the_mean_of_five_datasets(tmp_path):
 def test_rejects_bad_scales_and_studies(arguments, message):
     with pytest.raises(ValueError, match=message):
         studies.Scale(**arguments)
-    with pytest.raises(ValueError, match="`study` must be one of table8, .*Received: study='table0'"):
+    with pytest.raises(
+        ValueError, match="`study` must be one of table8, .*Received: study='table0'"
+    ):
         studies.get("table0")
 
 

@@ -23,7 +23,11 @@ def test_table_has_every_cell_once_and_valid_image_sizes():
     assert {row.image_size for row in CELLS if row.model == "ViT-H/14"} == {224, 378}
     models = ["ViT-B/32", "R50+ViT-B/16", "BiT-R50x1", "R50x1", "ViT-B/32"]
     cells = table.cells(models, ["v3:2x2"], [250], ["inference"])
-    assert [row.cell[:3:2] for row in cells] == [("ViT-B/32", 224), ("R50+ViT-B/16", 240), ("BiT-R50x1", 250)]
+    assert [row.cell[:3:2] for row in cells] == [
+        ("ViT-B/32", 224),
+        ("R50+ViT-B/16", 240),
+        ("BiT-R50x1", 250),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -31,8 +35,14 @@ def test_table_has_every_cell_once_and_valid_image_sizes():
     [
         ((["ViT-X/9"], ["v3:2x2"], [224]), "`architecture` must be one of"),
         ((["ViT-B/16"], ["v9:2x2"], [224]), "`topology` must be"),
-        ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be among training, inference"),
-        ((["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]), "smaller than a patch of ViT-B/32. Received: image_size=16"),
+        (
+            (["ViT-B/16"], ["v3:2x2"], [224], ["serving"]),
+            "`modes` must be among training, inference",
+        ),
+        (
+            (["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]),
+            "smaller than a patch of ViT-B/32. Received: image_size=16",
+        ),
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
@@ -42,7 +52,8 @@ def test_rejects_invalid_cells(arguments, message):
 
 
 def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
-    path, computed = tmp_path / "tpu.csv", []
+    path = tmp_path / "tpu.csv"
+    computed = []
 
     def run_python(arguments, **environment):
         row = Row(**json.loads(arguments[-1].removeprefix("--row=")))
@@ -51,7 +62,9 @@ def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         computed.append(row.cell)
         error = 'UNIMPLEMENTED: no\nand why, "quoted"' if row.model == "ViT-H/14" else ""
-        row = dataclasses.replace(row, batch_per_device=0 if error else 8, images_per_second=0.1 + 0.2, error=error)
+        row = dataclasses.replace(
+            row, batch_per_device=0 if error else 8, images_per_second=0.1 + 0.2, error=error
+        )
         return json.dumps(dataclasses.asdict(row))
 
     monkeypatch.setattr(table.files, "run_python", run_python)
@@ -75,7 +88,8 @@ def test_rejects_file_with_other_columns(tmp_path):
 class _Programs:
     """Fake compiler for programs that need 1 GiB plus `per_image` bytes for each image."""
 
-    per_image, error = GIB // 10, ""
+    per_image = GIB // 10
+    error = ""
     state_bytes = gradient_bytes = GIB
 
     def __init__(self, config, task, inputs, topology, total_steps):
@@ -87,7 +101,9 @@ class _Programs:
     def train(self, batch_size, accumulate_steps):
         memory = GIB + batch_size // self.topology.num_devices * self.per_image
         if self.error or memory > self.topology.device.memory_bytes:
-            return Program(False, self.error or "RESOURCE_EXHAUSTED", not self.error, required_bytes=memory)
+            return Program(
+                False, self.error or "RESOURCE_EXHAUSTED", not self.error, required_bytes=memory
+            )
         return Program(True, temporary_bytes=memory, bytes_accessed=450e9)
 
     evaluation = train
@@ -98,22 +114,31 @@ def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
     assert 130 <= row.batch_per_device <= 144 and not row.error
-    seconds = 1.0 + (2 * 7 / 8 * GIB / get_topology("v3:2x2").device.interconnect if mode == "training" else 0)
+    seconds = 1.0 + (
+        2 * 7 / 8 * GIB / get_topology("v3:2x2").device.interconnect if mode == "training" else 0
+    )
     assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
 
 
 def test_cell_has_error_if_nothing_fits_or_compiles(monkeypatch):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
-    for changes, expected in (({"per_image": 20 * GIB}, table.NOTHING_FITS), ({"error": "no"}, "no")):
+    for changes, expected in (
+        ({"per_image": 20 * GIB}, table.NOTHING_FITS),
+        ({"error": "no"}, "no"),
+    ):
         for name, value in changes.items():
             monkeypatch.setattr(_Programs, name, value)
         row = table.compute(Row("ViT-H/14", "v3:2x2", 224, "training"))
         assert (row.batch_per_device, row.error) == (0, expected)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'"
+)
 def test_fill_computes_a_row_with_libtpu(tmp_path):
-    (row,) = table.fill(tmp_path / "t.csv", [Row("ViT-Ti/16", "v3:2x2", 16, "inference")], lambda line: None)
+    (row,) = table.fill(
+        tmp_path / "t.csv", [Row("ViT-Ti/16", "v3:2x2", 16, "inference")], lambda line: None
+    )
     assert row.batch_per_device > 1000 and row.images_per_second > 1000 and not row.error
 
 
@@ -124,4 +149,6 @@ def test_committed_table_has_every_cell():
     cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
     assert sorted(row.cell[:4] for row in rows) == sorted(row.cell[:4] for row in cells)
     for row in rows:
-        assert row.error == ("" if row.batch_per_device and row.images_per_second else table.NOTHING_FITS)
+        assert row.error == (
+            "" if row.batch_per_device and row.images_per_second else table.NOTHING_FITS
+        )

@@ -1,4 +1,5 @@
-"""Tests of fine-tuning on the tasks of VTAB-1k. The digits dataset replaces the datasets of the tasks."""
+"""Tests of fine-tuning on the tasks of VTAB-1k. The digits dataset replaces the datasets of the
+tasks."""
 
 import types
 
@@ -15,9 +16,14 @@ from keras_vit import data
 from keras_vit.checkpoints import find_preprocessing
 
 SIZES = {
-    "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2,
+    "input_shape": (8, 8, 3),
+    "patch_size": 4,
+    "num_layers": 1,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
     "classes": 5,
-}  # fmt: skip
+}
 
 
 def _to_digits(config):
@@ -28,18 +34,31 @@ def _to_digits(config):
 
 def test_tasks_and_recipe_match_the_paper():
     assert len(vtab.TASKS) == 19
-    assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
-    model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")
+    assert {f"vtab/{task}" for task in vtab.TASKS} == {
+        name for name in data.DATASETS if name.startswith("vtab/")
+    }
+    model = keras_vit.VisionTransformer(
+        **SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap"
+    )
     config = vtab.config_of(model, "clevr_count", weights="w.npz", path="/data")
     assert (config.total_steps, config.batch_size, config.schedule.base) == (2500, 512, 0.01)
-    assert (config.data.image_size, config.data.path, config.data.train_crop) == (384, "/data", "auto")
+    assert (config.data.image_size, config.data.path, config.data.train_crop) == (
+        384,
+        "/data",
+        "auto",
+    )
     assert config.data.train_split == "train" and config.weights == "w.npz"
-    assert config.model.classifier == "gap" and config.model.resnet_blocks == () and config.model.stem == "resnet"
+    assert (
+        config.model.classifier == "gap"
+        and config.model.resnet_blocks == ()
+        and config.model.stem == "resnet"
+    )
 
 
 @pytest.mark.slow
 def test_run_skips_finished_tasks_and_rejects_other_weights(tmp_path):
-    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    model = keras_vit.VisionTransformer(**SIZES)
+    lines = []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
     first = vtab.run_tasks(model, tmp_path, tasks=tasks[:1], **options)
@@ -66,7 +85,10 @@ def test_rejects_unknown_task_and_wrapped_model(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
-        (r"Received: tasks=\('mnist',\)", lambda: vtab.run_tasks(model, tmp_path, tasks=("mnist",))),
+        (
+            r"Received: tasks=\('mnist',\)",
+            lambda: vtab.run_tasks(model, tmp_path, tasks=("mnist",)),
+        ),
         ("must be a `VisionTransformer`", lambda: vtab.config_of(wrapped, "svhn", weights="")),
     ):
         with pytest.raises(ValueError, match=match):
@@ -84,7 +106,9 @@ def test_missing_dataset_is_an_error_before_training(monkeypatch, tmp_path):
 
     model = keras_vit.VisionTransformer(**SIZES)
     with pytest.raises(ValueError, match="The task eurosat cannot load its dataset;.*--data_path"):
-        vtab.run_tasks(model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit)
+        vtab.run_tasks(
+            model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit
+        )
     assert not trained
 
 
@@ -97,7 +121,9 @@ def test_moved_folder_keeps_normalization_of_model(monkeypatch, tmp_path):
         return types.SimpleNamespace(metrics={"test/accuracy": 0.5})
 
     monkeypatch.setattr(vtab.training, "run", run)
-    model = keras_vit.VisionTransformer(**SIZES, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3))
+    model = keras_vit.VisionTransformer(
+        **SIZES, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
+    )
     options = {"edit": _to_digits, "write": lambda line: None}
     keras.config.set_dtype_policy("mixed_bfloat16")
     vtab.run_tasks(model, tmp_path / "old", tasks=("svhn",), **options)

@@ -15,7 +15,9 @@ STUBS = "tensorflow-serving-api is not installed (pip install --no-deps tensorfl
 
 
 def test_labels_file_has_one_name_per_line(exported):
-    assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(NAMES)
+    assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(
+        NAMES
+    )
 
 
 @pytest.mark.full
@@ -25,7 +27,9 @@ def test_warm_up_requests_run_every_signature(exported):
     for record in tf.data.TFRecordDataset(f"{exported[0]}/assets.extra/tf_serving_warmup_requests"):
         request = messages.PredictionLog.FromString(record.numpy()).predict_log.request
         assert request.model_spec.name == "animals"
-        inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
+        inputs = {
+            name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()
+        }
         outputs = signatures[request.model_spec.signature_name](**inputs)
         assert all(tensor.shape[0] == 1 for tensor in outputs.values())
         names.append(request.model_spec.signature_name)
@@ -43,7 +47,9 @@ def test_tensorflow_serving_api_parses_warm_up_requests(exported):
 
 def test_readme_python_blocks_run_except_grpc(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
-    blocks = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code]
+    blocks = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code
+    ]
     assert len(blocks) == 2
     monkeypatch.chdir(exported[0])
     for code in blocks:

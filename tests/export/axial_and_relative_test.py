@@ -1,4 +1,5 @@
-"""Tests of exported models with axial attention, relative or learned 2D positions, or masked-patch pre-training."""
+"""Tests of exported models with axial attention, relative or learned 2D positions, or masked-patch
+pre-training."""
 
 import importlib.util
 import json
@@ -38,9 +39,13 @@ def masked_then_finetuned(tmp_path):
 
 
 MODELS = {
-    "axial": lambda _: randomize(keras_vit.AxialVisionTransformer(**VIT, input_shape=SHAPE, classes=5)),
+    "axial": lambda _: randomize(
+        keras_vit.AxialVisionTransformer(**VIT, input_shape=SHAPE, classes=5)
+    ),
     "relative": lambda _: randomize(
-        keras_vit.VisionTransformer(**VIT, input_shape=SHAPE, classes=5, position_embedding="relative")
+        keras_vit.VisionTransformer(
+            **VIT, input_shape=SHAPE, classes=5, position_embedding="relative"
+        )
     ),
     "masked_patches": masked_then_finetuned,
     "learned2d": lambda _: randomize(
@@ -57,11 +62,16 @@ MODELS = {
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("axial", "masked_patches") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+    [
+        name if name in ("axial", "masked_patches") else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
 )
 def test_saved_model_round_trips(name, tmp_path):
     model = MODELS[name](tmp_path)
-    path = export.saved_model(model, tmp_path / "served", class_names="abcde", signatures=("tensor",))
+    path = export.saved_model(
+        model, tmp_path / "served", class_names="abcde", signatures=("tensor",)
+    )
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(IMAGES))
     expected = keras.ops.softmax(model(IMAGES))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)

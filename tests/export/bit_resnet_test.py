@@ -44,11 +44,15 @@ def test_rejects_vision_transformer_signatures(resnet, tmp_path, name):
 def test_signatures_match_model(resnet, exported):
     signatures = tf.saved_model.load(exported).signatures
     outputs = signatures["tensor"](images=tf.constant(IMAGES))
-    np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(resnet(IMAGES)), atol=1e-5)
+    np.testing.assert_allclose(
+        outputs["probabilities"], keras.ops.softmax(resnet(IMAGES)), atol=1e-5
+    )
     file = Path(exported, "assets.extra/example.jpg").read_bytes()
     image = tf.image.resize(tf.io.decode_jpeg(file, channels=3), SHAPE[:2]) / 127.5 - 1.0
     outputs = signatures["serving_default"](image_bytes=tf.constant([file]))
-    np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(resnet(image[None])), atol=1e-4)
+    np.testing.assert_allclose(
+        outputs["probabilities"], keras.ops.softmax(resnet(image[None])), atol=1e-4
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible with expected shape"):
         signatures["tensor"](images=tf.zeros((1, 32, 32, 3)))
 
@@ -59,8 +63,11 @@ def test_card_and_readme_describe_model(resnet, exported):
         "description": "BiTResNet (depth=26, width_factor=1, version=2)",
         "parameters": resnet.count_params(),
         "image_shape": list(SHAPE),
-        "classes": 5, "depth": 26, "width_factor": 1, "version": 2,
-    }  # fmt: skip
+        "classes": 5,
+        "depth": 26,
+        "width_factor": 1,
+        "version": 2,
+    }
     assert export.load_card(exported) == card
     readme = Path(exported, "README.md").read_text(encoding="utf-8")
     assert "\nBiTResNet (depth=26, width_factor=1, version=2).\n" in readme
@@ -91,6 +98,8 @@ def test_onnx_keeps_pool_padding(pool_padding, tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     images = keras.Input((8, 10, 3))
-    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # a stem without residual units
+    features = PreActivationResNet(width=32, pool_padding=pool_padding)(
+        images
+    )  # a stem without residual units
     model = keras.Model(images, keras.layers.Flatten()(features))
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4

@@ -15,11 +15,17 @@ NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 
 
 def tiny_model(**changes):
-    """Returns a tiny model. Its random weights are large enough for the outputs to differ between images."""
+    """Returns a tiny model. Its random weights are large enough for the outputs to differ between
+    images."""
     arguments = {
-        "input_shape": SHAPE, "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2,
+        "input_shape": SHAPE,
+        "patch_size": 4,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_heads": 2,
         "classes": len(NAMES),
-    }  # fmt: skip
+    }
     model = keras_vit.VisionTransformer(**arguments | changes)
     random = np.random.default_rng(0)
     for weight in model.weights:

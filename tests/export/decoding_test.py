@@ -22,7 +22,9 @@ def folder(tmp_path_factory):
         (path / split / "thing").mkdir(parents=True)
         for number, (height, width) in enumerate(SIZES):
             kind = ("PNG", "JPEG")[number % 2]
-            (path / split / "thing" / f"{number}.{kind.lower()}").write_bytes(image_file(height, width, kind, number))
+            (path / split / "thing" / f"{number}.{kind.lower()}").write_bytes(
+                image_file(height, width, kind, number)
+            )
     return path
 
 
@@ -38,7 +40,13 @@ def folder(tmp_path_factory):
     ],
 )
 def test_files_decode_as_in_evaluation(crop, rounding, folder):
-    fields = {"name": "folder", "path": str(folder), "image_size": 6, "eval_crop": crop, "rounding": rounding}
+    fields = {
+        "name": "folder",
+        "path": str(folder),
+        "image_size": 6,
+        "eval_crop": crop,
+        "rounding": rounding,
+    }
     if crop != "resize":
         fields["resize_size"] = 9
     inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
@@ -52,14 +60,25 @@ def test_files_decode_as_in_evaluation(crop, rounding, folder):
 
 @pytest.mark.parametrize("library", ["vit_jax", "torchvision", "transformers"])
 def test_evaluation_uses_the_library_of_the_model(library, folder):
-    preprocessing = Preprocessing(resize="shorter_side", crop_fraction=0.9, interpolation="bicubic", library=library)
-    sizes = {"patch_size": 5, "num_layers": 1, "hidden_size": 4, "mlp_dim": 4, "num_heads": 1, "classes": 1}
+    preprocessing = Preprocessing(
+        resize="shorter_side", crop_fraction=0.9, interpolation="bicubic", library=library
+    )
+    sizes = {
+        "patch_size": 5,
+        "num_layers": 1,
+        "hidden_size": 4,
+        "mlp_dim": 4,
+        "num_heads": 1,
+        "classes": 1,
+    }
     model = VisionTransformer(**sizes, input_shape=(10, 10, 3), preprocessing=preprocessing)
     inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(SIZES))
     ((images, *_),) = inputs.eval_batches()
     assert inputs.model_preprocessing() == dataclasses.replace(preprocessing, crop_fraction=10 / 11)
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
-    np.testing.assert_allclose(Decoder((10, 10, 3), preprocessing)(tf.constant(files)), images, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        Decoder((10, 10, 3), preprocessing)(tf.constant(files)), images, rtol=0, atol=1e-6
+    )
 
 
 def test_shorter_side_resizing_covers_a_non_square_input():
@@ -96,7 +115,13 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
         (tmp_path / split / "thing").mkdir(parents=True)
         values = np.random.default_rng(1).integers(0, 2**bit_depth, (9, 14, channels)).astype(dtype)
         (tmp_path / split / "thing" / "0.png").write_bytes(tf.io.encode_png(values).numpy())
-    fields = {"name": "folder", "path": str(tmp_path), "image_size": 6, "channels": channels, "bit_depth": bit_depth}
+    fields = {
+        "name": "folder",
+        "path": str(tmp_path),
+        "image_size": 6,
+        "channels": channels,
+        "bit_depth": bit_depth,
+    }
     inputs = data.from_config(fields, batch_size=1, seed=0)
     ((images, *_),) = inputs.eval_batches()
     file = (tmp_path / "test" / "thing" / "0.png").read_bytes()
@@ -106,19 +131,31 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
 
 @pytest.mark.parametrize(
     ("dtype", "white", "file_dtype"),
-    [("uint8", 16, np.uint8), ("uint8", 1, np.uint8), ("uint16", 10_000, np.uint16), ("float32", 1.0, np.uint16)],
+    [
+        ("uint8", 16, np.uint8),
+        ("uint8", 1, np.uint8),
+        ("uint16", 10_000, np.uint16),
+        ("float32", 1.0, np.uint16),
+    ],
 )
 @pytest.mark.parametrize("size", [0, 5])
 def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
     """The files of uint8 arrays have 8 bits per channel. The files of other arrays have 16 bits."""
-    values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(white, 16)
+    values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(
+        white, 16
+    )
     arrays = data.arrays((values * white).astype(dtype), [0, 0, 0], ["a"], max_value=white)
     options = data.Options(image_size=size).resolve(arrays)
     ((images, *_),) = data.eval_batches(arrays, batch_size=3, image_size=size)
-    files = [tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype)) for image in values]
+    files = [
+        tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype))
+        for image in values
+    ]
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
     # Allow a rounding error of half a gray level in the files.
-    np.testing.assert_allclose(decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max)
+    np.testing.assert_allclose(
+        decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max
+    )
 
 
 def test_files_decode_as_in_evaluation_with_randaugment(folder):

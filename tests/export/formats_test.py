@@ -19,7 +19,8 @@ from .conftest import SHAPE, tiny_model
 
 WIDE = {"hidden_size": 32, "mlp_dim": 64}  # kernels make up most of the file at this size
 needs_onnx = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))), reason="tf2onnx or onnxruntime is not installed"
+    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))),
+    reason="tf2onnx or onnxruntime is not installed",
 )
 
 
@@ -55,9 +56,14 @@ def test_onnx_logits_match(exact_gelu, tmp_path):
 
     model = tiny_model(exact_gelu=exact_gelu)
     report = export.onnx(model, tmp_path / "model.onnx")
-    assert report.largest_difference < 1e-5 and report.size_bytes == (tmp_path / "model.onnx").stat().st_size
+    assert (
+        report.largest_difference < 1e-5
+        and report.size_bytes == (tmp_path / "model.onnx").stat().st_size
+    )
     images, logits = logits_of(model)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     for batch in (1, 5):
         (outputs,) = session.run(["logits"], {"images": images[:batch]})
         np.testing.assert_allclose(outputs, logits[:batch], atol=1e-5)
@@ -68,9 +74,16 @@ def test_onnx_folds_constant_expressions(tmp_path):
     import onnx
 
     model = keras_vit.VisionTransformer(
-        input_shape=(32, 32, 3), classes=5, stem="resnet", resnet_blocks=(1,), patch_size=1, num_layers=1,
-        hidden_size=16, mlp_dim=16, num_heads=2,
-    )  # fmt: skip
+        input_shape=(32, 32, 3),
+        classes=5,
+        stem="resnet",
+        resnet_blocks=(1,),
+        patch_size=1,
+        num_layers=1,
+        hidden_size=16,
+        mlp_dim=16,
+        num_heads=2,
+    )
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-5
     graph = onnx.load(tmp_path / "model.onnx").graph
     assert [value.name for value in graph.input] == ["images"]
@@ -88,19 +101,30 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     images = np.random.default_rng(1).uniform(-1, 1, (20, *SHAPE)).astype("float32")
     report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=images)
     assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
-    assert 0.99 < report.cosine < 1 and report.same_class > 0.9 and report.images == "the 20 given images"
+    assert (
+        0.99 < report.cosine < 1
+        and report.same_class > 0.9
+        and report.images == "the 20 given images"
+    )
     graph = onnx.load(tmp_path / "model.onnx").graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     producers = {name: node for node in graph.node for name in node.output}
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm", "Conv")]
-    quantized_nodes = [node for node in products if producers[node.input[0]].op_type == "DequantizeLinear"]
-    # Each of the 2 layers has two products without kernels: query by key, and attention scores by value.
+    quantized_nodes = [
+        node for node in products if producers[node.input[0]].op_type == "DequantizeLinear"
+    ]
+    # Each of the 2 layers has two products without kernels: query by key, and attention scores by
+    # value.
     assert len(products) - len(quantized_nodes) == 2 * 2
     for node in quantized_nodes:
         kernel, scales, _ = producers[node.input[1]].input
         assert stored[kernel].data_type == onnx.TensorProto.INT8
-        assert stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims  # one scale per channel
-    others = [node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"]
+        assert (
+            stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims
+        )  # one scale per channel
+    others = [
+        node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"
+    ]
     quantized = {name for node in quantized_nodes for name in node.input}
     assert not [node for node in others if quantized & set(node.input)]
 
@@ -108,7 +132,9 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    onnxruntime.InferenceSession(tmp_path / "model.onnx", options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(
+        tmp_path / "model.onnx", options, providers=["CPUExecutionProvider"]
+    )
     kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
     assert "DequantizeLinear" not in kinds and kinds.count("QGemm") == len(quantized_nodes)
 
@@ -127,12 +153,19 @@ def test_onnx_int8_products_fit_16_bits(tmp_path):
     extreme = np.ones((1, *SHAPE), "float32")
     given = np.concatenate([extreme, np.zeros_like(extreme)])
     report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=given)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        tmp_path / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     (outputs,) = session.run(["logits"], {"images": extreme})
     np.testing.assert_allclose(outputs[0], [pixels, -pixels, 0.5 * pixels, 0], rtol=1e-3)
-    # Without VNNI, processors add two products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 does not.
-    stored = {tensor.name: tensor for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer}
-    kernels = [onnx.numpy_helper.to_array(tensor) for tensor in stored.values() if tensor.data_type == 3]
+    # Without VNNI, processors add two products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 does
+    # not.
+    stored = {
+        tensor.name: tensor for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer
+    }
+    kernels = [
+        onnx.numpy_helper.to_array(tensor) for tensor in stored.values() if tensor.data_type == 3
+    ]
     largest = max(np.abs(kernel.astype(int)).max() for kernel in kernels)
     assert 63 <= largest <= 64 and 2 * 255 * largest <= np.iinfo(np.int16).max
     assert report.largest_difference < 1e-3 * pixels
@@ -150,7 +183,8 @@ def test_report_names_the_instructions():
 
 @needs_onnx
 def test_feature_model_is_exported(tmp_path):
-    model, images = tiny_model(), example_images(SHAPE)
+    model = tiny_model()
+    images = example_images(SHAPE)
     pooled = keras_vit.FeatureModel(model, tokens="pooled")
     expected = keras_vit.features(model, images, tokens="pooled")
     export.litert(pooled, tmp_path / "pooled.tflite")
@@ -166,9 +200,13 @@ def test_feature_model_is_exported(tmp_path):
 
 
 def test_onnx_int8_needs_images(tmp_path):
-    with pytest.raises(ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"):
+    with pytest.raises(
+        ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"
+    ):
         export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
-    with pytest.raises(ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"
+    ):
         reference(tiny_model(), np.zeros((0, *SHAPE)))
 
 
@@ -194,15 +232,41 @@ def _measurement(speed, same_class):
 @pytest.mark.parametrize(
     ("calibrated", "int8", "bfloat16", "chosen", "reason"),
     [
-        (True, 0.99, 1.0, "litert_int8", "accurate format, 3.0 times as fast as the float32 SavedModel$"),
-        (True, 0.98, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but it predicts the same class for 98 %"),
-        (False, 1.0, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but int8 .* --calibrate=FOLDER"),
-        (False, 1.0, 0.5, "saved_model", "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %"),
+        (
+            True,
+            0.99,
+            1.0,
+            "litert_int8",
+            "accurate format, 3.0 times as fast as the float32 SavedModel$",
+        ),
+        (
+            True,
+            0.98,
+            1.0,
+            "saved_model bfloat16",
+            "; litert_int8 is faster, but it predicts the same class for 98 %",
+        ),
+        (
+            False,
+            1.0,
+            1.0,
+            "saved_model bfloat16",
+            "; litert_int8 is faster, but int8 .* --calibrate=FOLDER",
+        ),
+        (
+            False,
+            1.0,
+            0.5,
+            "saved_model",
+            "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %",
+        ),
     ],
 )
 def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, reason):
     measured = {
-        "saved_model": _measurement(10, 0.5),  # 0.5 is ignored, because float32 predictions differ only in ties
+        "saved_model": _measurement(
+            10, 0.5
+        ),  # 0.5 is ignored, because float32 predictions differ only in ties
         "saved_model bfloat16": _measurement(20, bfloat16),
         "litert": _measurement(9, 1.0),
         "litert_int8": _measurement(30, int8),
@@ -218,7 +282,9 @@ def test_failed_conversion_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(conversions, "litert_content", fail)
     monkeypatch.setattr(choosing.importlib.util, "find_spec", lambda _: None)
     lines = []
-    assert set(choosing.measure(tiny_model(), tmp_path, None, lines.append, 0)) == set(choosing.CANDIDATES[:2])
+    assert set(choosing.measure(tiny_model(), tmp_path, None, lines.append, 0)) == set(
+        choosing.CANDIDATES[:2]
+    )
     assert lines[-1].split("  ")[-1].endswith("skipped: LiteRT cannot convert the model")
 
 
@@ -239,7 +305,10 @@ def test_rejects_bad_arguments_without_writing(tmp_path):
     model = tiny_model()
     for call, message in (
         (lambda: export.litert(model, tmp_path / "a.lite"), 'must end in ".tflite"'),
-        (lambda: export.litert(model, tmp_path / "a.tflite", quantization="int4"), "Received: quantization='int4'"),
+        (
+            lambda: export.litert(model, tmp_path / "a.tflite", quantization="int4"),
+            "Received: quantization='int4'",
+        ),
         (lambda: export.onnx(model, tmp_path / "a.pb"), 'must end in ".onnx"'),
     ):
         with pytest.raises(ValueError, match=message):
@@ -251,7 +320,9 @@ def test_error_on_other_backends_explains_fix(tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
-        with pytest.raises(ValueError, match=r"save the model as .keras .* KERAS_BACKEND=tensorflow.*backend='jax'"):
+        with pytest.raises(
+            ValueError, match=r"save the model as .keras .* KERAS_BACKEND=tensorflow.*backend='jax'"
+        ):
             call(model, path)
 
 

@@ -28,7 +28,9 @@ def test_loads_from_remote_file_system(tmp_path):
     model = tiny_model()
     model.save(tmp_path / "model.keras")
     tf.io.gfile.makedirs("ram://loading/1/assets.extra")
-    tf.io.gfile.copy(str(tmp_path / "model.keras"), "ram://loading/1/assets.extra/model.keras", overwrite=True)
+    tf.io.gfile.copy(
+        str(tmp_path / "model.keras"), "ram://loading/1/assets.extra/model.keras", overwrite=True
+    )
     assert export.load("ram://loading/1").count_params() == model.count_params()
 
 

@@ -1,4 +1,5 @@
-"""Tests that our definitions of TensorFlow Serving's messages are compatible with `tensorflow-serving-api`."""
+"""Tests that our definitions of TensorFlow Serving's messages are compatible with
+`tensorflow-serving-api`."""
 
 import importlib
 
@@ -8,22 +9,30 @@ import tensorflow as tf
 from keras_vit.export import messages
 
 API_MODULES = {
-    "ModelSpec": "model", "PredictLog": "prediction_log", "PredictionLog": "prediction_log",
-    "PredictRequest": "predict", "PredictResponse": "predict",
-}  # fmt: skip
+    "ModelSpec": "model",
+    "PredictLog": "prediction_log",
+    "PredictionLog": "prediction_log",
+    "PredictRequest": "predict",
+    "PredictResponse": "predict",
+}
 
 
 def api_message(name):
-    reason = "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
+    reason = (
+        "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
+    )
     pytest.importorskip("tensorflow_serving.apis", reason=reason)
-    return getattr(importlib.import_module(f"tensorflow_serving.apis.{API_MODULES[name]}_pb2"), name)
+    return getattr(
+        importlib.import_module(f"tensorflow_serving.apis.{API_MODULES[name]}_pb2"), name
+    )
 
 
 def example_log():
     """Returns a `PredictionLog` with a value in every field of the request."""
     log = messages.PredictionLog()
     request = log.predict_log.request
-    request.model_spec.name, request.model_spec.version.value = "digits", 3
+    request.model_spec.name = "digits"
+    request.model_spec.version.value = 3
     request.model_spec.signature_name = "tensor"
     request.inputs["images"].CopyFrom(tf.make_tensor_proto([[1.5, -2.0]]))
     request.output_filter.append("probabilities")
@@ -36,7 +45,8 @@ def test_api_modules_list_all_messages():
 
 @pytest.mark.parametrize("name", messages.MESSAGES)
 def test_message_fields_match_api(name):
-    ours, api = getattr(messages, name).DESCRIPTOR, api_message(name).DESCRIPTOR
+    ours = getattr(messages, name).DESCRIPTOR
+    api = api_message(name).DESCRIPTOR
     assert ours.fields
     for field in ours.fields:
         other = api.fields_by_number[field.number]
@@ -44,12 +54,17 @@ def test_message_fields_match_api(name):
             assert getattr(field, part) == getattr(other, part), (field.name, part)
         if field.message_type:
             assert field.message_type.name == other.message_type.name
-            assert field.message_type.GetOptions().map_entry == other.message_type.GetOptions().map_entry
+            assert (
+                field.message_type.GetOptions().map_entry
+                == other.message_type.GetOptions().map_entry
+            )
             if field.message_type.GetOptions().map_entry:
                 for part in ("key", "value"):
                     inner, outer = (f.message_type.fields_by_name[part] for f in (field, other))
                     assert (inner.number, inner.type) == (outer.number, outer.type)
-                    assert getattr(inner.message_type, "name", "") == getattr(outer.message_type, "name", "")
+                    assert getattr(inner.message_type, "name", "") == getattr(
+                        outer.message_type, "name", ""
+                    )
 
 
 def test_bytes_round_trip_through_api():

@@ -49,7 +49,12 @@ def test_signatures_have_expected_shapes_and_dtypes(signatures):
         return {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in specs.items()}
 
     specs = {
-        name: tuple(map(dtypes_and_shapes, (signature.structured_input_signature[1], signature.structured_outputs)))
+        name: tuple(
+            map(
+                dtypes_and_shapes,
+                (signature.structured_input_signature[1], signature.structured_outputs),
+            )
+        )
         for name, signature in signatures.items()
     }
     top = {"top_classes": ("string", [None, 3]), "top_probabilities": ("float32", [None, 3])}
@@ -65,7 +70,10 @@ def test_signatures_have_expected_shapes_and_dtypes(signatures):
             {"image_bytes": ("string", [None])},
             {"representation": ("float32", [None, 8]), "patches": ("float32", [None, 2, 3, 8])},
         ),
-        "attention": ({"image_bytes": ("string", [None])}, {"attention": ("float32", [None, *SHAPE[:2]])}),
+        "attention": (
+            {"image_bytes": ("string", [None])},
+            {"attention": ("float32", [None, *SHAPE[:2]])},
+        ),
     }
 
 
@@ -84,17 +92,24 @@ def test_default_signature_matches_model(exported, signatures):
     assert [[name.decode() for name in row] for row in outputs["top_classes"].numpy()] == [
         [NAMES[i] for i in row] for row in order
     ]
-    np.testing.assert_allclose(outputs["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6)
+    np.testing.assert_allclose(
+        outputs["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6
+    )
 
 
 @pytest.mark.full
 def test_classify_matches_default_signature(signatures):
     features = [
-        tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
+        tf.train.Features(
+            feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))}
+        )
         for file in FILES
     ]
-    inputs = tf.constant([tf.train.Example(features=feature).SerializeToString() for feature in features])
-    outputs, same = signatures["classify"](inputs=inputs), signatures["serving_default"](image_bytes=tf.constant(FILES))
+    inputs = tf.constant(
+        [tf.train.Example(features=feature).SerializeToString() for feature in features]
+    )
+    outputs = signatures["classify"](inputs=inputs)
+    same = signatures["serving_default"](image_bytes=tf.constant(FILES))
     np.testing.assert_array_equal(outputs["classes"], same["top_classes"])
     np.testing.assert_allclose(outputs["scores"], same["top_probabilities"], atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="image/encoded"):
@@ -102,9 +117,12 @@ def test_classify_matches_default_signature(signatures):
 
 
 def test_features_and_attention_match_model(exported, signatures):
-    model, images = exported[1], np.stack([resized(file) for file in FILES])
+    model = exported[1]
+    images = np.stack([resized(file) for file in FILES])
     outputs = signatures["features"](image_bytes=tf.constant(FILES))
-    np.testing.assert_allclose(outputs["representation"], keras_vit.features(model, images, tokens="pooled"), atol=1e-5)
+    np.testing.assert_allclose(
+        outputs["representation"], keras_vit.features(model, images, tokens="pooled"), atol=1e-5
+    )
     patches = keras_vit.features(model, images, tokens="patch", grid=True)
     np.testing.assert_allclose(outputs["patches"], patches, atol=1e-5)
     maps = signatures["attention"](image_bytes=tf.constant(FILES))["attention"]
@@ -143,8 +161,12 @@ def test_signatures_reject_bad_input_and_keep_working(signatures, name, values, 
 
 def test_rejects_huge_image_from_its_header(signatures):
     huge = bytearray(FILES[0])
-    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")  # width and height in the PNG's IHDR
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"larger than 50 megapixels.*\n?.*15000 20000"):
+    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(
+        4, "big"
+    )  # width and height in the PNG's IHDR
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"larger than 50 megapixels.*\n?.*15000 20000"
+    ):
         signatures["serving_default"](image_bytes=tf.constant([bytes(huge)]))
 
 
@@ -157,7 +179,9 @@ def test_wrong_output_is_not_published(tmp_path, monkeypatch):
 
     real = module.inference_copy
     monkeypatch.setattr(module, "inference_copy", wrong)
-    with pytest.raises(export.SelfTestError, match=r"tensor: probabilities differs by .*See .*partial-"):
+    with pytest.raises(
+        export.SelfTestError, match=r"tensor: probabilities differs by .*See .*partial-"
+    ):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
     (kept,) = tmp_path.iterdir()
     assert kept.name.startswith("partial-") and (kept / "saved_model.pb").exists()
@@ -166,7 +190,9 @@ def test_wrong_output_is_not_published(tmp_path, monkeypatch):
 def test_verification_of_many_small_probabilities(tmp_path):
     softmax = tf.function(lambda images: {"probabilities": tf.nn.softmax(images)})
     spec = tf.TensorSpec((None, 21_843), tf.float32, "images")
-    tf.saved_model.save(tf.Module(), tmp_path / "served", {"tensor": softmax.get_concrete_function(spec)})
+    tf.saved_model.save(
+        tf.Module(), tmp_path / "served", {"tensor": softmax.get_concrete_function(spec)}
+    )
     logits = tf.constant(np.random.default_rng(0).uniform(-0.5, 0.5, (2, 21_843)), tf.float32)
 
     def verify(probabilities):
@@ -176,12 +202,18 @@ def test_verification_of_many_small_probabilities(tmp_path):
         verification._main(str(tmp_path / "served"), str(tmp_path / "cases"), 1e-4)
 
     verify(tf.nn.softmax(logits + 1e-5 * logits**2))
-    for wrong in (tf.fill(logits.shape, 1 / 21_843), tf.zeros_like(logits), 1.01 * tf.nn.softmax(logits)):
+    for wrong in (
+        tf.fill(logits.shape, 1 / 21_843),
+        tf.zeros_like(logits),
+        1.01 * tf.nn.softmax(logits),
+    ):
         with pytest.raises(SystemExit, match="probabilities differs"):
             verify(wrong)
 
 
-@pytest.mark.parametrize("build", [lambda model: model, lambda model: keras_vit.FeatureModel(model, tokens="pooled")])
+@pytest.mark.parametrize(
+    "build", [lambda model: model, lambda model: keras_vit.FeatureModel(model, tokens="pooled")]
+)
 def test_features_are_not_served_as_probabilities(build, tmp_path):
     model = build(tiny_model(include_top=False))
     wrapped = keras.Sequential([keras.Input(SHAPE), model])
@@ -226,10 +258,14 @@ def test_failed_rename_leaves_no_files(tmp_path, monkeypatch, skip_verification)
         ({"class_names": ["a", "b", "c", "d", "e\nf"]}, "without line breaks"),
         (
             {"signatures": ("predict",)},
-            r"serving_default, tensor, classify, features, attention. Received: signatures=\('predict',\)",
+            r"serving_default, tensor, classify, features, attention. Received: "
+            r"signatures=\('predict',\)",
         ),
         ({"signatures": ()}, r"Received: signatures=\(\)"),
-        ({"precision": "float16"}, "must be one of float32, bfloat16. Received: precision='float16'"),
+        (
+            {"precision": "float16"},
+            "must be one of float32, bfloat16. Received: precision='float16'",
+        ),
         ({"activation": "tanh"}, "must be one of softmax, sigmoid. Received: activation='tanh'"),
         ({"rounding": "up"}, "Received: rounding='up'"),
         ({"max_megapixels": 0}, "Received: max_megapixels=0"),
@@ -247,7 +283,9 @@ def test_rejects_unsupported_models(tmp_path):
     with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
         export.saved_model(tiny_model(classifier_activation="tanh"), tmp_path)
     with pytest.raises(ValueError, match="the signature 'tensor'"):
-        export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",))
+        export.saved_model(
+            tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",)
+        )
 
 
 class Subclassed(keras.Model):
@@ -261,9 +299,13 @@ def test_rejects_models_of_unknown_image_size(tmp_path):
     subclassed(np.zeros((1, 8, 8, 3), "float32"))
     for model in (keras.Model(images, keras.layers.GlobalAveragePooling2D()(images)), subclassed):
         for signatures in (None, ("tensor",)):
-            with pytest.raises(ValueError, match="must have a static image size: make it functional"):
+            with pytest.raises(
+                ValueError, match="must have a static image size: make it functional"
+            ):
                 export.check(model, signatures=signatures)
-            with pytest.raises(ValueError, match="must have a static image size: make it functional"):
+            with pytest.raises(
+                ValueError, match="must have a static image size: make it functional"
+            ):
                 export.saved_model(model, tmp_path, signatures=signatures)
     assert not any(tmp_path.iterdir())
 
@@ -272,7 +314,9 @@ def test_rejects_models_of_unknown_image_size(tmp_path):
 @pytest.mark.parametrize("channels", [1, 4])
 def test_image_files_may_have_1_or_4_channels(channels, tmp_path, skip_verification):
     model = tiny_model(input_shape=(8, 12, channels))
-    signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
+    signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures[
+        "serving_default"
+    ]
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, channels), dtype=np.uint8)
     outputs = signature(image_bytes=tf.io.encode_png(pixels)[None])["probabilities"]
     images = keras_vit.preprocess_input(pixels[None], model)
@@ -303,7 +347,9 @@ def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
     model = keras.Sequential([keras.Input(inner.input_shape[1:]), inner])
     path = export.saved_model(model, tmp_path, class_names=NAMES, signatures=("tensor",))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *inner.input_shape[1:])).astype("float32")
-    outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
+    outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))[
+        "probabilities"
+    ]
     np.testing.assert_allclose(outputs, keras.ops.sigmoid(model(images)), atol=1e-6)
     assert export.load_card(path)["activation"] == "sigmoid"
     assert export.has_model(path, model, NAMES) and not export.has_model(path, model, NAMES[::-1])
@@ -319,7 +365,9 @@ def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
         pytest.param("mixed_bfloat16", "bfloat16", 1e-2, marks=pytest.mark.full),
     ],
 )
-def test_export_precision_is_independent_of_policy(policy, precision, tolerance, tmp_path, skip_verification):
+def test_export_precision_is_independent_of_policy(
+    policy, precision, tolerance, tmp_path, skip_verification
+):
     keras.config.set_dtype_policy(policy)
     model = tiny_model()
     path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
@@ -358,10 +406,20 @@ print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
 def test_exports_from_mirrored_strategy_and_jax_match_model(kind, backend, exported, tmp_path):
     if backend == "jax":
         pytest.importorskip("jax", reason="jax is not installed")
-    command = [sys.executable, "-c", EXPORT_SCRIPT, os.path.join(exported[0], "assets.extra/model.keras"), kind]
+    command = [
+        sys.executable,
+        "-c",
+        EXPORT_SCRIPT,
+        os.path.join(exported[0], "assets.extra/model.keras"),
+        kind,
+    ]
     done = subprocess.run(
         [*command, str(tmp_path / "model")],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "PYTHONPATH": str(Path(__file__).parent.parent.parent),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -369,17 +427,33 @@ def test_exports_from_mirrored_strategy_and_jax_match_model(kind, backend, expor
     assert done.returncode == 0, done.stderr[-3000:]
     loaded = tf.saved_model.load(tmp_path / "model" / "1").signatures["serving_default"]
     outputs = loaded(image_bytes=tf.constant(FILES))["probabilities"]
-    np.testing.assert_allclose(outputs, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
+    np.testing.assert_allclose(
+        outputs, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5
+    )
 
 
 def test_card_describes_model(exported):
     path, model = exported
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()
-    assert card["architecture"]["patch_size"] == 4 and card["architecture"]["image_shape"] == list(SHAPE)
+    assert card["architecture"]["patch_size"] == 4 and card["architecture"]["image_shape"] == list(
+        SHAPE
+    )
     assert card["class_names"] == list(NAMES)
-    assert card["preprocessing"]["model"]["resize"] == "stretch" and card["preprocessing"]["max_megapixels"] == 50
-    assert card["training"] == {"optimizer": {"name": "adamw"}} and card["metrics"] == {"test/accuracy": 0.5}
-    assert card["versions"]["keras"] == keras.version() and card["versions"]["tensorflow"] == tf.__version__
+    assert (
+        card["preprocessing"]["model"]["resize"] == "stretch"
+        and card["preprocessing"]["max_megapixels"] == 50
+    )
+    assert card["training"] == {"optimizer": {"name": "adamw"}} and card["metrics"] == {
+        "test/accuracy": 0.5
+    }
+    assert (
+        card["versions"]["keras"] == keras.version()
+        and card["versions"]["tensorflow"] == tf.__version__
+    )
     assert card["self_test"]["largest_differences"].keys() == set(export.SIGNATURES)
-    assert max(card["self_test"]["largest_differences"].values()) < 1e-6 < card["self_test"]["tolerance"]
+    assert (
+        max(card["self_test"]["largest_differences"].values())
+        < 1e-6
+        < card["self_test"]["tolerance"]
+    )

@@ -44,7 +44,10 @@ def test_concurrent_exports_get_different_versions(tmp_path, monkeypatch):
 
 
 def test_concurrently_created_version_is_kept(tmp_path):
-    with pytest.raises(ValueError, match="never overwritten"), versions.staging_dir(str(tmp_path)) as folder:
+    with (
+        pytest.raises(ValueError, match="never overwritten"),
+        versions.staging_dir(str(tmp_path)) as folder,
+    ):
         write(folder)
         (tmp_path / "5").mkdir()
         versions.publish(folder, str(tmp_path), 5)
@@ -65,8 +68,11 @@ def test_rejects_unwritable_folder(tmp_path):
 
 
 def test_remote_export_writes_saved_model_pb_last(monkeypatch):
-    copied, real = [], tf.io.gfile.copy
-    monkeypatch.setattr(tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target)))
+    copied = []
+    real = tf.io.gfile.copy
+    monkeypatch.setattr(
+        tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target))
+    )
     for number in (1, 2):
         with versions.staging_dir("ram://versions/model") as folder:
             write(folder)

@@ -19,17 +19,42 @@ TOLERANCE = 2e-5
 _TIMM = {"tokens": "encoded", "output": "output"}
 # Maps each golden file to (arguments of `from_pretrained`, {reference output: model output}).
 CASES = {
-    "clip": ({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
+    "clip": (
+        {},
+        {
+            "last_hidden_state": "last",
+            "pooler_output": "pooled",
+            "image_embeds": "output",
+            "hidden_1": "1",
+        },
+    ),
     "clip_gelu": (
-        *({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
+        *(
+            {},
+            {
+                "last_hidden_state": "last",
+                "pooler_output": "pooled",
+                "image_embeds": "output",
+                "hidden_1": "1",
+            },
+        ),
     ),
     "timm_clip": ({"num_heads": 3, "mlp": "quick_gelu"}, _TIMM),
     "clipa": ({}, {"output": "output"}),
     "siglip": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
-    "siglip_bigvision": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
-    "siglip_bigvision_scanned": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
+    "siglip_bigvision": (
+        {},
+        {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"},
+    ),
+    "siglip_bigvision_scanned": (
+        {},
+        {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"},
+    ),
     "timm_siglip": ({"num_heads": 3}, _TIMM),
-    "deit_distilled": ({}, {"logits": "output", "cls_logits": "first", "distillation_logits": "second"}),
+    "deit_distilled": (
+        {},
+        {"logits": "output", "cls_logits": "first", "distillation_logits": "second"},
+    ),
     "timm_deit_distilled": ({"num_heads": 3}, _TIMM),
     "timm_deit3": ({"num_heads": 3}, _TIMM),
     "timm_eva02": ({"num_heads": 3}, _TIMM),
@@ -42,12 +67,16 @@ CONFIGS = {"timm_eva02": {"model_args": {"ref_feat_shape": [4, 4]}}}
 def folder_of(case, path, arrays=None, config=None):
     """Returns the path of a golden file for `from_pretrained`.
 
-    An .npz file is used in place. Otherwise, the arrays and the config are written to the folder `path`.
+    An .npz file is used in place. Otherwise, the arrays and the config are written to the folder
+    `path`.
     """
     if (GOLDEN / f"{case}.npz").exists():
         return GOLDEN / f"{case}.npz"
     arrays = load_file(GOLDEN / f"{case}.safetensors") if arrays is None else arrays
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path / "model.safetensors")
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        path / "model.safetensors",
+    )
     if config is None and (GOLDEN / f"{case}.config.json").exists():
         config = json.loads((GOLDEN / f"{case}.config.json").read_text())
     if config := config or CONFIGS.get(case):
@@ -79,7 +108,8 @@ def test_outputs_match_the_reference(case, tmp_path):
     out |= {"output": model(expected["images"]), "pooled": out["pre_logits"]}
     out |= {"last": out["tokens"][-1], "1": out["tokens"][1]}
     if model.num_class_tokens == 2:
-        first, second = out["encoded"][:, 0], out["encoded"][:, 1]
+        first = out["encoded"][:, 0]
+        second = out["encoded"][:, 1]
         out["first"] = keras.ops.matmul(first, model.head.kernel) + model.head.bias
         out["second"] = model.head.distillation(second)
     for name, part in parts.items():
@@ -92,7 +122,9 @@ def test_outputs_match_the_reference(case, tmp_path):
 def test_other_image_size_matches_the_reference(case, tmp_path):
     expected = outputs(case)
     images = expected["images_resized"]
-    model = keras_vit.from_pretrained(folder_of(case, tmp_path), num_heads=3, input_shape=images.shape[1:])
+    model = keras_vit.from_pretrained(
+        folder_of(case, tmp_path), num_heads=3, input_shape=images.shape[1:]
+    )
     assert_close(model.intermediates(images)["encoded"], expected["tokens_resized"])
     assert_close(model(images), expected["output_resized"])
 
@@ -156,7 +188,8 @@ def tower_as_timm(case):
     )
     for ending in ("weight", "bias"):
         if (array := arrays.pop(f"vision_model.head.attention.in_proj_{ending}", None)) is not None:
-            arrays[f"attn_pool.q.{ending}"], arrays[f"attn_pool.kv.{ending}"] = array[:24], array[24:]
+            arrays[f"attn_pool.q.{ending}"] = array[:24]
+            arrays[f"attn_pool.kv.{ending}"] = array[24:]
     return joined(arrays, _PARTS, "attn.qkv.")
 
 
@@ -164,8 +197,15 @@ def deit_as_timm():
     arrays = renamed(
         *("deit_distilled", (r"deit\.encoder\.layer\.", "blocks."), (r"layernorm_before", "norm1")),
         *((r"layernorm_after", "norm2"), (r"attention\.output\.dense", "attn.proj")),
-        *((r"attention\.attention\.", "attn."), (r"intermediate\.dense", "mlp.fc1"), (r"output\.dense", "mlp.fc2")),
-        *((r"deit\.embeddings\.cls_token", "cls_token"), (r"deit\.embeddings\.distillation_token", "dist_token")),
+        *(
+            (r"attention\.attention\.", "attn."),
+            (r"intermediate\.dense", "mlp.fc1"),
+            (r"output\.dense", "mlp.fc2"),
+        ),
+        *(
+            (r"deit\.embeddings\.cls_token", "cls_token"),
+            (r"deit\.embeddings\.distillation_token", "dist_token"),
+        ),
         (r"deit\.embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
         *((r"deit\.embeddings\.position_embeddings", "pos_embed"), (r"deit\.layernorm", "norm")),
         *((r"cls_classifier", "head"), (r"distillation_classifier", "head_dist")),
@@ -175,8 +215,17 @@ def deit_as_timm():
 
 def eva02_original():
     return renamed(
-        *("timm_eva02_clip", (r"attn\.q_proj\.bias", "attn.q_bias"), (r"attn\.v_proj\.bias", "attn.v_bias")),
-        *((r"attn\.norm", "attn.inner_attn_ln"), (r"fc1_g", "w1"), (r"fc1_x", "w2"), (r"mlp\.norm", "mlp.ffn_ln")),
+        *(
+            "timm_eva02_clip",
+            (r"attn\.q_proj\.bias", "attn.q_bias"),
+            (r"attn\.v_proj\.bias", "attn.v_bias"),
+        ),
+        *(
+            (r"attn\.norm", "attn.inner_attn_ln"),
+            (r"fc1_g", "w1"),
+            (r"fc1_x", "w2"),
+            (r"mlp\.norm", "mlp.ffn_ln"),
+        ),
         (r"mlp\.fc2", "mlp.w3"),
     ) | {"rope.freqs_cos": np.ones(3, "float32")}
 
@@ -184,11 +233,27 @@ def eva02_original():
 # Maps each naming scheme to (golden file, function that returns its renamed arrays, config.json).
 DIALECTS = {
     "clip original": ("clip", clip_original, {}),
-    "clip timm": ("clip", lambda: tower_as_timm("clip"), {"architecture": "vit_base_patch32_clip_quickgelu_224"}),
-    "siglip timm": ("siglip", lambda: tower_as_timm("siglip"), {"architecture": "vit_so400m_patch16_siglip_256"}),
-    "siglip tower alone": ("siglip", lambda: renamed("siglip", (r"vision_model\.", ""), leave_out="text|logit"), {}),
+    "clip timm": (
+        "clip",
+        lambda: tower_as_timm("clip"),
+        {"architecture": "vit_base_patch32_clip_quickgelu_224"},
+    ),
+    "siglip timm": (
+        "siglip",
+        lambda: tower_as_timm("siglip"),
+        {"architecture": "vit_so400m_patch16_siglip_256"},
+    ),
+    "siglip tower alone": (
+        "siglip",
+        lambda: renamed("siglip", (r"vision_model\.", ""), leave_out="text|logit"),
+        {},
+    ),
     "deit timm": ("deit_distilled", deit_as_timm, {}),
-    "deit3 original": ("timm_deit3", lambda: renamed("timm_deit3", (r"ls(\d)\.gamma", r"gamma_\1")), {}),
+    "deit3 original": (
+        "timm_deit3",
+        lambda: renamed("timm_deit3", (r"ls(\d)\.gamma", r"gamma_\1")),
+        {},
+    ),
     "eva02 original": ("timm_eva02_clip", eva02_original, {}),
 }
 
@@ -222,7 +287,9 @@ def test_deit3_with_folded_layer_scale_matches_logits(tmp_path):
     model = keras_vit.from_pretrained(folder_of("folded", tmp_path, arrays), num_heads=3)
     checkpoints.save(model, tmp_path / "model.npz")
     expected = outputs("timm_deit3")
-    assert_close(keras_vit.from_pretrained(tmp_path / "model.npz")(expected["images"]), expected["output"])
+    assert_close(
+        keras_vit.from_pretrained(tmp_path / "model.npz")(expected["images"]), expected["output"]
+    )
 
 
 @pytest.mark.one_backend
@@ -230,12 +297,16 @@ def test_deit3_with_folded_layer_scale_matches_logits(tmp_path):
 def test_text_arrays_are_reported_as_unused(case, tmp_path):
     model = keras_vit.from_pretrained(folder_of(case, tmp_path))
     report = checkpoints.load(model, folder_of(case, tmp_path))
-    text = [name for name in load_file(GOLDEN / f"{case}.safetensors") if re.match("text|logit", name)]
+    text = [
+        name for name in load_file(GOLDEN / f"{case}.safetensors") if re.match("text|logit", name)
+    ]
     assert sorted(name for name, _ in report.unused) == sorted(text)
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"])
+@pytest.mark.parametrize(
+    "case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"]
+)
 def test_head_can_be_replaced_at_another_image_size(case, tmp_path):
     arguments = {"num_heads": 3, "input_shape": (48, 24, 3)}
     folder = folder_of(case, tmp_path)
@@ -265,9 +336,15 @@ def test_preprocessing_follows_the_weights(tmp_path):
     ("changes", "expected"),
     [
         ({"do_normalize": False}, {"mean": (0, 0, 0), "std": (255, 255, 255)}),
-        ({"do_rescale": False, "image_mean": 127.5, "image_std": 100}, {"mean": (127.5,) * 3, "std": (100,) * 3}),
+        (
+            {"do_rescale": False, "image_mean": 127.5, "image_std": 100},
+            {"mean": (127.5,) * 3, "std": (100,) * 3},
+        ),
         ({"rescale_factor": 1 / 127.5, "image_mean": 1, "image_std": 1}, {"mean": (127.5,) * 3}),
-        ({"size": {"shortest_edge": 20}, "crop_size": 15}, {"resize": "shorter_side", "crop_fraction": 0.75}),
+        (
+            {"size": {"shortest_edge": 20}, "crop_size": 15},
+            {"resize": "shorter_side", "crop_fraction": 0.75},
+        ),
         (
             {"size": 20, "crop_size": 15, "feature_extractor_type": "DeiTFeatureExtractor"},
             {"resize": "stretch", "crop_fraction": 0.75},
@@ -286,29 +363,49 @@ def test_preprocessor_config_sets_preprocessing(changes, expected, tmp_path):
 
 
 def preprocessing_from(config, tmp_path):
-    standard = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 16, "width": 16}, "resample": 3}
+    standard = {
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "size": {"height": 16, "width": 16},
+        "resample": 3,
+    }
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**standard, **config}))
     return keras_vit.from_pretrained(folder_of("siglip", tmp_path)).preprocessing
 
 
 @pytest.mark.one_backend
 def test_processor_config_takes_precedence(tmp_path):
-    nested = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 20}, "crop_size": {"height": 15}}
-    nested |= {"do_center_crop": True, "image_mean": [0.25] * 3, "image_std": [0.5] * 3, "resample": 3}
+    nested = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 20},
+        "crop_size": {"height": 15},
+    }
+    nested |= {
+        "do_center_crop": True,
+        "image_mean": [0.25] * 3,
+        "image_std": [0.5] * 3,
+        "resample": 3,
+    }
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": nested}))
     found = preprocessing_from({}, tmp_path)
     assert (found.resize, found.crop_fraction, found.mean) == ("shorter_side", 0.75, (63.75,) * 3)
     assert found.library == "transformers"
-    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "CLIPProcessor"}))
+    (tmp_path / "processor_config.json").write_text(
+        json.dumps({"processor_class": "CLIPProcessor"})
+    )
     assert preprocessing_from({}, tmp_path).mean == (127.5,) * 3
     for wrong in ({"image_std": [0, 0, 0]}, 1):
         (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": wrong}))
-        with pytest.raises(ValueError, match="The processor_config.json next to the weights is invalid: .*Received"):
+        with pytest.raises(
+            ValueError, match="The processor_config.json next to the weights is invalid: .*Received"
+        ):
             preprocessing_from({}, tmp_path)
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("changes", [{"interpolation": "lanczos"}, {"interpolation": "box"}, {"crop_mode": "border"}])
+@pytest.mark.parametrize(
+    "changes", [{"interpolation": "lanczos"}, {"interpolation": "box"}, {"crop_mode": "border"}]
+)
 def test_unsupported_timm_preprocessing_is_reported(changes, tmp_path):
     config = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.9, **changes}}
     folder = folder_of("timm_deit3", tmp_path)
@@ -322,11 +419,22 @@ def test_unsupported_timm_preprocessing_is_reported(changes, tmp_path):
 
 @pytest.mark.one_backend
 def test_unsupported_preprocessor_configs_are_reported(tmp_path):
-    for changes, words in (({"resample": 1}, "resample=1 "), ({"do_resize": False}, "do_resize=False ")):
+    for changes, words in (
+        ({"resample": 1}, "resample=1 "),
+        ({"do_resize": False}, "do_resize=False "),
+    ):
         with pytest.warns(UserWarning, match=f"Ignored {words}in preprocessor_config.json"):
             preprocessing_from(changes, tmp_path)
-    for changes in ({"image_std": [0, 0, 0]}, {"image_mean": "x"}, {"rescale_factor": 0}, {"image_mean": [0.5]}):
-        with pytest.raises(ValueError, match="The preprocessor_config.json next to the weights is invalid: .*Received"):
+    for changes in (
+        {"image_std": [0, 0, 0]},
+        {"image_mean": "x"},
+        {"rescale_factor": 0},
+        {"image_mean": [0.5]},
+    ):
+        with pytest.raises(
+            ValueError,
+            match="The preprocessor_config.json next to the weights is invalid: .*Received",
+        ):
             preprocessing_from(changes, tmp_path)
 
 
@@ -337,7 +445,9 @@ def test_positions_are_resampled_with_the_bicubic_rule(case, tmp_path):
     rows, columns = (side + 2 for side in small.grid)
     patch = small.arguments["patch_size"]
     large = keras_vit.from_pretrained(tmp_path, input_shape=(rows * patch, columns * patch, 3))
-    old, new = (np.asarray(names.canonical_variables(model)[names.POSITIONS]) for model in (small, large))
+    old, new = (
+        np.asarray(names.canonical_variables(model)[names.POSITIONS]) for model in (small, large)
+    )
     expected = position_embeddings.resample(old, small.grid, large.grid, "bicubic")
     np.testing.assert_allclose(new, expected, atol=1e-6)
 
@@ -356,7 +466,9 @@ def test_clip_weights_of_unknown_source_require_mlp(tmp_path):
 @pytest.mark.one_backend
 def test_published_clip_weights_set_the_activation(monkeypatch):
     built = {}
-    monkeypatch.setattr(families.clip._size, "constructor", lambda **arguments: built.update(arguments))
+    monkeypatch.setattr(
+        families.clip._size, "constructor", lambda **arguments: built.update(arguments)
+    )
     monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
     monkeypatch.setattr("keras_vit.checkpoints.published.resolve", lambda *_: None)
     families.CLIP_B32(weights="laion2b")
@@ -367,7 +479,9 @@ def test_published_clip_weights_set_the_activation(monkeypatch):
 
 def test_given_activation_matches_the_reference(tmp_path):
     expected = outputs("timm_siglip")
-    model = keras_vit.from_pretrained(folder_of("timm_siglip", tmp_path), num_heads=3, mlp="quick_gelu")
+    model = keras_vit.from_pretrained(
+        folder_of("timm_siglip", tmp_path), num_heads=3, mlp="quick_gelu"
+    )
     assert_close(model(expected["images"]), expected["output_quick_gelu"])
 
 
@@ -393,8 +507,8 @@ def test_open_clip_config_is_read(tmp_path):
         keras_vit.from_pretrained(folder)
 
 
-# Every CLIP release of timm 1.0.31: `architecture: {GELU: tags}`. timm marks the releases that were trained with
-# QuickGELU, except `dfn2b` of ViT-B/16, which open_clip marks.
+# Every CLIP release of timm 1.0.31: `architecture: {GELU: tags}`. timm marks the releases that were
+# trained with QuickGELU, except `dfn2b` of ViT-B/16, which open_clip marks.
 _META = "metaclip_2pt5b metaclip_400m"
 _TUNED = "laion2b_ft_in12k_in1k laion2b_ft_in1k openai_ft_in12k_in1k openai_ft_in1k"
 RELEASES = {
@@ -413,7 +527,8 @@ RELEASES = {
     "vit_base_patch16_plus_clip_240": {"gelu": "laion400m_e32"},
     "vit_large_patch14_clip_224": {
         "quick_gelu": f"openai dfn2b {_META}",
-        "gelu": "laion2b laion400m_e32 datacompxl dfn2b_s39b apple_mclip2_dfndr2b laion2b_ft_in12k openai_ft_in12k "
+        "gelu": "laion2b laion400m_e32 datacompxl dfn2b_s39b apple_mclip2_dfndr2b "
+        "laion2b_ft_in12k openai_ft_in12k "
         f"{_TUNED}",
     },
     "vit_large_patch14_clip_336": {
@@ -422,12 +537,17 @@ RELEASES = {
     },
     "vit_huge_patch14_clip_224": {
         "quick_gelu": "dfn5b metaclip_2pt5b metaclip2_worldwide",
-        "gelu": "laion2b laion2b_ft_in12k laion2b_ft_in12k_in1k laion2b_ft_in1k metaclip_altogether",
+        "gelu": (
+            "laion2b laion2b_ft_in12k laion2b_ft_in12k_in1k laion2b_ft_in1k metaclip_altogether"
+        ),
     },
     "vit_huge_patch14_clip_336": {"gelu": "laion2b_ft_in12k_in1k laion2b_ft_in1k"},
     "vit_huge_patch14_clip_378": {"quick_gelu": "dfn5b", "gelu": "metaclip2_worldwide"},
     "vit_giant_patch14_clip_224": {"gelu": "laion2b"},
-    "vit_gigantic_patch14_clip_224": {"quick_gelu": "metaclip_2pt5b", "gelu": "laion2b metaclip2_worldwide"},
+    "vit_gigantic_patch14_clip_224": {
+        "quick_gelu": "metaclip_2pt5b",
+        "gelu": "laion2b metaclip2_worldwide",
+    },
     "vit_gigantic_patch14_clip_378": {"gelu": "metaclip2_worldwide"},
     "vit_xsmall_patch16_clip_224": {"gelu": "tinyclip_yfcc15m"},
     "vit_medium_patch32_clip_224": {"gelu": "tinyclip_laion400m"},
@@ -438,10 +558,18 @@ RELEASES = {
 
 @pytest.mark.one_backend
 def test_architecture_and_tag_determine_the_gelu():
-    known = {f"{name}.{tag}": gelu for name, gelus in RELEASES.items() for gelu in gelus for tag in gelus[gelu].split()}
+    known = {
+        f"{name}.{tag}": gelu
+        for name, gelus in RELEASES.items()
+        for gelu in gelus
+        for tag in gelus[gelu].split()
+    }
     for name, gelu in known.items():
         architecture, tag = name.split(".")
-        for config in ({"architecture": name}, {"architecture": architecture, "pretrained_cfg": {"tag": tag}}):
+        for config in (
+            {"architecture": name},
+            {"architecture": architecture, "pretrained_cfg": {"tag": tag}},
+        ):
             assert families.clip.read_timm_config(config).mlp == gelu, name
         quick = name.replace("_clip_", "_clip_quickgelu_")
         assert families.clip.read_timm_config({"architecture": quick}).mlp == "quick_gelu"

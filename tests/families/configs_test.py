@@ -20,7 +20,8 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Returns a function that writes the arrays and config.json of a golden file to a folder, with changes."""
+    """Returns a function that writes the arrays and config.json of a golden file to a folder, with
+    changes."""
 
     def make(case, change=lambda arrays: arrays, **fields):
         save_file(change(load_file(GOLDEN / f"{case}.safetensors")), tmp_path / "model.safetensors")
@@ -40,14 +41,20 @@ def with_head(arrays):
 
 
 def fc_norm(arrays):
-    return {("fc_" if name.startswith("norm.") else "") + name: x for name, x in with_head(arrays).items()}
+    return {
+        ("fc_" if name.startswith("norm.") else "") + name: x
+        for name, x in with_head(arrays).items()
+    }
 
 
 def logits_of(model, pool):
-    """Returns random images and their logits. `pool` selects the class token or the mean of the patches."""
+    """Returns random images and their logits. `pool` selects the class token or the mean of the
+    patches."""
     images = np.random.default_rng(1).normal(size=(2, *model.image_shape)).astype("float32")
     names = {"token": "class", "avg": "patch"}
-    tokens = np.asarray(keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens=names[pool])))
+    tokens = np.asarray(
+        keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens=names[pool]))
+    )
     kernel, bias = (keras.ops.convert_to_numpy(x) for x in (model.head.kernel, model.head.bias))
     pooled = tokens.reshape(2, -1, tokens.shape[-1]).mean(axis=1)
     return images, pooled @ kernel + bias
@@ -93,7 +100,12 @@ def test_timm_num_heads_is_read(folder):
     ):
         assert timm.read_config({"architecture": f"vit_{name}"}).num_heads == heads
     assert timm.read_config({"architecture": "beit3_base_patch16_224"}).epsilon == 1e-5
-    giant = {"patch_size": 16, "hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144}  # SigLIP 2's and RADIO's
+    giant = {
+        "patch_size": 16,
+        "hidden_size": 1536,
+        "num_layers": 40,
+        "mlp_dim": 6144,
+    }  # SigLIP 2's and RADIO's
     assert inference._published_heads({**giant, "classifier": "map"}) == 16
     assert inference._published_heads({**giant, "classifier": "token"}) is None
 
@@ -101,15 +113,51 @@ def test_timm_num_heads_is_read(folder):
 @pytest.mark.parametrize(
     "case, fields, message",
     [
-        ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*`global_pool` is 'max'"),
-        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "vit_base_patch16_rpn_224 is not supported"),
-        ("timm_deit3", {"architecture": "vit_small_patch16_rope_ape_224"}, "rope_ape_224 is not supported"),
-        ("timm_deit3", {"model_args": {"act_layer": "relu"}}, "`act_layer` must be gelu or .*, not 'relu'"),
-        ("timm_deit3", {"model_args": {"norm_layer": "rmsnorm"}}, "`norm_layer` must be layernorm, not 'rmsnorm'"),
-        ("timm_dinov2_swiglu", {"model_args": {"act_layer": "gelu"}}, "`act_layer` must be silu, not 'gelu'"),
-        ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "are not supported: use_rot_pos_emb=False"),
-        ("timm_eva02", {"model_args": {"ref_feat_shape": [4, 6]}}, "`ref_feat_shape` must be a square, not \\[4, 6\\]"),
-        ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'"),
+        (
+            "timm_deit3",
+            {"global_pool": "max"},
+            "`global_pool` must be token, avg, .*`global_pool` is 'max'",
+        ),
+        (
+            "timm_deit3",
+            {"architecture": "vit_base_patch16_rpn_224"},
+            "vit_base_patch16_rpn_224 is not supported",
+        ),
+        (
+            "timm_deit3",
+            {"architecture": "vit_small_patch16_rope_ape_224"},
+            "rope_ape_224 is not supported",
+        ),
+        (
+            "timm_deit3",
+            {"model_args": {"act_layer": "relu"}},
+            "`act_layer` must be gelu or .*, not 'relu'",
+        ),
+        (
+            "timm_deit3",
+            {"model_args": {"norm_layer": "rmsnorm"}},
+            "`norm_layer` must be layernorm, not 'rmsnorm'",
+        ),
+        (
+            "timm_dinov2_swiglu",
+            {"model_args": {"act_layer": "gelu"}},
+            "`act_layer` must be silu, not 'gelu'",
+        ),
+        (
+            "timm_eva02",
+            {"model_args": {"use_rot_pos_emb": False}},
+            "are not supported: use_rot_pos_emb=False",
+        ),
+        (
+            "timm_eva02",
+            {"model_args": {"ref_feat_shape": [4, 6]}},
+            "`ref_feat_shape` must be a square, not \\[4, 6\\]",
+        ),
+        (
+            "dinov3_gated",
+            {"hidden_act": "gelu"},
+            "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'",
+        ),
         ("dino", {"pooler_act": "gelu"}, "`pooler_act` must be tanh, not 'gelu'"),
     ],
 )
@@ -128,10 +176,22 @@ ARCHITECTURE = {"architecture": "vit_base_patch16_224"}
         ("timm_deit3", {"model_args": {"act_layer": "quick_gelu"}}, {"mlp": "quick_gelu"}),
         ("timm_deit3", {"architecture": "vit_base_patch32_siglip_gap_256"}, {"exact_gelu": None}),
         ("timm_clip", ARCHITECTURE, {"epsilon": None, "mlp": "gelu"}),
-        ("timm_clip", {"architecture": "vit_base_patch16_clip_224"}, {"epsilon": 1e-5, "mlp": "gelu"}),
-        ("timm_clip", {**ARCHITECTURE, "model_args": {"act_layer": "gelu_tanh"}}, {"mlp": "gelu_tanh"}),
+        (
+            "timm_clip",
+            {"architecture": "vit_base_patch16_clip_224"},
+            {"epsilon": 1e-5, "mlp": "gelu"},
+        ),
+        (
+            "timm_clip",
+            {**ARCHITECTURE, "model_args": {"act_layer": "gelu_tanh"}},
+            {"mlp": "gelu_tanh"},
+        ),
         ("timm_dinov3", {"model_args": {"img_size": [32, 64]}}, {"input_shape": (32, 64, 3)}),
-        ("timm_dinov3", {"pretrained_cfg": {"input_size": [3, 48, 32]}}, {"input_shape": (48, 32, 3)}),
+        (
+            "timm_dinov3",
+            {"pretrained_cfg": {"input_size": [3, 48, 32]}},
+            {"input_shape": (48, 32, 3)},
+        ),
         ("dinov3", {"image_size": [48, 32]}, {"input_shape": (48, 32, 3)}),
     ],
 )
@@ -141,9 +201,13 @@ def test_config_json_sets_arguments(case, fields, expected, folder):
 
 
 def test_other_rotary_models_are_not_dinov3(folder):
-    path = folder("timm_dinov3", lambda arrays: {n: x for n, x in arrays.items() if n != "cls_token"})
+    path = folder(
+        "timm_dinov3", lambda arrays: {n: x for n, x in arrays.items() if n != "cls_token"}
+    )
     for options in ({}, {"head": "new", "classes": 2}):
-        with pytest.raises(ValueError, match="Without position embeddings, the file requires its config.json"):
+        with pytest.raises(
+            ValueError, match="Without position embeddings, the file requires its config.json"
+        ):
             keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3), **options)
 
 
@@ -161,7 +225,9 @@ def test_image_size_determines_the_grid(fields, folder):
     side = load_file(GOLDEN / "timm_deit3.safetensors")["patch_embed.proj.weight"].shape[-1]
     fields = json.loads(json.dumps(fields).replace("2, 4", f"{2 * side}, {4 * side}"))
     path = folder(
-        "timm_deit3", lambda arrays: {**arrays, "pos_embed": arrays["pos_embed"][:, :1].repeat(9, 1)}, **fields
+        "timm_deit3",
+        lambda arrays: {**arrays, "pos_embed": arrays["pos_embed"][:, :1].repeat(9, 1)},
+        **fields,
     )
     model = keras_vit.from_pretrained(path, num_heads=3)
     assert (model.grid, model.arguments["class_token_position"]) == ((2, 4), True)
@@ -172,7 +238,11 @@ def with_registers(arrays):
     positions = arrays["pos_embed"]
     row = np.arange(positions.shape[2], dtype="float32")
     rows = [np.stack([row, 2 * row, 3 * row])[None], positions[:, -16:]]
-    return {**arrays, "reg_token": np.ones((1, 2, len(row)), "float32"), "pos_embed": np.concatenate(rows, axis=1)}
+    return {
+        **arrays,
+        "reg_token": np.ones((1, 2, len(row)), "float32"),
+        "pos_embed": np.concatenate(rows, axis=1),
+    }
 
 
 def test_register_positions_are_added_to_the_registers(folder):
@@ -189,7 +259,9 @@ def test_register_positions_are_added_to_the_registers(folder):
 
 def test_rejects_attention_pooling_with_a_class_token(folder):
     path = folder("timm_siglip", lambda arrays: {**arrays, "cls_token": arrays["pos_embed"][:, :1]})
-    with pytest.raises(ValueError, match="`global_pool` must not be map .*Received: global_pool='map'"):
+    with pytest.raises(
+        ValueError, match="`global_pool` must not be map .*Received: global_pool='map'"
+    ):
         keras_vit.from_pretrained(path, num_heads=3)
 
 
@@ -218,18 +290,35 @@ def test_empty_register_array_means_no_registers(folder):
 
 
 def test_qk_norms_have_timm_names(tmp_path):
-    sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
+    sizes = {
+        "patch_size": 8,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_heads": 2,
+        "input_shape": (8, 8, 3),
+    }
     sizes |= {"include_top": False}
     checkpoints.save(keras_vit.VisionTransformer(**sizes, qk_norm=True), tmp_path, format="timm")
     assert load_file(tmp_path / "model.safetensors")["blocks.0.attn.q_norm.weight"].shape == (4,)
-    assert "query_norm" in "".join(weight.path for weight in keras_vit.from_pretrained(tmp_path).weights)
+    assert "query_norm" in "".join(
+        weight.path for weight in keras_vit.from_pretrained(tmp_path).weights
+    )
 
 
 @pytest.mark.parametrize(
     "case, fields, message",
     [
-        ("dinov2", {"num_attention_heads": "3"}, "the number of attention heads must be .*, not '3'"),
-        ("dinov2", {"layer_norm_eps": "small"}, "epsilon of normalization must be a positive number, not 'small'"),
+        (
+            "dinov2",
+            {"num_attention_heads": "3"},
+            "the number of attention heads must be .*, not '3'",
+        ),
+        (
+            "dinov2",
+            {"layer_norm_eps": "small"},
+            "epsilon of normalization must be a positive number, not 'small'",
+        ),
         ("dinov2", {"hidden_act": ["gelu"]}, "config.json next to the weights is invalid"),
         ("dinov3", {"rope_theta": [1]}, "config.json next to the weights is invalid"),
         ("clip", {"vision_config": None}, "`vision_config` must be a JSON object, not None"),
@@ -243,7 +332,11 @@ def test_rejects_config_value_of_wrong_type(case, fields, message, folder):
 
 def test_rejects_embedding_of_non_square_patches(folder):
     def change(arrays):
-        name = next(name for name in arrays if name.endswith("vision_model.embeddings.patch_embedding.weight"))
+        name = next(
+            name
+            for name in arrays
+            if name.endswith("vision_model.embeddings.patch_embedding.weight")
+        )
         return {**arrays, name: arrays[name].reshape(len(arrays[name]), -1)[:, 1:]}
 
     with pytest.raises(ValueError, match="a matrix with one row for each value.*Received: shape="):
@@ -268,9 +361,17 @@ def test_num_heads_defaults_to_12_as_in_transformers(case, folder):
 )
 def test_unsupported_head_can_be_dropped(case, features, message, folder):
     def change(arrays):
-        arrays = {name: array for name, array in arrays.items() if not re.search("classifier|visual_projection", name)}
+        arrays = {
+            name: array
+            for name, array in arrays.items()
+            if not re.search("classifier|visual_projection", name)
+        }
         width = next(len(array) for name, array in arrays.items() if name.endswith("norm.bias"))
-        return {**arrays, "classifier.weight": np.ones((5, features * width), "float32"), "classifier.bias": np.ones(5)}
+        return {
+            **arrays,
+            "classifier.weight": np.ones((5, features * width), "float32"),
+            "classifier.bias": np.ones(5),
+        }
 
     path = folder(case, change)
     with pytest.raises(ValueError, match=f"{message}.*include_top=False.*Received: "):
@@ -294,7 +395,9 @@ def test_rejects_positions_without_a_class_token_row(folder):
         return {**arrays, name: arrays[name][:, 1:]}
 
     path = folder("dinov2", change)
-    with pytest.raises(ValueError, match="`input_shape` is required, because the file does not determine"):
+    with pytest.raises(
+        ValueError, match="`input_shape` is required, because the file does not determine"
+    ):
         keras_vit.from_pretrained(path)
     with pytest.raises(ValueError, match="pos_embedding' in the checkpoint must be "):
         keras_vit.from_pretrained(path, input_shape=(42, 42, 3))

@@ -13,14 +13,24 @@ import keras_vit
 from keras_vit import checkpoints, families, recipes
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
-HUGGING_FACE = ("dinov2", "dinov2_swiglu", "dinov2_registers", "dinov3", "dinov3_gated", "mae", "ijepa", "dino")
+HUGGING_FACE = (
+    "dinov2",
+    "dinov2_swiglu",
+    "dinov2_registers",
+    "dinov3",
+    "dinov3_gated",
+    "mae",
+    "ijepa",
+    "dino",
+)
 TIMM = ("timm_dinov2_registers", "timm_dinov2_swiglu", "timm_dinov3")
 TOLERANCE = 2e-5
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Returns a function that copies a golden file, and its config.json if there is one, to a folder."""
+    """Returns a function that copies a golden file, and its config.json if there is one, to a
+    folder."""
 
     def make(case):
         shutil.copy(GOLDEN / f"{case}.safetensors", tmp_path / "model.safetensors")
@@ -82,7 +92,8 @@ NAMES = (
 
 
 def original(case, packed=True):
-    """Returns a golden file's arrays under the authors' names. If `packed`, joins the query, key and value arrays."""
+    """Returns a golden file's arrays under the authors' names. If `packed`, joins the query, key
+    and value arrays."""
     arrays = {}
     for name, array in load_file(GOLDEN / f"{case}.safetensors").items():
         for pattern, replacement in NAMES:
@@ -109,8 +120,14 @@ def dinov3_original():
         arrays[f"blocks.{i}.attn.qkv.bias_mask"] = np.repeat([1, 0, 1], 24).astype("float32")
         for old, new in (("gate_proj", "w1"), ("up_proj", "w2"), ("down_proj", "w3")):
             for ending in ("weight", "bias"):
-                arrays[f"blocks.{i}.mlp.{new}.{ending}"] = arrays.pop(f"blocks.{i}.mlp.{old}.{ending}")
-    return {**arrays, "rope_embed.periods": np.ones(2, "float32"), "local_cls_norm.weight": np.ones(24, "float32")}
+                arrays[f"blocks.{i}.mlp.{new}.{ending}"] = arrays.pop(
+                    f"blocks.{i}.mlp.{old}.{ending}"
+                )
+    return {
+        **arrays,
+        "rope_embed.periods": np.ones(2, "float32"),
+        "local_cls_norm.weight": np.ones(24, "float32"),
+    }
 
 
 def dinov3_timm():
@@ -119,19 +136,30 @@ def dinov3_timm():
     del arrays["mask_token"]
     for i in range(3):
         bias = arrays.pop(f"blocks.{i}.attn.qkv.bias")
-        arrays[f"blocks.{i}.attn.q_bias"], arrays[f"blocks.{i}.attn.v_bias"] = bias[:24], bias[48:]
+        arrays[f"blocks.{i}.attn.q_bias"] = bias[:24]
+        arrays[f"blocks.{i}.attn.v_bias"] = bias[48:]
         for number in (1, 2):
             arrays[f"blocks.{i}.gamma_{number}"] = arrays.pop(f"blocks.{i}.ls{number}.gamma")
         for old, new in (("gate_proj", "fc1_g"), ("up_proj", "fc1_x"), ("down_proj", "fc2")):
             for ending in ("weight", "bias"):
-                arrays[f"blocks.{i}.mlp.{new}.{ending}"] = arrays.pop(f"blocks.{i}.mlp.{old}.{ending}")
+                arrays[f"blocks.{i}.mlp.{new}.{ending}"] = arrays.pop(
+                    f"blocks.{i}.mlp.{old}.{ending}"
+                )
     return arrays
 
 
 DIALECTS = {
     "dinov2 original": ("dinov2", lambda: original("dinov2"), "bicubic_offset"),
-    "dinov2 swiglu original": ("dinov2_swiglu", lambda: original("dinov2_swiglu"), "bicubic_offset"),
-    "dinov2 registers original": ("dinov2_registers", lambda: original("dinov2_registers"), "bicubic_antialias"),
+    "dinov2 swiglu original": (
+        "dinov2_swiglu",
+        lambda: original("dinov2_swiglu"),
+        "bicubic_offset",
+    ),
+    "dinov2 registers original": (
+        "dinov2_registers",
+        lambda: original("dinov2_registers"),
+        "bicubic_antialias",
+    ),
     "dinov2 timm": (
         "dinov2",
         lambda: {name: array for name, array in original("dinov2").items() if name != "mask_token"},
@@ -139,7 +167,10 @@ DIALECTS = {
     ),
     "dinov2 classifier": (
         "dinov2",
-        lambda: {f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()},
+        lambda: {
+            f"dinov2.{name}": array
+            for name, array in load_file(GOLDEN / "dinov2.safetensors").items()
+        },
         "bicubic",
     ),
     "dinov3 original": ("dinov3_gated", dinov3_original, None),
@@ -147,7 +178,10 @@ DIALECTS = {
     "mae for pre-training": (
         "mae",
         lambda: {
-            **{f"vit.{name}": array for name, array in load_file(GOLDEN / "mae.safetensors").items()},
+            **{
+                f"vit.{name}": array
+                for name, array in load_file(GOLDEN / "mae.safetensors").items()
+            },
             "decoder.mask_token": np.ones((1, 1, 8), "float32"),
         },
         "bicubic",
@@ -167,44 +201,71 @@ DIALECTS = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_files_with_other_names_load_the_same_model(dialect, tmp_path):
     case, arrays, rule = DIALECTS[dialect]
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays().items()}, tmp_path / "model.safetensors")
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in arrays().items()},
+        tmp_path / "model.safetensors",
+    )
     expected = outputs(case)
-    model = keras_vit.from_pretrained(tmp_path, num_heads=3, input_shape=expected["images"].shape[1:])
+    model = keras_vit.from_pretrained(
+        tmp_path, num_heads=3, input_shape=expected["images"].shape[1:]
+    )
     assert rule is None or model.arguments["position_resampling"] == rule
-    assert_close(keras_vit.features(model, expected["images"], tokens="all"), expected["last_hidden_state"])
+    assert_close(
+        keras_vit.features(model, expected["images"], tokens="all"), expected["last_hidden_state"]
+    )
 
 
 @pytest.mark.one_backend
 def test_features_match_the_reference_tokens(folder):
     expected = outputs("dinov2_registers")
     model = keras_vit.from_pretrained(folder("dinov2_registers"))
-    images, tokens = expected["images"], expected["last_hidden_state"]
+    images = expected["images"]
+    tokens = expected["last_hidden_state"]
     assert_close(keras_vit.features(model, images), tokens[:, 0])
     assert_close(keras_vit.features(model, images, tokens="registers"), tokens[:, 1:5])
-    assert_close(keras_vit.features(model, images, tokens="patch", grid=True), tokens[:, 5:].reshape(2, 6, 6, 24))
+    assert_close(
+        keras_vit.features(model, images, tokens="patch", grid=True),
+        tokens[:, 5:].reshape(2, 6, 6, 24),
+    )
     assert_close(keras_vit.features(model, images, tokens="pooled"), expected["pooler_output"])
     assert_close(model(images), expected["pooler_output"])
-    assert_close(keras_vit.features(model, images, layers=1, tokens="all", norm=False), expected["hidden_1"])
+    assert_close(
+        keras_vit.features(model, images, layers=1, tokens="all", norm=False), expected["hidden_1"]
+    )
 
 
 @pytest.mark.one_backend
 def test_classes_require_a_new_head(folder):
     model = keras_vit.from_pretrained(folder("dinov2"), classes=5, head="new")
     assert model.output_shape == (None, 5)
-    assert keras_vit.from_pretrained(folder("dinov2"), include_top=False, classes=5).output_shape == (None, 24)
+    assert keras_vit.from_pretrained(
+        folder("dinov2"), include_top=False, classes=5
+    ).output_shape == (None, 24)
     for options in ({"classes": 5}, {"head": "new"}):
-        with pytest.raises(ValueError, match='The file has no head. To add a new one, pass `head="new"` and `classes`'):
+        with pytest.raises(
+            ValueError,
+            match='The file has no head. To add a new one, pass `head="new"` and `classes`',
+        ):
             keras_vit.from_pretrained(folder("dinov2"), **options)
 
 
 def test_new_head_returns_zero_logits(folder):
-    model = keras_vit.from_pretrained(folder("dinov2_registers"), include_top=True, classes=5, head="new")
+    model = keras_vit.from_pretrained(
+        folder("dinov2_registers"), include_top=True, classes=5, head="new"
+    )
     images = outputs("dinov2_registers")["images"]
     np.testing.assert_array_equal(model(images), np.zeros((2, 5)))
     assert_close(keras_vit.features(model, images), outputs("dinov2_registers")["pooler_output"])
 
 
-SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "num_heads": 3, "input_shape": (42, 42, 3)}
+SMALL = {
+    "patch_size": 7,
+    "num_layers": 3,
+    "hidden_size": 24,
+    "mlp_dim": 96,
+    "num_heads": 3,
+    "input_shape": (42, 42, 3),
+}
 
 
 @pytest.mark.one_backend
@@ -212,7 +273,11 @@ SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "nu
     "case, arguments, message",
     [
         ("dinov2_registers", {}, r"num_registers=4.*Received: "),
-        ("dinov2", {"num_registers": 4}, r"it is VisionTransformer \(.*is VisionTransformer \(.*num_registers=4"),
+        (
+            "dinov2",
+            {"num_registers": 4},
+            r"it is VisionTransformer \(.*is VisionTransformer \(.*num_registers=4",
+        ),
         ("dinov2", {"num_layers": 2}, r"num_layers=3.*num_layers=2"),
         ("dinov2", {"layer_scale": None}, "layer_scale=.*Received: "),
         ("dinov2", {"exact_gelu": False}, "a model with exact_gelu=True"),
@@ -232,17 +297,26 @@ def test_rejects_model_with_other_architecture(case, arguments, message, head, f
 @pytest.mark.one_backend
 def test_mismatches_are_reported(folder, tmp_path):
     path = folder("dinov2_registers")
-    with pytest.raises(ValueError, match="nearest valid heights are 35 and 42. Received: height=40"):
+    with pytest.raises(
+        ValueError, match="nearest valid heights are 35 and 42. Received: height=40"
+    ):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
     with pytest.raises(ValueError, match=r'`include_top=False`, or load with head="new"'):
         keras_vit.from_pretrained(path, include_top=True, classes=5)
     with pytest.raises(ValueError, match="no register tokens"):
-        keras_vit.features(keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers")
-    resnet = {"conv1.weight": np.ones((4, 3, 7, 7), "float32"), "fc.weight": np.ones((5, 4), "float32")}
+        keras_vit.features(
+            keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers"
+        )
+    resnet = {
+        "conv1.weight": np.ones((4, 3, 7, 7), "float32"),
+        "fc.weight": np.ones((5, 4), "float32"),
+    }
     resnet |= {f"layer1.{i}.conv1.weight": np.ones((4, 4, 3, 3), "float32") for i in range(2)}
     for arrays in ({"swin.layers.0.weight": np.ones((2, 2), "float32")}, resnet):
         save_file(arrays, tmp_path / "other.safetensors")
-        with pytest.raises(ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"):
+        with pytest.raises(
+            ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"
+        ):
             keras_vit.from_pretrained(tmp_path / "other.safetensors")
 
 
@@ -253,7 +327,9 @@ def test_preprocessing_comes_from_the_file(folder):
     np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))
     assert (preprocessing.resize, preprocessing.interpolation) == ("shorter_side", "bicubic")
     white = keras_vit.preprocess_input(np.full((1, 42, 42, 3), 255.0), model)
-    np.testing.assert_allclose(white[0, 0, 0], (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225], rtol=1e-5)
+    np.testing.assert_allclose(
+        white[0, 0, 0], (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225], rtol=1e-5
+    )
 
 
 @pytest.mark.one_backend
@@ -265,21 +341,35 @@ def test_npz_and_keras_files_keep_outputs(folder, tmp_path):
     np.testing.assert_array_equal(again(images), model(images))
     assert again.preprocessing == model.preprocessing
     model.save(tmp_path / "model.keras")
-    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras")(images), model(images))
+    np.testing.assert_array_equal(
+        keras.saving.load_model(tmp_path / "model.keras")(images), model(images)
+    )
 
 
 @pytest.mark.one_backend
 def test_head_with_unsupported_inputs_can_be_dropped(tmp_path):
-    arrays = {f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()}
-    arrays |= {"classifier.weight": np.ones((5, 48), "float32"), "classifier.bias": np.ones(5, "float32")}
+    arrays = {
+        f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()
+    }
+    arrays |= {
+        "classifier.weight": np.ones((5, 48), "float32"),
+        "classifier.bias": np.ones(5, "float32"),
+    }
     save_file(arrays, tmp_path / "model.safetensors")
     shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "config.json")
     with pytest.raises(
-        ValueError, match=r'reads the class token and the mean.*include_top=False, or load the file with head="new"'
+        ValueError,
+        match=(
+            r"reads the class token and the mean.*include_top=False, or load the file with "
+            r'head="new"'
+        ),
     ):
         keras_vit.from_pretrained(tmp_path)
     expected = outputs("dinov2")
-    assert_close(keras_vit.from_pretrained(tmp_path, include_top=False)(expected["images"]), expected["pooler_output"])
+    assert_close(
+        keras_vit.from_pretrained(tmp_path, include_top=False)(expected["images"]),
+        expected["pooler_output"],
+    )
 
 
 @pytest.mark.one_backend

@@ -34,7 +34,9 @@ FILES = {
 def test_from_pretrained_matches_logits(file):
     model = keras_vit.from_pretrained(GOLDEN / file, **FILES[file])
     with np.load(GOLDEN / f"{file.partition('.')[0]}.io.npz") as io:
-        np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5
+        )
 
 
 @pytest.mark.one_backend
@@ -44,7 +46,9 @@ def test_hugging_face_folder_matches_logits(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = keras_vit.from_pretrained(tmp_path)
     with np.load(GOLDEN / "hf_token.io.npz") as io:
-        np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5
+        )
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 such files"):
         keras_vit.from_pretrained(tmp_path)
@@ -55,7 +59,9 @@ def test_constructor_omits_the_head_if_the_file_has_none(tmp_path):
     shutil.copy(GOLDEN / "families/dinov2.safetensors", tmp_path / "model.safetensors")
     shutil.copy(GOLDEN / "families/dinov2.config.json", tmp_path / "config.json")
     _, arguments = checkpoints.infer_architecture(tmp_path)
-    tiny = families.Sizes(keras_vit.VisionTransformer)("Tiny/14", "", **{**arguments, "include_top": True})
+    tiny = families.Sizes(keras_vit.VisionTransformer)(
+        "Tiny/14", "", **{**arguments, "include_top": True}
+    )
     assert tiny(weights=tmp_path).output_shape == (None, arguments["hidden_size"])
     with pytest.raises(ValueError, match="head/kernel"):
         tiny(weights=tmp_path, classes=3)
@@ -77,7 +83,8 @@ def test_overrides_replace_arguments_of_the_file():
 
 @pytest.fixture
 def hf_folder(tmp_path):
-    """Returns a folder with `hf_token.safetensors`, its config.json and a preprocessor_config.json."""
+    """Returns a folder with `hf_token.safetensors`, its config.json and a
+    preprocessor_config.json."""
     shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
     config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -87,18 +94,27 @@ def hf_folder(tmp_path):
 
 @pytest.mark.one_backend
 def test_given_preprocessing_wins(hf_folder):
-    given = keras_vit.Preprocessing(mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), resize="stretch", crop_fraction=0.5)
+    given = keras_vit.Preprocessing(
+        mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), resize="stretch", crop_fraction=0.5
+    )
     model = keras_vit.from_pretrained(hf_folder, preprocessing=given)
     assert model.preprocessing == given
     checkpoints.save(keras_vit.from_pretrained(hf_folder), hf_folder / "own.npz")
     assert keras_vit.from_pretrained(hf_folder / "own.npz").preprocessing.mean == (127.5,) * 3
-    assert keras_vit.from_pretrained(hf_folder / "own.npz", preprocessing=given).preprocessing == given
+    assert (
+        keras_vit.from_pretrained(hf_folder / "own.npz", preprocessing=given).preprocessing == given
+    )
     family = GOLDEN / "families" / "timm_siglip.safetensors"
-    assert keras_vit.from_pretrained(family, num_heads=3, preprocessing=given).preprocessing == given
+    assert (
+        keras_vit.from_pretrained(family, num_heads=3, preprocessing=given).preprocessing == given
+    )
     arguments = {**model.arguments, "preprocessing": given}
     assert keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing == given
     del arguments["preprocessing"]
-    assert keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing.mean == (127.5,) * 3
+    assert (
+        keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing.mean
+        == (127.5,) * 3
+    )
 
 
 @pytest.mark.one_backend
@@ -107,15 +123,23 @@ def test_given_arguments_win(hf_folder):
     model = keras_vit.from_pretrained(hf_folder, **given)
     assert {name: model.arguments[name] for name in given} == given
     file = load_file(hf_folder / "model.safetensors")
-    query = next(array for name, array in file.items() if name.endswith("layer.0.attention.attention.query.weight"))
-    np.testing.assert_array_equal(model.blocks[0].attention.query.kernel, query.T.reshape(64, 2, 32))
+    query = next(
+        array
+        for name, array in file.items()
+        if name.endswith("layer.0.attention.attention.query.weight")
+    )
+    np.testing.assert_array_equal(
+        model.blocks[0].attention.query.kernel, query.T.reshape(64, 2, 32)
+    )
     for weights in (hf_folder, hf_folder / "own.npz"):
         for changed in ({"exact_gelu": False}, {"mlp": "gelu_tanh"}):
             if not weights.exists():
                 checkpoints.save(model, weights)
             tanh = keras_vit.from_pretrained(weights, **changed)
             assert gelu_of(tanh.arguments) == "gelu_tanh"
-    wrong = keras_vit.VisionTransformer(**{**model.arguments, "mlp": None, "exact_gelu": True, "epsilon": 1e-12})
+    wrong = keras_vit.VisionTransformer(
+        **{**model.arguments, "mlp": None, "exact_gelu": True, "epsilon": 1e-12}
+    )
     with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
         checkpoints.load(wrong, hf_folder)
 
@@ -124,7 +148,8 @@ def test_given_arguments_win(hf_folder):
 def test_given_resampling_wins():
     source = GOLDEN / "timm_token.safetensors"
     small = keras_vit.from_pretrained(source, num_heads=4)
-    old, side = names.canonical_variables(small)[names.POSITIONS], small.image_shape[0]
+    old = names.canonical_variables(small)[names.POSITIONS]
+    side = small.image_shape[0]
     for rule in ("zoom", "bicubic"):
         large = keras_vit.from_pretrained(
             source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling=rule
@@ -137,7 +162,9 @@ def test_given_resampling_wins():
 @pytest.mark.one_backend
 def test_num_heads_is_not_guessed_from_the_width(tmp_path):
     sizes = {"patch_size": 16, "hidden_size": 192, "num_layers": 2, "mlp_dim": 768, "num_heads": 6}
-    model = keras_vit.VisionTransformer(**sizes, input_shape=(32, 32, 3), include_top=False, exact_gelu=True)
+    model = keras_vit.VisionTransformer(
+        **sizes, input_shape=(32, 32, 3), include_top=False, exact_gelu=True
+    )
     checkpoints.save(model, tmp_path, "timm")
     assert keras_vit.from_pretrained(tmp_path).num_heads == 6
     (tmp_path / "config.json").unlink()
@@ -147,15 +174,22 @@ def test_num_heads_is_not_guessed_from_the_width(tmp_path):
     known = {}
     for size in families.sizes().values():
         if "num_heads" in size:
-            key = tuple(size[name] for name in ("patch_size", "hidden_size", "num_layers", "mlp_dim"))
-            assert known.setdefault((*key, size.get("mlp") == "swiglu"), size["num_heads"]) == size["num_heads"]
+            key = tuple(
+                size[name] for name in ("patch_size", "hidden_size", "num_layers", "mlp_dim")
+            )
+            assert (
+                known.setdefault((*key, size.get("mlp") == "swiglu"), size["num_heads"])
+                == size["num_heads"]
+            )
 
 
 @pytest.mark.one_backend
 def test_saved_models_are_restored(tmp_path):
     sizes = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
     for model in (
-        keras_vit.VisionTransformer(patch_size=4, input_shape=(8, 12, 2), exact_gelu=True, epsilon=1e-5, **sizes),
+        keras_vit.VisionTransformer(
+            patch_size=4, input_shape=(8, 12, 2), exact_gelu=True, epsilon=1e-5, **sizes
+        ),
         keras_vit.AxialVisionTransformer(patch_size=4, input_shape=(8, 12, 3), **sizes),
         keras_vit.BiTResNet(depth=8, width=32, version=1, classes=3),
         keras_vit.BiTResNet(depth=8, classes=3),
@@ -173,7 +207,9 @@ def test_saved_models_are_restored(tmp_path):
 
 @pytest.mark.one_backend
 def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
-    row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
+    row = families.PublishedWeights(
+        "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32
+    )
     monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
@@ -183,7 +219,8 @@ def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
     model = keras_vit.from_pretrained("sam:tiny")
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
     with pytest.raises(
-        ValueError, match="must name one file of the collection 'sam': sam:tiny.*Received: source='sam'"
+        ValueError,
+        match="must name one file of the collection 'sam': sam:tiny.*Received: source='sam'",
     ):
         keras_vit.from_pretrained("sam")
 
@@ -208,11 +245,14 @@ def test_unknown_family_error_names_the_model_type(tmp_path):
     arrays = load_file(GOLDEN / "hf_token.safetensors")
     config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    # The first name adds an unused array. The second name replaces the positions with an array that fits no grid.
+    # The first name adds an unused array. The second name replaces the positions with an array that
+    # fits no grid.
     for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):
         save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
         for head in ("keep", "new"):
-            with pytest.raises(ValueError, match=r"\(the model type in its config.json is 'yolos'\); .*DINOv2"):
+            with pytest.raises(
+                ValueError, match=r"\(the model type in its config.json is 'yolos'\); .*DINOv2"
+            ):
                 keras_vit.from_pretrained(tmp_path, head=head)
 
 
@@ -230,10 +270,15 @@ def test_non_weight_file_error_names_its_kind(tmp_path):
     path.rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(
         ValueError,
-        match="PyTorch files are not supported.*Save the weights in PyTorch with safetensors.*pytorch_model.bin",
+        match=(
+            "PyTorch files are not supported.*Save the weights in PyTorch with "
+            "safetensors.*pytorch_model.bin"
+        ),
     ):
         keras_vit.from_pretrained(tmp_path)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="2 of 2 files in the index are missing. Received: .*model-1.safetensors"):
+    with pytest.raises(
+        ValueError, match="2 of 2 files in the index are missing. Received: .*model-1.safetensors"
+    ):
         keras_vit.from_pretrained(tmp_path)

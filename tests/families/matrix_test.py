@@ -14,10 +14,20 @@ from keras_vit import data, evaluation, families, inspection, optimizers, recipe
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 CASES = (
-    *("siglip", "clip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate", "dinov2", "dinov2_swiglu"),
+    *(
+        "siglip",
+        "clip",
+        "timm_deit_distilled",
+        "timm_deit3",
+        "timm_eva02_separate",
+        "dinov2",
+        "dinov2_swiglu",
+    ),
     *("dinov2_registers", "dinov3", "mae", "ijepa", "dino"),
 )
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
+tensorflow_only = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
+)
 
 
 @pytest.fixture(params=CASES)
@@ -62,9 +72,12 @@ def test_model_supports_features_attention_and_flops(model, images):
         inspection.token_attention(model, images, (0, 1)),
     ]:
         assert rollout.shape == attention.shape == (2, *model.grid)
-    patches, prefix = np.prod(model.grid), model.num_prefix_tokens
+    patches = np.prod(model.grid)
+    prefix = model.num_prefix_tokens
     assert scores.shape == (2, 3, patches + prefix, patches + prefix)
-    block = 3 * (4 * 24**2 * (patches + prefix)) / 2  # half of the multiply-accumulates of all attention projections
+    block = (
+        3 * (4 * 24**2 * (patches + prefix)) / 2
+    )  # half of the multiply-accumulates of all attention projections
     assert keras_vit.flops(model) > 2 * block
 
 
@@ -83,11 +96,15 @@ def test_model_supports_backbone_freezing_and_layer_decay(model, images):
 @pytest.mark.full
 def test_model_trains_with_remat_and_lora(folder, model, images):
     labels = np.eye(10)[[1, 2]]
-    again = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=10, num_heads=3, remat=True)
+    again = keras_vit.from_pretrained(
+        folder, head="new", include_top=True, classes=10, num_heads=3, remat=True
+    )
     again.set_weights(model.get_weights())
     losses = []
     for one in (model, again):
-        one.compile(keras.optimizers.SGD(0.01), keras.losses.CategoricalCrossentropy(from_logits=True))
+        one.compile(
+            keras.optimizers.SGD(0.01), keras.losses.CategoricalCrossentropy(from_logits=True)
+        )
         losses.append(one.fit(images, labels, epochs=2, verbose=0).history["loss"])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
     before = np.array(model(images))
@@ -103,7 +120,12 @@ def test_run_starts_from_weights_and_is_evaluated(folder, tmp_path):
     config = ConfigDict(
         recipes.defaults(
             **families.model_config(
-                "VisionTransformer", patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=1
+                "VisionTransformer",
+                patch_size=8,
+                num_layers=1,
+                hidden_size=8,
+                mlp_dim=8,
+                num_heads=1,
             ),
             batch_size=64,
             total_steps=2,
@@ -115,15 +137,24 @@ def test_run_starts_from_weights_and_is_evaluated(folder, tmp_path):
     )
     source = keras_vit.from_pretrained(folder, num_heads=3)
     for name, value in source.arguments.items():
-        if name in config.model and name not in ("classes", "include_top", "input_shape", "representation_size"):
+        if name in config.model and name not in (
+            "classes",
+            "include_top",
+            "input_shape",
+            "representation_size",
+        ):
             with config.unlocked():
                 config.model[name] = value if value is not None else type(config.model[name])()
     config.weights = str(folder)
     config.data.image_size = source.image_shape[0]
     lines = []
-    result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), write=lines.append)
+    result = training.run(
+        config, training.Workdir(tmp_path / "run", config.to_dict()), write=lines.append
+    )
     report = next(line for line in lines if "arrays loaded" in line)
-    assert "newly initialized: head/kernel" in report and any(line.startswith("step 2/2") for line in lines)
+    assert "newly initialized: head/kernel" in report and any(
+        line.startswith("step 2/2") for line in lines
+    )
     metrics = evaluation.evaluate(result.model, ["fewshot", "knn", "linear_probe"], result.inputs)
     assert all(np.isfinite(value) for value in metrics.values()) and metrics["knn/accuracy"] > 0.2
 
@@ -133,7 +164,12 @@ def test_run_starts_from_weights_and_is_evaluated(folder, tmp_path):
 def test_exports_match_the_model(model, tmp_path):
     from keras_vit import export
 
-    model.preprocessing = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
+    model.preprocessing = {
+        "mean": [127.5] * 3,
+        "std": [127.5] * 3,
+        "resize": "stretch",
+        "crop_fraction": 1.0,
+    }
     export.saved_model(model, str(tmp_path / "saved"), version=1, signatures=("tensor",))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
     np.testing.assert_array_equal(export.load(tmp_path / "saved/1")(images), model(images))
@@ -144,14 +180,25 @@ def test_exports_match_the_model(model, tmp_path):
 
 @tensorflow_only
 @pytest.mark.full
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'"
+)
 def test_tpu_check_compiles_a_step(model):
     from keras_vit import tpu
 
     fields = families.model_fields("VisionTransformer")
-    arguments = {name: value for name, value in model.arguments.items() if value is not None and name in fields}
+    arguments = {
+        name: value
+        for name, value in model.arguments.items()
+        if value is not None and name in fields
+    }
     config = ConfigDict(
-        recipes.defaults(batch_size=32, total_steps=20, data=data.defaults(name="digits"), optimizer={"name": "adamw"})
+        recipes.defaults(
+            batch_size=32,
+            total_steps=20,
+            data=data.defaults(name="digits"),
+            optimizer={"name": "adamw"},
+        )
     )
     with config.unlocked():
         config.architecture = "VisionTransformer"

@@ -11,7 +11,17 @@ import pytest
 from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import checkpoints, data, evaluation, families, inspection, naflex, recipes, tasks, training
+from keras_vit import (
+    checkpoints,
+    data,
+    evaluation,
+    families,
+    inspection,
+    naflex,
+    recipes,
+    tasks,
+    training,
+)
 from keras_vit.configs import small_data
 from keras_vit.layers import attention
 
@@ -30,7 +40,8 @@ def picture(number, height, width):
 
 @pytest.fixture(scope="module")
 def images():
-    """Returns image sizes, and the patch grids and pixels that `Siglip2ImageProcessor` returned for them."""
+    """Returns image sizes, and the patch grids and pixels that `Siglip2ImageProcessor` returned for
+    them."""
     with np.load(GOLDEN / "naflex_images.npz") as file:
         return dict(file)
 
@@ -89,8 +100,12 @@ def test_batches_match_reference(images, pictures, budget):
     result = naflex.preprocess(pictures, MEAN, MEAN, patch_size=4, max_patches=budget)
     np.testing.assert_array_equal(result[:, :, -2:], expected[:, :, -2:])
     assert np.abs(result - expected).max() / 2 < 1.001 / 255  # the reference rounds to 8 bits
-    preprocessing, shape = keras_vit.Preprocessing(resize="naflex"), naflex.batch_shape(budget, 4)
-    tf_images = [data.inputs.of(preprocessing).evaluation_image(image, shape, preprocessing) for image in pictures]
+    preprocessing = keras_vit.Preprocessing(resize="naflex")
+    shape = naflex.batch_shape(budget, 4)
+    tf_images = [
+        data.inputs.of(preprocessing).evaluation_image(image, shape, preprocessing)
+        for image in pictures
+    ]
     np.testing.assert_allclose(tf_images, result, atol=1e-5)
 
 
@@ -99,20 +114,30 @@ def test_pack_rejects_invalid_arrays(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
     with pytest.raises(ValueError, match="the mask of at least one image is all zeros. Received: "):
         naflex.pack(patches, shapes, 0 * mask)
-    with pytest.raises(ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "):
+    with pytest.raises(
+        ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "
+    ):
         naflex.pack(patches, shapes, mask[:, ::-1])
     with pytest.raises(ValueError, match="must have 1 to 16 patches per image. Received: "):
         naflex.pack(patches, 9 * shapes)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
         naflex.pack(patches[0], shapes)
-    with pytest.raises(ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"):
+    with pytest.raises(
+        ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"
+    ):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
-    with pytest.raises(ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8, 1\)"
+    ):
         naflex.preprocess([np.zeros((8, 8, 1))], MEAN, MEAN, 4, 9)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
-        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])  # 99 values are 33 RGB pixels, which cannot form a square
+        naflex.pack(
+            np.zeros((2, 16, 99)), shapes[:2]
+        )  # 99 values are 33 RGB pixels, which cannot form a square
     for images in ([], [np.zeros((8, 8))]):
-        with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
+        with pytest.raises(
+            ValueError, match="must be a list of one or more images .* Received: images of shapes"
+        ):
             naflex.preprocess(images, MEAN, MEAN, 4, 9)
 
 
@@ -131,7 +156,9 @@ def test_outputs_match_reference(model, batch, reference):
 def test_larger_max_patches_gives_the_same_outputs(folder, reference):
     model = keras_vit.from_pretrained(folder, max_patches=40)
     padded = np.pad(reference["images"], ((0, 0), (0, 24), (0, 0)))
-    assert_close(model(naflex.pack(padded, reference["spatial_shapes"])), reference["pooler_output"])
+    assert_close(
+        model(naflex.pack(padded, reference["spatial_shapes"])), reference["pooler_output"]
+    )
 
 
 @pytest.mark.parametrize("long", [1024, 4])
@@ -157,7 +184,9 @@ def test_naflex_model_is_restored_from_files(model, batch, tmp_path):
     ):
         assert again.preprocessing.resize == "naflex"
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(batch)), expected)
-    with pytest.raises(ValueError, match="no class of the library has all of the model's parts. Received: "):
+    with pytest.raises(
+        ValueError, match="no class of the library has all of the model's parts. Received: "
+    ):
         checkpoints.save(model, tmp_path / "folder", format="huggingface")
 
 
@@ -166,7 +195,8 @@ def test_loads_big_vision_files(folder, model, batch, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as file:
         arrays = {f"params/img/{name}": array for name, array in file.items()}
-    kernel, positions = "params/img/embedding/kernel", "params/img/Transformer/posembed_input/pos_embedding"
+    kernel = "params/img/embedding/kernel"
+    positions = "params/img/Transformer/posembed_input/pos_embedding"
     arrays[kernel] = arrays[kernel].reshape(-1, 24)
     arrays["params/img/pos_embedding"] = arrays.pop(positions).reshape(4, 4, 24)
     np.savez(tmp_path / "naflex.npz", **arrays)
@@ -186,7 +216,9 @@ def test_patch_positions_above_256_are_exact_in_bfloat16(folder):
 def fixed_model(folder):
     """Returns a `VisionTransformer` with the weights of the NaFlex model."""
     _, arguments = checkpoints.infer_architecture(folder)
-    model = keras_vit.VisionTransformer(**{n: v for n, v in arguments.items() if n != "max_patches"})
+    model = keras_vit.VisionTransformer(
+        **{n: v for n, v in arguments.items() if n != "max_patches"}
+    )
     checkpoints.load(model, folder)
     return model
 
@@ -205,7 +237,9 @@ def test_rejects_mismatched_input(model, folder, batch):
     images = np.zeros((2, 32, 32, 3), "float32")
     fixed = fixed_model(folder)
     for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
-        with pytest.raises(ValueError, match="A NaFlex model of 16 patches takes .*preprocess_input.* Received: "):
+        with pytest.raises(
+            ValueError, match="A NaFlex model of 16 patches takes .*preprocess_input.* Received: "
+        ):
             call(images)
     with pytest.raises(ValueError, match="incompatible"):
         fixed(batch)
@@ -216,13 +250,21 @@ def test_rejects_mismatched_input(model, folder, batch):
     with pytest.raises(ValueError, match="must have pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
     for images in (["a.jpg"], np.zeros((8, 9, 3), "uint8"), []):
-        with pytest.raises(ValueError, match="must be a list of one or more images .* Received: images of shapes"):
+        with pytest.raises(
+            ValueError, match="must be a list of one or more images .* Received: images of shapes"
+        ):
             keras_vit.preprocess_input(images, model)
-    with pytest.raises(ValueError, match="At least one image of the batch has no patches: its patch sizes are 0"):
+    with pytest.raises(
+        ValueError, match="At least one image of the batch has no patches: its patch sizes are 0"
+    ):
         model(0 * batch)
-    with pytest.raises(ValueError, match="NaFlex model requires classifier=.map.* Received: classifier='gap'"):
+    with pytest.raises(
+        ValueError, match="NaFlex model requires classifier=.map.* Received: classifier='gap'"
+    ):
         keras_vit.from_pretrained(folder, classifier="gap")
-    with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
+    with pytest.raises(
+        ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="
+    ):
         keras_vit.features(model, batch, tokens="patch", grid=True)
 
 
@@ -254,7 +296,9 @@ def test_zero_shot_accepts_any_aspect_ratio(model, pictures, tmp_path):
     pooled, rows = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (pooled, rows))
     assert_close(classifier(batch), 10 * pooled @ rows.T - 5)
     np.savez(tmp_path / "wide.npz", names=list("abc"), embeddings=np.ones((3, 25)), scale=10.0)
-    with pytest.raises(ValueError, match="must return image embeddings .*, as wide as the text embeddings"):
+    with pytest.raises(
+        ValueError, match="must return image embeddings .*, as wide as the text embeddings"
+    ):
         keras_vit.zero_shot(model, tmp_path / "wide.npz")
 
 
@@ -265,12 +309,21 @@ def photos(path):
     for i, label in itertools.product(range(12), range(2)):
         (path / "ab"[label]).mkdir(parents=True, exist_ok=True)
         size = (20 + 5 * i, 70 - 4 * i)
-        keras.utils.save_img(path / "ab"[label] / f"{i}.png", np.full((*size, 3), 200 * label + i), scale=False)
+        keras.utils.save_img(
+            path / "ab"[label] / f"{i}.png", np.full((*size, 3), 200 * label + i), scale=False
+        )
 
 
 def config_of(path, folder="", **fields):
     sizes = {"patch_size": 8, "num_layers": 3, "hidden_size": 24, "mlp_dim": 44, "num_heads": 3}
-    fields = {"name": "folder", "path": str(path), "test_share": 0.25, "max_patches": 16, "patch_size": 8, **fields}
+    fields = {
+        "name": "folder",
+        "path": str(path),
+        "test_share": 0.25,
+        "max_patches": 16,
+        "patch_size": 8,
+        **fields,
+    }
     return ConfigDict(
         recipes.defaults(
             **families.model_config("NaFlexVisionTransformer", **sizes),
@@ -293,7 +346,9 @@ def test_data_pipeline_makes_naflex_batches(tmp_path):
     for batches in (inputs.train_batches(), inputs.eval_batches()):
         images, *_ = next(iter(batches))
         assert inputs.image_shape == images.shape[1:] == (16, 66, 3)
-        assert (images[:, 0, -2:] == 1).numpy().all() and (np.ptp(images[:, :, -2:], 1).max((1, 2)) > 3).any()
+        assert (images[:, 0, -2:] == 1).numpy().all() and (
+            np.ptp(images[:, :, -2:], 1).max((1, 2)) > 3
+        ).any()
 
 
 @pytest.mark.one_backend
@@ -313,7 +368,12 @@ def test_naflex_data_options_are_validated(tmp_path):
     photos(tmp_path)
     inputs = data.from_config(config_of(tmp_path).data, batch_size=6, seed=0)
     assert inputs.image_shape == (16, 66, 3) and inputs.model_preprocessing().resize == "naflex"
-    for field, value in {"mixup_alpha": 0.2, "image_size": 32, "train_crop": "none", "augreg": "light2"}.items():
+    for field, value in {
+        "mixup_alpha": 0.2,
+        "image_size": 32,
+        "train_crop": "none",
+        "augreg": "light2",
+    }.items():
         with pytest.raises(ValueError, match=f"`max_patches` .NaFlex.* Received: {field}="):
             _ = data.from_config({**config_of(tmp_path).data, field: value}, batch_size=6, seed=0)
     small = small_data.get_config("SigLIP2-NaFlex-B/16,folder")
@@ -321,7 +381,9 @@ def test_naflex_data_options_are_validated(tmp_path):
     config = config_of(tmp_path, max_patches=0, image_size=32)
     config.update(architecture="NaFlexVisionTransformer")
     config.model.update(max_patches=16)
-    with pytest.raises(ValueError, match="max_patches=256 --config.data.patch_size=8. Received: images"):
+    with pytest.raises(
+        ValueError, match="max_patches=256 --config.data.patch_size=8. Received: images"
+    ):
         tasks.get(config).build_model(data.from_config(config.data, batch_size=6, seed=0))
 
 
@@ -329,13 +391,17 @@ def test_naflex_data_options_are_validated(tmp_path):
 def test_classifier_trains_and_evaluates(folder, tmp_path):
     photos(tmp_path / "photos")
     config = config_of(tmp_path / "photos", folder)
-    result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), write=lambda line: None)
+    result = training.run(
+        config, training.Workdir(tmp_path / "run", config.to_dict()), write=lambda line: None
+    )
     model = result.model
     assert model.input_shape == (None, 16, 66, 3) and model.output_shape == (None, 2)
     assert result.metrics["test/accuracy"] == 1
     metrics = evaluation.evaluate(model, ["top1", "knn"], result.inputs)
     assert all(np.isfinite(value) for value in metrics.values())
-    inputs = evaluation.load_inputs(model, "folder", str(tmp_path / "photos"), splits=("",), batch_size=6)
+    inputs = evaluation.load_inputs(
+        model, "folder", str(tmp_path / "photos"), splits=("",), batch_size=6
+    )
     assert inputs.image_shape == (16, 66, 3)
 
 
@@ -353,14 +419,23 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     files = tf.constant([tf.io.encode_png(image).numpy() for image in chosen])
     batch = keras_vit.preprocess_input(chosen, model)
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(batch)))
-    np.testing.assert_allclose(served["serving_default"](image_bytes=files)["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        served["serving_default"](image_bytes=files)["probabilities"], expected, atol=1e-5
+    )
     np.testing.assert_allclose(served["tensor"](images=batch)["probabilities"], expected, atol=1e-5)
     assert served["features"](image_bytes=files)["patches"].shape == (4, 16, 24)
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
         with pytest.raises(
-            ValueError, match="A model for images of any size can only be exported as a SavedModel. Received: model="
+            ValueError,
+            match=(
+                "A model for images of any size can only be exported as a SavedModel. Received: "
+                "model="
+            ),
         ):
-            export(model, tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"))
+            export(
+                model,
+                tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"),
+            )
     with pytest.raises(ValueError, match="Each image of a NaFlex batch has its own patch grid"):
         keras_vit.export.check(model, signatures=("attention",))
 
@@ -369,7 +444,14 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
 def test_exports_support_other_channels(channels, tmp_path):
-    sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 2}
+    sizes = {
+        "patch_size": 8,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 8,
+        "num_heads": 2,
+        "classes": 2,
+    }
     shape = (32, 32, channels)
     model = keras_vit.NaFlexVisionTransformer(**sizes, input_shape=shape, max_patches=16)
     card = keras_vit.export.load_card(keras_vit.export.saved_model(model, tmp_path))
@@ -377,7 +459,9 @@ def test_exports_support_other_channels(channels, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'")
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'"
+)
 def test_tpu_check_compiles_a_step(folder, tmp_path):
     from keras_vit import tpu
 

@@ -13,13 +13,20 @@ NAMES = [*families.sizes()]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_size_has_a_constructor(name, monkeypatch):
-    family, function = families.find_family(name), getattr(keras_vit, families.constructor_name(name))
-    assert function is getattr(keras_vit.models, function.__name__) is getattr(families, function.__name__)
+    family = families.find_family(name)
+    function = getattr(keras_vit, families.constructor_name(name))
+    assert (
+        function
+        is getattr(keras_vit.models, function.__name__)
+        is getattr(families, function.__name__)
+    )
     assert function.__name__ in keras_vit.__all__ and function.__name__ in families.CONSTRUCTORS
     parameters = inspect.signature(function).parameters
     assert parameters["name"].default == function.__name__.lower()
     assert not set(parameters) & set(family.sizes[name])
-    assert function.__doc__.startswith(f"{name}, ") and family.constructor.__name__ in function.__doc__
+    assert (
+        function.__doc__.startswith(f"{name}, ") and family.constructor.__name__ in function.__doc__
+    )
 
 
 def test_constructors_and_sizes_match():
@@ -36,15 +43,22 @@ def test_constructors_and_sizes_match():
     ],
 )
 def test_unknown_argument_error_suggests_names(argument, hint):
-    with pytest.raises(TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"):
+    with pytest.raises(
+        TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"
+    ):
         keras_vit.ViT_Ti16(**{argument: 3})
-    with pytest.raises(TypeError, match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3"):
+    with pytest.raises(
+        TypeError,
+        match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3",
+    ):
         keras_vit.VisionTransformer(**{argument: 3})
 
 
 def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr(families.vit._size, "constructor", lambda **_: pytest.fail("the model was built"))
+    monkeypatch.setattr(
+        families.vit._size, "constructor", lambda **_: pytest.fail("the model was built")
+    )
     monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
     with pytest.raises(ConnectionError, match="could not be downloaded"):
         keras_vit.ViT_B16(weights="http://127.0.0.1:9/x.npz")
@@ -53,14 +67,20 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 @pytest.mark.one_backend
 @pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
 def test_constructor_rejects_other_collections(weights):
-    with pytest.raises(ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; a path"):
+    with pytest.raises(
+        ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; a path"
+    ):
         keras_vit.SigLIP_B16(weights=weights)
 
 
 def test_published_models_are_in_the_registry():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
-    ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # `from_pretrained` loads them from other repositories
+    ijepa = {
+        "IJEPA-H/14",
+        "IJEPA-H/16",
+        "IJEPA-g/16",
+    }  # `from_pretrained` loads them from other repositories
     assert set(NAMES) - models - ijepa == {
         "DINOv3-L+/16",
         "R50+ViT-B/32",
@@ -80,8 +100,13 @@ def test_table_3_models_are_in_the_registry():
 
 
 def test_resnet_has_two_names():
-    assert families.canonical_name("R152x4") == families.canonical_name("BiT-R152x4") == "BiT-R152x4"
-    assert families.canonical_name("ViT-B/16") == "ViT-B/16" and families.canonical_name("R9x9") == "R9x9"
+    assert (
+        families.canonical_name("R152x4") == families.canonical_name("BiT-R152x4") == "BiT-R152x4"
+    )
+    assert (
+        families.canonical_name("ViT-B/16") == "ViT-B/16"
+        and families.canonical_name("R9x9") == "R9x9"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,12 +120,23 @@ def test_model_config_has_arguments_of_the_size(name):
 
 
 def test_model_config_applies_changes():
-    config = families.model_config("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
+    config = families.model_config(
+        "R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1
+    )
     model = config["model"]
-    assert model["resnet_blocks"] == (3, 4, 9) and model["stem"] == "resnet" and model["dropout"] == 0.1
+    assert (
+        model["resnet_blocks"] == (3, 4, 9)
+        and model["stem"] == "resnet"
+        and model["dropout"] == 0.1
+    )
     assert model["representation_size"] == 768 and model["input_shape"] == (384, 256, 3)
     assert families.model_config("ViT-B/16", num_layers=2)["architecture"] == "VisionTransformer"
-    with pytest.raises(ValueError, match="must be one of ViT-Ti/16, .*BiTResNet.* Received: architecture='ViT-B/15'"):
+    with pytest.raises(
+        ValueError,
+        match="must be one of ViT-Ti/16, .*BiTResNet.* Received: architecture='ViT-B/15'",
+    ):
         families.model_config("ViT-B/15")
-    with pytest.raises(ValueError, match="`pre_logits` must be False for BiT-R50x1. Received: pre_logits=True"):
+    with pytest.raises(
+        ValueError, match="`pre_logits` must be False for BiT-R50x1. Received: pre_logits=True"
+    ):
         families.model_config("R50x1", pre_logits=True)

@@ -1,4 +1,5 @@
-"""Tests of a model family that is defined in this file. It has rotary positions, SwiGLU and two registers."""
+"""Tests of a model family that is defined in this file. It has rotary positions, SwiGLU and two
+registers."""
 
 import json
 import re
@@ -77,13 +78,19 @@ def infer(shapes, facts):
         return None
     arguments = inference.infer(shapes, facts)
     names = ("num_layers", "hidden_size", "mlp_dim", "num_heads", "classes")
-    return {name: arguments[name] for name in names} | {"input_shape": (8, 8, shapes["embedding/kernel"][2])}
+    return {name: arguments[name] for name in names} | {
+        "input_shape": (8, 8, shapes["embedding/kernel"][2])
+    }
 
 
 @pytest.fixture(autouse=True)
 def registered():
     family = families.Family(
-        ToyViT, sizes=SIZES.table, identity=("num_layers", "hidden_size"), infer=infer, dialects=(DIALECT,)
+        ToyViT,
+        sizes=SIZES.table,
+        identity=("num_layers", "hidden_size"),
+        infer=infer,
+        dialects=(DIALECT,),
     )
     families.register(family)
     yield family
@@ -115,7 +122,9 @@ def test_toy_family_trains_and_is_evaluated(tmp_path):
     assert config.architecture == "Toy-S/2" and config.model.theta == 100.0
     lines = []
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
-    assert any(line.startswith("step 2/2") for line in lines) and result.model.num_prefix_tokens == 3
+    assert (
+        any(line.startswith("step 2/2") for line in lines) and result.model.num_prefix_tokens == 3
+    )
     metrics = evaluation.evaluate(result.model, ["top1"], result.inputs)
     assert metrics["top1/accuracy"] == pytest.approx(result.metrics["test/accuracy"], abs=1e-6)
 
@@ -126,19 +135,30 @@ def test_model_supports_features_attention_and_flops():
     assert keras_vit.features(model, IMAGES, tokens="patch").shape[1:] == (16, 16)
     (scores,) = inspection.attention_scores(model, IMAGES, layers=[2])
     assert scores.shape == (3, 2, 19, 19)
-    # Count the multiply-accumulates of the patch embedding and the head. Then add the four projections, the attention
-    # and the three MLP matrices of each block. The last block has only one query, the class token's.
-    tokens, hidden, mlp = 19, 16, 24
+    # Count the multiply-accumulates of the patch embedding and the head. Then add the four
+    # projections, the attention and the three MLP matrices of each block. The last block has only
+    # one query, the class token's.
+    tokens = 19
+    hidden = 16
+    mlp = 24
     products = 16 * 4 * hidden + 10 * hidden
     for queries in (tokens, 1):
-        products += 2 * (tokens + queries) * hidden**2 + 2 * queries * tokens * hidden + 3 * queries * hidden * mlp
+        products += (
+            2 * (tokens + queries) * hidden**2
+            + 2 * queries * tokens * hidden
+            + 3 * queries * hidden * mlp
+        )
     assert keras_vit.flops(model) == pytest.approx(2 * products)
 
 
 def test_loads_file_in_toy_format(tmp_path):
     model = randomize(Toy_S2())
-    arrays = {name: np.asarray(value) for name, value in checkpoints.names.canonical_variables(model).items()}
-    attention, mlp = "MultiHeadDotProductAttention_0", "MlpBlock_0/Dense_"
+    arrays = {
+        name: np.asarray(value)
+        for name, value in checkpoints.names.canonical_variables(model).items()
+    }
+    attention = "MultiHeadDotProductAttention_0"
+    mlp = "MlpBlock_0/Dense_"
     file = {
         "stem.weight": arrays["embedding/kernel"].reshape(2, 2, 1, 16).transpose(3, 2, 0, 1),
         "stem.bias": arrays["embedding/bias"],
@@ -150,13 +170,22 @@ def test_loads_file_in_toy_format(tmp_path):
         "fc.bias": arrays["head/bias"],
     }
     for i in range(2):
-        block = {n.split("/", 2)[2]: a for n, a in arrays.items() if n.startswith(f"Transformer/encoderblock_{i}/")}
-        qkv = [(block[f"{attention}/{p}/kernel"], block[f"{attention}/{p}/bias"]) for p in ("query", "key", "value")]
+        block = {
+            n.split("/", 2)[2]: a
+            for n, a in arrays.items()
+            if n.startswith(f"Transformer/encoderblock_{i}/")
+        }
+        qkv = [
+            (block[f"{attention}/{p}/kernel"], block[f"{attention}/{p}/bias"])
+            for p in ("query", "key", "value")
+        ]
         gated = [(block[f"{mlp}{p}/kernel"], block[f"{mlp}{p}/bias"]) for p in ("gate", "0")]
         for n in (1, 2):
             file[f"layer{i}.n{n}.weight"] = block[f"LayerNorm_{n - 1}/scale"]
             file[f"layer{i}.n{n}.bias"] = block[f"LayerNorm_{n - 1}/bias"]
-        file[f"layer{i}.qkv.weight"] = np.concatenate([kernel.reshape(16, 16).T for kernel, _ in qkv])
+        file[f"layer{i}.qkv.weight"] = np.concatenate(
+            [kernel.reshape(16, 16).T for kernel, _ in qkv]
+        )
         file[f"layer{i}.qkv.bias"] = np.concatenate([bias.reshape(16) for _, bias in qkv])
         file[f"layer{i}.proj.weight"] = block[f"{attention}/out/kernel"].reshape(16, 16).T
         file[f"layer{i}.proj.bias"] = block[f"{attention}/out/bias"]
@@ -170,7 +199,12 @@ def test_loads_file_in_toy_format(tmp_path):
         np.testing.assert_array_equal(again(IMAGES), model(IMAGES))
     with pytest.raises(ValueError, match=r"it is Toy-S/2 \(.*is VisionTransformer"):
         vit = keras_vit.VisionTransformer(
-            patch_size=2, num_layers=2, hidden_size=16, mlp_dim=24, num_heads=2, input_shape=(8, 8, 1)
+            patch_size=2,
+            num_layers=2,
+            hidden_size=16,
+            mlp_dim=24,
+            num_heads=2,
+            input_shape=(8, 8, 1),
         )
         checkpoints.load(vit, path)
     assert not re.search("unused|new", str(checkpoints.load(model, path)))
@@ -184,7 +218,9 @@ def test_toy_family_is_saved_and_restored(tmp_path):
     with pytest.raises(ValueError, match="a model with rotary={'theta': 50.0}"):
         checkpoints.load(Toy_S2(), tmp_path / "toy.npz")
     model.save(tmp_path / "toy.keras")
-    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "toy.keras")(IMAGES), model(IMAGES))
+    np.testing.assert_array_equal(
+        keras.saving.load_model(tmp_path / "toy.keras")(IMAGES), model(IMAGES)
+    )
 
 
 @pytest.mark.full
@@ -196,7 +232,9 @@ def test_toy_family_export_matches_outputs(tmp_path):
 
     model = randomize(Toy_S2())
     export.saved_model(model, str(tmp_path), version=1, signatures=("tensor",))
-    outputs = tf.saved_model.load(str(tmp_path / "1")).signatures["tensor"](images=tf.constant(IMAGES))
+    outputs = tf.saved_model.load(str(tmp_path / "1")).signatures["tensor"](
+        images=tf.constant(IMAGES)
+    )
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(IMAGES)))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
     card = json.loads((tmp_path / "1/assets.extra/model_card.json").read_text())

@@ -6,14 +6,17 @@ from keras_vit import inspection
 
 
 @pytest.mark.parametrize(
-    "side, patch, out, kept", [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19), (16, 14, 116.57, 116.11)]
+    "side, patch, out, kept",
+    [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19), (16, 14, 116.57, 116.11)],
 )
 def test_uniform_attention_has_the_mean_grid_distance(side, patch, out, kept):
     tokens = side * side + 1
     scores = np.full((2, tokens, tokens), 1 / tokens, "float32")
     arguments = ((side, side), (patch, patch), 1)
     np.testing.assert_allclose(inspection.mean_distance(scores, *arguments), out, atol=0.005)
-    np.testing.assert_allclose(inspection.mean_distance(scores, *arguments, class_token="in"), kept, atol=0.005)
+    np.testing.assert_allclose(
+        inspection.mean_distance(scores, *arguments, class_token="in"), kept, atol=0.005
+    )
 
 
 def test_distances_match_known_attention_patterns():
@@ -23,12 +26,20 @@ def test_distances_match_known_attention_patterns():
     for row in range(3):
         right[2 * row, 2 * row + 1] = right[2 * row + 1, 2 * row] = 1
     below[range(6), [2, 3, 4, 5, 2, 3]] = 1
-    np.testing.assert_allclose(inspection.mean_distance(np.stack([right, below]), (3, 2), (8, 5)), [5, 8], atol=1e-5)
+    np.testing.assert_allclose(
+        inspection.mean_distance(np.stack([right, below]), (3, 2), (8, 5)), [5, 8], atol=1e-5
+    )
 
 
 def test_distances_do_not_depend_on_the_batch_size():
     model = keras_vit.VisionTransformer(
-        input_shape=(24, 16, 3), patch_size=8, num_layers=2, hidden_size=12, mlp_dim=20, num_heads=3, classes=4
+        input_shape=(24, 16, 3),
+        patch_size=8,
+        num_layers=2,
+        hidden_size=12,
+        mlp_dim=20,
+        num_heads=3,
+        classes=4,
     )
     images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
     for class_token in ("in", "out"):
@@ -50,7 +61,9 @@ def test_rejects_bad_requests():
 def test_distance_accepts_float64_and_rejects_bad_batch_size():
     arguments = ((2, 2), (4, 4), 1)
     single = inspection.mean_distance(np.full((1, 5, 5), 0.2, "float32"), *arguments)
-    np.testing.assert_array_equal(inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments), single)
+    np.testing.assert_array_equal(
+        inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments), single
+    )
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2
     )

@@ -6,9 +6,14 @@ import keras_vit
 from keras_vit import inspection
 
 SIZES = {
-    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "input_shape": (24, 16, 3),
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 12,
+    "mlp_dim": 20,
+    "num_heads": 3,
     "classes": 4,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
@@ -63,8 +68,14 @@ def test_rejects_bad_requests():
     hybrid = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2}, resnet_blocks=(1,))
     for match, call in (
         ("must not be a hybrid", lambda: inspection.filter_components(hybrid)),
-        ("n_components=7 must be between 0 and .*=6", lambda: inspection.patch_components(model, images, count=7)),
-        ("no Vision Transformer", lambda: inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))),
+        (
+            "n_components=7 must be between 0 and .*=6",
+            lambda: inspection.patch_components(model, images, count=7),
+        ),
+        (
+            "no Vision Transformer",
+            lambda: inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)])),
+        ),
     ):
         with pytest.raises(ValueError, match=match):
             call()

@@ -11,9 +11,14 @@ from keras_vit.inspection import plots
 from keras_vit.inspection.report import write_report
 
 SIZES = {
-    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "input_shape": (24, 16, 3),
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 12,
+    "mlp_dim": 20,
+    "num_heads": 3,
     "classes": 4,
-}  # fmt: skip
+}
 
 
 def test_report_contains_all_figures(tmp_path):
@@ -35,8 +40,13 @@ def test_report_contains_all_figures(tmp_path):
     text = page.read_text(encoding="utf-8")
     pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
     assert pictures == {
-        "attention.png", "heads.png", "attention_distance.png", "positions.png", "filters.png", "patches.png"
-    }  # fmt: skip
+        "attention.png",
+        "heads.png",
+        "attention_distance.png",
+        "positions.png",
+        "filters.png",
+        "patches.png",
+    }
     assert all(f'src="{name}"' in text for name in pictures)
     assert "a &lt;model&gt;" in text and "<model>" not in text
     assert len(list((tmp_path / "out").iterdir())) == 7
@@ -47,11 +57,15 @@ def test_pictures_show_the_pixels_of_a_wrapped_model(tmp_path, monkeypatch):
     """The outer model takes pixel values, which it scales for the inner one."""
     vit = keras_vit.VisionTransformer(**SIZES)
     pixels = keras.Input((24, 16, 3))
-    x = keras_vit.layers.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(pixels)
+    x = keras_vit.layers.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(
+        pixels
+    )
     model = keras.Model(pixels, vit(keras.layers.Rescaling(1 / 127.5, -1)(x)))
     drawn = []
     monkeypatch.setattr(
-        plots, "attention", lambda path, pictures, *_: drawn.append(pictures) or open(path, "wb").close()
+        plots,
+        "attention",
+        lambda path, pictures, *_: drawn.append(pictures) or open(path, "wb").close(),
     )
     images = np.random.default_rng(0).integers(0, 256, (2, 24, 16, 3)).astype("float32")
     write_report(model, images, tmp_path, write=lambda line: None)
@@ -59,28 +73,37 @@ def test_pictures_show_the_pixels_of_a_wrapped_model(tmp_path, monkeypatch):
 
 
 def test_report_omits_unavailable_figures(tmp_path, monkeypatch):
-    model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
+    model = keras_vit.VisionTransformer(
+        **SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,)
+    )
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
     pixels = keras.Input(model.image_shape)
     logits = model(pixels)
     two = keras.Model(pixels, [logits, keras.layers.Dense(2)(logits)])
     maps = []
     draw = plots.attention
-    monkeypatch.setattr(plots, "attention", lambda *arguments: (draw(*arguments), maps.extend(arguments[2])))
+    monkeypatch.setattr(
+        plots, "attention", lambda *arguments: (draw(*arguments), maps.extend(arguments[2]))
+    )
     write_report(two, np.zeros((1, 24, 16, 3)), tmp_path, write=lambda line: None)
     assert maps == ["rollout", "rollout without residual", "last layer"]
-    assert not (tmp_path / "filters.png").exists() and "filters.png" not in (tmp_path / "index.html").read_text()
+    assert (
+        not (tmp_path / "filters.png").exists()
+        and "filters.png" not in (tmp_path / "index.html").read_text()
+    )
 
 
 def test_attention_plot_overlays_the_map(tmp_path):
     from matplotlib.image import imread
 
-    images, maps = np.ones((1, 8, 12, 3)), np.zeros((1, 8, 12))
+    images = np.ones((1, 8, 12, 3))
+    maps = np.zeros((1, 8, 12))
     maps[0, :, 6:] = 1
     plots.attention(tmp_path / "picture.png", images, {"map": maps})
     picture = imread(tmp_path / "picture.png")
     height, width = picture.shape[:2]
-    # The overlay blends white with the first viridis color in the left half, and with the last one in the right half.
+    # The overlay blends white with the first viridis color in the left half, and with the last one
+    # in the right half.
     row = picture[height // 2, width // 2 : width, :3]
     for color in ([68, 1, 84], [253, 231, 37]):
         blend = 0.5 + 0.5 * np.array(color) / 255

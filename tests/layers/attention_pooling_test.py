@@ -16,13 +16,17 @@ def numpy_pooling(layer, tokens):
         return np.einsum("bnd,dhk->bnhk", x, w[f"{a}{name}/kernel"]) + w[f"{a}{name}/bias"]
 
     probe = np.repeat(w["probe"], len(tokens), axis=0)
-    query, key, value = project(probe, "query"), project(tokens, "key"), project(tokens, "value")
+    query = project(probe, "query")
+    key = project(tokens, "key")
+    value = project(tokens, "value")
     scores = np.einsum("bqhk,bnhk->bhqn", query, key) / np.sqrt(query.shape[-1])
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     scores /= scores.sum(-1, keepdims=True)
     x = np.einsum("bhqn,bnhk->bqhk", scores, value)
     x = np.einsum("bqhk,hkd->bqd", x, w[f"{a}out/kernel"]) + w[f"{a}out/bias"]
-    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * w["norm/gamma"] + w["norm/beta"]
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * w[
+        "norm/gamma"
+    ] + w["norm/beta"]
     y = y @ w["mlp_1/kernel"] + w["mlp_1/bias"]
     y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
     return (x + y @ w["mlp_2/kernel"] + w["mlp_2/bias"])[:, 0]
@@ -35,14 +39,19 @@ def test_attention_pooling_matches_numpy():
     for variable in layer.weights:
         variable.assign(rng.standard_normal(variable.shape))
     tokens = rng.standard_normal((3, 5, 8)).astype("float32")
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(layer(tokens)), numpy_pooling(layer, tokens), atol=1e-4)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(layer(tokens)), numpy_pooling(layer, tokens), atol=1e-4
+    )
 
 
 def test_pooling_does_not_depend_on_token_order():
     layer = keras_vit.AttentionPooling(2, 12)
     tokens = np.random.default_rng(0).standard_normal((3, 5, 8)).astype("float32")
-    one, other = layer(tokens), layer(tokens[:, ::-1].copy())
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other), atol=1e-5)
+    one = layer(tokens)
+    other = layer(tokens[:, ::-1].copy())
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other), atol=1e-5
+    )
 
 
 def test_rejects_tokens_of_wrong_rank():

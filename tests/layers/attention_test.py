@@ -19,8 +19,13 @@ def test_chunked_attention_matches_full_attention(queries, monkeypatch):
     whole = outputs(), _gradients(layer, tokens, arguments)
     monkeypatch.setattr(attention, "LONG_SEQUENCE", 6)
     monkeypatch.setattr(attention, "CHUNK", 4)
-    calls, attend = [], layer._attend
-    monkeypatch.setattr(layer, "_attend", lambda q, *rest, **real: calls.append(q.shape[1]) or attend(q, *rest, **real))
+    calls = []
+    attend = layer._attend
+    monkeypatch.setattr(
+        layer,
+        "_attend",
+        lambda q, *rest, **real: calls.append(q.shape[1]) or attend(q, *rest, **real),
+    )
     np.testing.assert_allclose(outputs(), whole[0], atol=1e-6)
     # On JAX, 11 queries are split into three chunks of 4, and 7 queries into two.
     assert set(calls) == ({4} if keras.backend.backend() == "jax" else {queries or 11})
@@ -34,15 +39,20 @@ def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     layer.build((None, 11, 8))
     tokens = np.random.default_rng(0).normal(size=(3, 11, 8)).astype("float32")
     whole = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
-    calls, attend = [], ops.dot_product_attention
+    calls = []
+    attend = ops.dot_product_attention
     monkeypatch.setattr(attention, "runs_on_gpu", lambda: True)
     monkeypatch.setattr(
-        ops, "dot_product_attention", lambda *arrays, **mask: calls.append(1) or attend(*arrays, **mask)
+        ops,
+        "dot_product_attention",
+        lambda *arrays, **mask: calls.append(1) or attend(*arrays, **mask),
     )
     fused = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
     assert len(calls) == (keras.backend.backend() == "jax" and dtype == "mixed_bfloat16")
     np.testing.assert_allclose(fused, whole, atol=0.01 if calls else 0, rtol=0.02 if calls else 0)
-    layer(tokens, training=True)  # training is not fused, because cuDNN would draw other dropout masks
+    layer(
+        tokens, training=True
+    )  # training is not fused, because cuDNN would draw other dropout masks
     assert len(calls) <= 1
 
 
@@ -57,11 +67,16 @@ def _gradients(layer, tokens, arguments):
             return ops.sum(ops.square(outputs))
 
         weights = [variable.value for variable in layer.trainable_variables]
-        return jax.tree.leaves(jax.grad(loss, argnums=(0, 1))(weights, ops.convert_to_tensor(tokens)))
+        return jax.tree.leaves(
+            jax.grad(loss, argnums=(0, 1))(weights, ops.convert_to_tensor(tokens))
+        )
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
         tokens = tf.constant(tokens)
         tape.watch(tokens)
         loss = tf.reduce_sum(layer(tokens, **arguments, training=True) ** 2)
-    return [g.numpy() for g in tape.gradient(loss, [*(v.value for v in layer.trainable_variables), tokens])]
+    return [
+        g.numpy()
+        for g in tape.gradient(loss, [*(v.value for v in layer.trainable_variables), tokens])
+    ]

@@ -32,13 +32,31 @@ CASES = [
     ),
     (
         layers.TransformerBlock,
-        {"num_heads": 4, "mlp_dim": 12, "dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3},
+        {
+            "num_heads": 4,
+            "mlp_dim": 12,
+            "dropout": 0.1,
+            "attention_dropout": 0.2,
+            "stochastic_depth": 0.3,
+        },
         (3, 5, 8),
         (3, 5, 8),
         16,
     ),
-    (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "first_token_only": True}, (3, 5, 8), (3, 1, 8), 16),
-    (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "remat": True}, (3, 5, 8), (3, 5, 8), 16),
+    (
+        layers.TransformerBlock,
+        {"num_heads": 2, "mlp_dim": 12, "first_token_only": True},
+        (3, 5, 8),
+        (3, 1, 8),
+        16,
+    ),
+    (
+        layers.TransformerBlock,
+        {"num_heads": 2, "mlp_dim": 12, "remat": True},
+        (3, 5, 8),
+        (3, 5, 8),
+        16,
+    ),
     (
         layers.TransformerBlock,
         {
@@ -73,25 +91,48 @@ CASES = [
     (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
     (layers.InputPreprocessing, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),
     (layers.SinCosPositionEmbedding, {"grid": (2, 3)}, (2, 6, 8), (2, 6, 8), 0),
-    (layers.AttentionPooling, {"num_heads": 2, "mlp_dim": 12, "exact_gelu": True}, (2, 5, 8), (2, 8), 15),
-    (layers.PreActivationResNet, {"blocks": (1, 1), "width": 32}, (2, 17, 32, 3), (2, 3, 4, 256), 23),
+    (
+        layers.AttentionPooling,
+        {"num_heads": 2, "mlp_dim": 12, "exact_gelu": True},
+        (2, 5, 8),
+        (2, 8),
+        15,
+    ),
+    (
+        layers.PreActivationResNet,
+        {"blocks": (1, 1), "width": 32},
+        (2, 17, 32, 3),
+        (2, 3, 4, 256),
+        23,
+    ),
     (PreActivationUnit, {"channels": 32, "strides": 2}, (2, 5, 4, 32), (2, 3, 2, 128), 10),
     (MultiHeadAttention, {"num_heads": 2, "dropout": 0.1}, (3, 5, 8), (3, 5, 8), 8),
     (BottleneckUnit, {"channels": 32, "strides": 2}, (2, 5, 4, 32), (2, 3, 2, 128), 12),
     (StdConv2D, {"filters": 4, "kernel_size": 3, "strides": 2}, (2, 5, 4, 3), (2, 3, 2, 4), 1),
-    (StdConv2D, {"filters": 4, "kernel_size": 3, "padding": "symmetric"}, (2, 5, 6, 3), (2, 5, 6, 4), 1),
+    (
+        StdConv2D,
+        {"filters": 4, "kernel_size": 3, "padding": "symmetric"},
+        (2, 5, 6, 3),
+        (2, 5, 6, 4),
+        1,
+    ),
 ]
 
 
 ONE_BACKEND = [
-    pytest.param(*case, marks=pytest.mark.one_backend if {"blocks", "dropout", "channels"} & set(case[1]) else ())
+    pytest.param(
+        *case,
+        marks=pytest.mark.one_backend if {"blocks", "dropout", "channels"} & set(case[1]) else (),
+    )
     for case in CASES
 ]
 
 
 # Keras' layer test trains on a generator with the default `shuffle=True`, which causes a warning.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND)
+@pytest.mark.parametrize(
+    ("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND
+)
 def test_layer_passes_the_keras_layer_test(layer, arguments, input_shape, output_shape, weights):
     testing.TestCase().run_layer_test(
         layer,
@@ -137,5 +178,7 @@ def test_layer_accepts_several_batch_sizes(layer, arguments, input_shape, output
     ],
 )
 def test_rejects_inputs_of_wrong_rank(layer, axes):
-    with pytest.raises(ValueError, match=rf"needs inputs of shape \({axes}\).*Received: shape=\(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=rf"needs inputs of shape \({axes}\).*Received: shape=\(2, 4\)"
+    ):
         layer(np.zeros((2, 4), "float32"))

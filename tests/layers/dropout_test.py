@@ -15,7 +15,11 @@ def _key(*numbers):
 
 def _masks(key, layers, calls=1):
     with seed_scope(StepSeeds(key)):
-        return [ops.convert_to_numpy(layer(ONES, training=True)) for _ in range(calls) for layer in layers]
+        return [
+            ops.convert_to_numpy(layer(ONES, training=True))
+            for _ in range(calls)
+            for layer in layers
+        ]
 
 
 def test_mask_depends_only_on_key_and_call_order():
@@ -30,10 +34,12 @@ def test_mask_depends_only_on_key_and_call_order():
 
 
 def test_dropout_without_seed_scope_matches_keras():
-    ours, theirs = Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=3)
+    ours = Dropout(0.5, seed=3)
+    theirs = keras.layers.Dropout(0.5, seed=3)
     for _ in range(2):
         np.testing.assert_array_equal(
-            ops.convert_to_numpy(ours(ONES, training=True)), ops.convert_to_numpy(theirs(ONES, training=True))
+            ops.convert_to_numpy(ours(ONES, training=True)),
+            ops.convert_to_numpy(theirs(ONES, training=True)),
         )
     with seed_scope(StepSeeds(_key(1, 2))):
         np.testing.assert_array_equal(ops.convert_to_numpy(ours(ONES)), ONES)

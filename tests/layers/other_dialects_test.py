@@ -1,4 +1,5 @@
-"""Tests of layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions and padding."""
+"""Tests of layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions
+and padding."""
 
 import keras
 import numpy as np
@@ -16,7 +17,8 @@ def numpy_of(x):
 def test_sincos_encodes_columns_then_rows():
     layer = keras_vit.SinCosPositionEmbedding((2, 3))
     table = numpy_of(layer(np.zeros((1, 6, 8), "float32")))[0]
-    row, column = 1, 2
+    row = 1
+    column = 2
     frequencies = np.array([1.0, 1e-4])
     expected = [f(position * frequencies) for position in (column, row) for f in (np.sin, np.cos)]
     np.testing.assert_allclose(table[row * 3 + column], np.concatenate(expected), atol=1e-6)
@@ -72,10 +74,21 @@ def test_block_norms_use_the_given_epsilon(epsilon):
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-12])
 def test_model_epsilon_reaches_every_norm(epsilon):
     model = keras_vit.VisionTransformer(
-        input_shape=(16, 16, 3), patch_size=8, hidden_size=8, num_layers=2, num_heads=2, mlp_dim=8, classifier="map",
-        epsilon=epsilon, exact_gelu=True,
-    )  # fmt: skip
-    norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.LayerNormalization)]
+        input_shape=(16, 16, 3),
+        patch_size=8,
+        hidden_size=8,
+        num_layers=2,
+        num_heads=2,
+        mlp_dim=8,
+        classifier="map",
+        epsilon=epsilon,
+        exact_gelu=True,
+    )
+    norms = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.LayerNormalization)
+    ]
     assert len(norms) == 6
     assert {norm.epsilon for norm in norms} == {epsilon}
     assert model.get_layer("pool").exact_gelu and model.get_layer("encoderblock_1").exact_gelu
@@ -94,7 +107,9 @@ def test_standardization_variants_match_numpy(variance_epsilon, scale):
         expected = centered / np.sqrt(kernel.var((0, 1, 2)) + variance_epsilon)
     pixel = np.array([1.0, 2.0], "float32").reshape(1, 1, 1, 2)
     np.testing.assert_allclose(
-        numpy_of(layer(pixel))[0, 0, 0], np.einsum("c,cf->f", pixel.ravel(), expected[1, 1]), rtol=1e-4
+        numpy_of(layer(pixel))[0, 0, 0],
+        np.einsum("c,cf->f", pixel.ravel(), expected[1, 1]),
+        rtol=1e-4,
     )
 
 
@@ -107,7 +122,9 @@ def test_symmetric_padding_adds_one_pixel_per_side():
     image = np.arange(16.0, dtype="float32").reshape(4, 4)
     padded = np.pad(image, 1)
     expected = [[(padded[i : i + 3, j : j + 3] * standard).sum() for j in (0, 2)] for i in (0, 2)]
-    np.testing.assert_allclose(numpy_of(layer(image.reshape(1, 4, 4, 1)))[0, ..., 0], expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        numpy_of(layer(image.reshape(1, 4, 4, 1)))[0, ..., 0], expected, rtol=1e-4
+    )
 
 
 def test_first_bit_group_norm_uses_epsilon_1e_5():
@@ -115,7 +132,8 @@ def test_first_bit_group_norm_uses_epsilon_1e_5():
     x = 1e-3 * np.random.default_rng(0).standard_normal((1, 2, 2, 64)).astype("float32")
     unit.build(x.shape)
     grouped = x.reshape(1, 2, 2, 32, 2)
-    mean, variance = grouped.mean((1, 2, 4), keepdims=True), grouped.var((1, 2, 4), keepdims=True)
+    mean = grouped.mean((1, 2, 4), keepdims=True)
+    variance = grouped.var((1, 2, 4), keepdims=True)
     expected = ((grouped - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape)
     np.testing.assert_allclose(numpy_of(unit.gn1(x)), expected, atol=1e-4)
 

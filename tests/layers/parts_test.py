@@ -14,7 +14,13 @@ BASE = {"num_heads": 2, "mlp_dim": 12}
 ROTARY = {
     "dinov3": {"style": "half", "coordinates": "centered", "theta": 100.0},
     "eva02": {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16},
-    "pe": {"style": "pairs", "coordinates": "index", "theta": 10000.0, "order": "xy", "offset": 1.0},
+    "pe": {
+        "style": "pairs",
+        "coordinates": "index",
+        "theta": 10000.0,
+        "order": "xy",
+        "offset": 1.0,
+    },
 }
 ACTIVATIONS = {
     "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
@@ -27,7 +33,9 @@ ACTIVATIONS = {
 def randomize(model, seed=0):
     random = np.random.default_rng(seed)
     for variable in model.weights:
-        variable.assign(0.4 * random.standard_normal(variable.shape) + variable.path.endswith("gamma"))
+        variable.assign(
+            0.4 * random.standard_normal(variable.shape) + variable.path.endswith("gamma")
+        )
 
 
 def weights_of(layer):
@@ -47,7 +55,8 @@ def angles_of(kind, rows, columns, size):
     y, x = (axis.reshape(-1, 1).astype("float64") for axis in np.mgrid[:rows, :columns])
     k = np.arange(size // 4)
     if kind == "dinov3":
-        y, x = 2 * (y + 0.5) / rows - 1, 2 * (x + 0.5) / columns - 1
+        y = 2 * (y + 0.5) / rows - 1
+        x = 2 * (x + 0.5) / columns - 1
         periods = 100.0 ** (2 * k / (size / 2))
         return np.tile(np.concatenate([2 * np.pi * y / periods, 2 * np.pi * x / periods], -1), 2)
     frequencies = 10000.0 ** (-k / (size / 4))
@@ -66,7 +75,8 @@ def turn(x, kind):
 
 
 def block_in_numpy(tokens, w, heads, mlp="gelu_tanh", rotary=None, prefix=1, epsilon=1e-6):
-    """Computes a Transformer block with NumPy. Norms, biases and scales that `w` does not contain are skipped."""
+    """Computes a Transformer block with NumPy. Norms, biases and scales that `w` does not contain
+    are skipped."""
     x = norm(tokens, w, "norm_1", epsilon)
     q, k, v = (
         np.einsum("bnd,dhk->bhnk", x, w[f"attention/{part}/kernel"])
@@ -74,19 +84,26 @@ def block_in_numpy(tokens, w, heads, mlp="gelu_tanh", rotary=None, prefix=1, eps
         for part in ("query", "key", "value")
     )
     if "attention/query_norm/gamma" in w:
-        q, k = norm(q, w, "attention/query_norm", epsilon), norm(k, w, "attention/key_norm", epsilon)
+        q = norm(q, w, "attention/query_norm", epsilon)
+        k = norm(k, w, "attention/key_norm", epsilon)
     if rotary:
         angles = angles_of(rotary, 2, 3, q.shape[-1])
         q, k = (
             np.concatenate(
-                [z[:, :, :prefix], z[:, :, prefix:] * np.cos(angles) + turn(z[:, :, prefix:], rotary) * np.sin(angles)],
+                [
+                    z[:, :, :prefix],
+                    z[:, :, prefix:] * np.cos(angles)
+                    + turn(z[:, :, prefix:], rotary) * np.sin(angles),
+                ],
                 2,
             )
             for z in (q, k)
         )
     scores = np.exp(q @ k.transpose(0, 1, 3, 2) / math.sqrt(q.shape[-1]))
     mixed = np.einsum("bhqn,bhnk->bqhk", scores / scores.sum(-1, keepdims=True), v)
-    out = np.einsum("bqhk,hkd->bqd", mixed, w["attention/out/kernel"]) + w.get("attention/out/bias", 0.0)
+    out = np.einsum("bqhk,hkd->bqd", mixed, w["attention/out/kernel"]) + w.get(
+        "attention/out/bias", 0.0
+    )
     tokens = tokens + out * w.get("layer_scale_1/scale", 1.0)
     x = norm(tokens, w, "norm_2", epsilon)
     hidden = dense(x, w, "mlp_1")
@@ -115,14 +132,19 @@ PARTS = [
 @pytest.mark.parametrize("arguments", PARTS, ids=str)
 def test_block_matches_numpy(arguments):
     rotary = arguments.get("rotary")
-    options = {**arguments, **({"rotary": {**ROTARY[rotary], "grid": (2, 3), "prefix": 1}} if rotary else {})}
+    options = {
+        **arguments,
+        **({"rotary": {**ROTARY[rotary], "grid": (2, 3), "prefix": 1}} if rotary else {}),
+    }
     block = layers.TransformerBlock(**BASE, **options)
     tokens = np.random.default_rng(1).standard_normal((2, 7, 16))
     block.build(tokens.shape)
     randomize(block)
     given = {key: arguments[key] for key in ("mlp", "rotary", "epsilon") if key in arguments}
     expected = block_in_numpy(tokens, weights_of(block), 2, **given)
-    np.testing.assert_allclose(np.asarray(block(tokens.astype("float32"))), expected, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(
+        np.asarray(block(tokens.astype("float32"))), expected, rtol=2e-4, atol=2e-4
+    )
     first = layers.TransformerBlock(**BASE, **options, first_token_only=True, remat=True)
     first.build(tokens.shape)
     first.set_weights(block.get_weights())
@@ -155,7 +177,9 @@ def test_omitted_options_match_explicit_defaults_exactly():
     tokens = np.random.default_rng(1).standard_normal((2, 7, 16)).astype("float32")
     config = layers.TransformerBlock(**BASE).get_config()
     new = ("mlp", "mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "rotary", "layer_scale")
-    old = layers.TransformerBlock.from_config({key: value for key, value in config.items() if key not in new})
+    old = layers.TransformerBlock.from_config(
+        {key: value for key, value in config.items() if key not in new}
+    )
     explicit = layers.TransformerBlock(**BASE, mlp="gelu_tanh", attention_bias="qkvo")
     for block in (old, explicit):
         block.build(tokens.shape)
@@ -166,17 +190,29 @@ def test_omitted_options_match_explicit_defaults_exactly():
 
 MODELS = {
     "dinov3": {
-        "position_embedding": "none", "num_registers": 2, "rotary": ROTARY["dinov3"], "layer_scale": 1.0,
-        "attention_bias": "qvo", "mlp": "swiglu", "epsilon": 1e-5,
+        "position_embedding": "none",
+        "num_registers": 2,
+        "rotary": ROTARY["dinov3"],
+        "layer_scale": 1.0,
+        "attention_bias": "qvo",
+        "mlp": "swiglu",
+        "epsilon": 1e-5,
     },
     "clip": {"pre_norm": True, "patch_bias": False, "mlp": "quick_gelu", "epsilon": 1e-5},
     "dinov2": {"num_registers": 3, "mlp": "gelu", "layer_scale": 0.1},
     "gap": {"num_registers": 2, "classifier": "gap", "mlp": "gelu"},
-}  # fmt: skip
+}
 
 
 def build(kind, **changes):
-    sizes = {"patch_size": 4, "hidden_size": 16, "num_layers": 2, **BASE, "classes": 3, "input_shape": (8, 12, 3)}
+    sizes = {
+        "patch_size": 4,
+        "hidden_size": 16,
+        "num_layers": 2,
+        **BASE,
+        "classes": 3,
+        "input_shape": (8, 12, 3),
+    }
     model = keras_vit.VisionTransformer(**{**sizes, **MODELS[kind], **changes})
     randomize(model)
     return model
@@ -184,8 +220,13 @@ def build(kind, **changes):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_model_matches_numpy(kind):
-    model, options = build(kind), MODELS[kind]
-    w = {f"{layer.name}/{name}": value for layer in model.layers for name, value in weights_of_layer(layer).items()}
+    model = build(kind)
+    options = MODELS[kind]
+    w = {
+        f"{layer.name}/{name}": value
+        for layer in model.layers
+        for name, value in weights_of_layer(layer).items()
+    }
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3))
     x = images.reshape(2, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(2, 6, 48)
     x = dense(x, w, "embedding")
@@ -196,7 +237,8 @@ def test_model_matches_numpy(kind):
     if "register_tokens/register_tokens" in w:
         registers = np.repeat(w["register_tokens/register_tokens"], 2, 0)
         x = np.concatenate([x[:, :tokens], registers, x[:, tokens:]], 1)
-    prefix, epsilon = x.shape[1] - 6, options.get("epsilon", 1e-6)
+    prefix = x.shape[1] - 6
+    epsilon = options.get("epsilon", 1e-6)
     assert prefix == model.num_prefix_tokens == tokens + options.get("num_registers", 0)
     if options.get("pre_norm"):
         x = norm(x, w, "pre_norm", epsilon)
@@ -206,7 +248,9 @@ def test_model_matches_numpy(kind):
         x = block_in_numpy(x, part, 2, options.get("mlp", "gelu_tanh"), rotary, prefix, epsilon)
     x = norm(x, w, "encoder_norm", epsilon)
     pooled = x[:, prefix:].mean(1) if kind == "gap" else x[:, 0]
-    np.testing.assert_allclose(np.asarray(model(images)), dense(pooled, w, "head"), rtol=3e-4, atol=3e-4)
+    np.testing.assert_allclose(
+        np.asarray(model(images)), dense(pooled, w, "head"), rtol=3e-4, atol=3e-4
+    )
     result = model.intermediates(images.astype("float32"), attention=True)
     np.testing.assert_allclose(np.asarray(result["encoded"]), x, rtol=3e-4, atol=3e-4)
     np.testing.assert_allclose(np.asarray(result["pre_logits"]), pooled, rtol=3e-4, atol=3e-4)
@@ -233,7 +277,9 @@ def test_model_can_be_saved_and_inspected(kind, tmp_path):
     assert len(set(canonical_variables(model))) == len(model.weights)
     assert keras_vit.features(model, images, tokens="patch", grid=True).shape == (2, 2, 3, 16)
     assert keras_vit.inspection.attention_maps(model, images, upsample=False).shape == (2, 2, 3)
-    assert keras_vit.inspection.attention_maps(model, images, "relevance", upsample=False).shape == (2, 2, 3)
+    assert keras_vit.inspection.attention_maps(
+        model, images, "relevance", upsample=False
+    ).shape == (2, 2, 3)
     assert keras_vit.inspection.position_similarity(model).shape == (2, 3, 2, 3)
     assert keras_vit.inspection.attention_distance(model, images).shape == (2, 2)
 

@@ -19,7 +19,10 @@ def test_patches_and_encoder_match_strided_convolution():
     encoder = PatchEncoder(5)
     tokens = keras.ops.convert_to_numpy(encoder(Patches(4)(images)))
     kernel = keras.ops.reshape(encoder.kernel, (4, 4, 3, 5))
-    grid = keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last") + encoder.bias
+    grid = (
+        keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last")
+        + encoder.bias
+    )
     np.testing.assert_allclose(tokens, keras.ops.convert_to_numpy(grid).reshape(2, 6, 5), atol=2e-6)
 
 
@@ -33,8 +36,15 @@ def test_image_size_may_be_dynamic():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 9, 8, 3), "divide the height.*nearest valid heights are 8 and 12.*Received: height=9, patch_size=4"),
-        ((1, 8, 3, 3), "divide the width.*nearest valid widths are 4. Received: width=3, patch_size=4"),
+        (
+            (1, 9, 8, 3),
+            "divide the height.*nearest valid heights are 8 and 12.*Received: height=9, "
+            "patch_size=4",
+        ),
+        (
+            (1, 8, 3, 3),
+            "divide the width.*nearest valid widths are 4. Received: width=3, patch_size=4",
+        ),
     ],
 )
 def test_rejects_sides_not_divisible_by_patch_size(shape, message):
@@ -44,7 +54,11 @@ def test_rejects_sides_not_divisible_by_patch_size(shape, message):
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
 def test_rejects_sizes_that_are_not_positive_integers(value):
-    with pytest.raises(ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="):
+    with pytest.raises(
+        ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="
+    ):
         Patches(value)
-    with pytest.raises(ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="):
+    with pytest.raises(
+        ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="
+    ):
         PatchEncoder(value)

@@ -13,7 +13,8 @@ def _numpy(tensor):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])
 def test_standardization_adds_epsilon_to_the_deviation(scale):
-    # The epsilon 1e-5 is added to the standard deviation. Without the epsilon, the result at scale 1e-5 would differ.
+    # The epsilon 1e-5 is added to the standard deviation. Without the epsilon, the result at scale
+    # 1e-5 would differ.
     random = np.random.default_rng(0)
     kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
     images = random.normal(size=(1, 3, 3, 4)).astype("float32")
@@ -27,7 +28,8 @@ def test_standardization_adds_epsilon_to_the_deviation(scale):
 
 
 def test_standardization_is_float32_under_mixed_precision():
-    # The mean is far above the standard deviation, so bfloat16 would round all kernel values to the same number.
+    # The mean is far above the standard deviation, so bfloat16 would round all kernel values to the
+    # same number.
     kernel = (1000 + np.random.default_rng(0).normal(size=(1, 1, 64, 2)) * 0.1).astype("float32")
     layer = StdConv2D(2, 1, dtype="mixed_bfloat16")
     layer.build((1, 1, 1, 64))
@@ -36,7 +38,9 @@ def test_standardization_is_float32_under_mixed_precision():
     image[..., 0] = 1
     k = kernel.astype("float64")
     expected = ((k - k.mean((0, 1, 2))) / (k.std((0, 1, 2)) + 1e-5))[0, 0, 0]
-    np.testing.assert_allclose(_numpy(keras.ops.cast(layer(image), "float32")).ravel(), expected, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(
+        _numpy(keras.ops.cast(layer(image), "float32")).ravel(), expected, rtol=2e-2, atol=2e-2
+    )
 
 
 def test_standardization_ignores_kernel_scale_and_mean():
@@ -49,7 +53,8 @@ def test_standardization_ignores_kernel_scale_and_mean():
 
 
 def test_gradients_flow_through_the_standardization():
-    # The output does not depend on the kernel's mean, so a gradient through the standardization has mean 0.
+    # The output does not depend on the kernel's mean, so a gradient through the standardization has
+    # mean 0.
     random = np.random.default_rng(0)
     model = keras.Sequential([keras.Input((4, 4, 3)), StdConv2D(2, 3)])
     kernel = _numpy(model.layers[0].kernel)
@@ -65,7 +70,8 @@ def test_group_norm_has_32_groups_and_epsilon_1e_6(scale):
     x = (scale * np.random.default_rng(0).normal(size=(2, 3, 5, 64))).astype("float32")
     layer = group_norm("gn")
     groups = x.astype("float64").reshape(2, 15, 32, 2)
-    mean, variance = groups.mean((1, 3), keepdims=True), groups.var((1, 3), keepdims=True)
+    mean = groups.mean((1, 3), keepdims=True)
+    variance = groups.var((1, 3), keepdims=True)
     expected = ((groups - mean) / np.sqrt(variance + 1e-6)).reshape(x.shape)
     np.testing.assert_allclose(_numpy(layer(x)), expected, atol=2e-5)
 

@@ -26,25 +26,33 @@ def _by_hand(block, tokens):
 
     def norm(x, name):
         x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}/gamma"] + w[f"{name}/beta"]
+        return (
+            x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}/gamma"]
+            + w[f"{name}/beta"]
+        )
 
     def gelu(x):
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
     x = norm(tokens.astype("float64"), "norm_1")
     q, k, v = (
-        np.einsum("bnd,dhk->bhnk", x, w[f"attention/{n}/kernel"]) + w[f"attention/{n}/bias"][:, None]
+        np.einsum("bnd,dhk->bhnk", x, w[f"attention/{n}/kernel"])
+        + w[f"attention/{n}/bias"][:, None]
         for n in ("query", "key", "value")
     )
     scores = np.einsum("bhmk,bhnk->bhmn", q, k) / np.sqrt(q.shape[-1])
     scores = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    x = np.einsum("bhmn,bhnk,hkd->bmd", scores, v, w["attention/out/kernel"]) + w["attention/out/bias"]
+    x = (
+        np.einsum("bhmn,bhnk,hkd->bmd", scores, v, w["attention/out/kernel"])
+        + w["attention/out/bias"]
+    )
     tokens = tokens + x
     x = gelu(norm(tokens, "norm_2") @ w["mlp_1/kernel"] + w["mlp_1/bias"])
     return tokens + x @ w["mlp_2/kernel"] + w["mlp_2/bias"]
 
 
-# At scale 1e-3, the variance is close to the epsilon 1e-6. Therefore, the result depends on the epsilon.
+# At scale 1e-3, the variance is close to the epsilon 1e-6. Therefore, the result depends on the
+# epsilon.
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_block_matches_the_equations_of_the_paper(scale):
     block = TransformerBlock(num_heads=3, mlp_dim=20)
@@ -56,7 +64,8 @@ def test_block_matches_the_equations_of_the_paper(scale):
 
 def test_first_token_only_matches_the_first_token():
     tokens = _tokens()
-    whole, first = TransformerBlock(3, 20), TransformerBlock(3, 20, first_token_only=True)
+    whole = TransformerBlock(3, 20)
+    first = TransformerBlock(3, 20, first_token_only=True)
     for block in (whole, first):
         block.build(tokens.shape)
         _random_weights(block)
@@ -94,7 +103,8 @@ def test_scores_sum_to_one():
 def test_softmax_is_computed_in_float32(policy):
     layer = MultiHeadAttention(num_heads=1, dtype=policy)
     layer.build((1, 2000, 4))
-    # Each of the 2,000 equal scores is 1/2000. A bfloat16 sum of 2,000 ones can stop growing at 256.
+    # Each of the 2,000 equal scores is 1/2000. A bfloat16 sum of 2,000 ones can stop growing at
+    # 256.
     compute = layer.compute_dtype
     query = keras.ops.zeros((1, 2000, 1, 4), dtype=compute)
     seen = []
@@ -153,12 +163,16 @@ def test_branches_are_dropped_independently():
 
 
 def test_num_heads_must_divide_the_hidden_size():
-    with pytest.raises(ValueError, match="`num_heads` must divide.*Received: num_heads=5, hidden_size=12"):
+    with pytest.raises(
+        ValueError, match="`num_heads` must divide.*Received: num_heads=5, hidden_size=12"
+    ):
         TransformerBlock(5, 8)(_tokens())
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "stochastic_depth"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, "half"])
 def test_rejects_rates_outside_zero_to_one(name, rate):
-    with pytest.raises(ValueError, match=rf"`{name}` must be a number in \[0, 1\). Received: {name}="):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must be a number in \[0, 1\). Received: {name}="
+    ):
         TransformerBlock(2, 4, **{name: rate})

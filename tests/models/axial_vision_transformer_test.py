@@ -1,4 +1,5 @@
-"""Tests of Axial-ViT. Axial attention is compared with full attention that is masked to rows or columns."""
+"""Tests of Axial-ViT. Axial attention is compared with full attention that is masked to rows or
+columns."""
 
 import types
 
@@ -11,8 +12,16 @@ import keras_vit
 from keras_vit import checkpoints, cost, layers, recipes, tasks
 from keras_vit.layers.attention import MultiHeadAttention
 
-SIZES = {"patch_size": 4, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
-ROWS, COLUMNS = 2, 3
+SIZES = {
+    "patch_size": 4,
+    "hidden_size": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "mlp_dim": 12,
+    "classes": 3,
+}
+ROWS = 2
+COLUMNS = 3
 
 
 def build(seed=0, **arguments):
@@ -28,14 +37,16 @@ def images():
 
 @pytest.fixture
 def masked_attention(monkeypatch):
-    """Returns a function that limits attention to the token pairs for which `allowed(query, key)` is true."""
+    """Returns a function that limits attention to the token pairs for which `allowed(query, key)`
+    is true."""
 
     def use(allowed):
         tokens = np.arange(ROWS * COLUMNS)
         mask = np.where(allowed(tokens[:, None], tokens), 0.0, -1e9).astype("float32")
 
         def scores(self, query, key, dtype=None, real=None):
-            query, key = keras.ops.transpose(query, (0, 2, 1, 3)), keras.ops.transpose(key, (0, 2, 3, 1))
+            query = keras.ops.transpose(query, (0, 2, 1, 3))
+            key = keras.ops.transpose(key, (0, 2, 3, 1))
             # 2 is the square root of the head size, 4.
             return keras.ops.softmax(keras.ops.matmul(query, key) / 2.0 + mask, axis=-1)
 
@@ -49,7 +60,9 @@ def test_axial_block_matches_two_masked_attention_blocks(masked_attention):
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype("float32")
     axial(tokens)
     for variable in axial.weights:
-        variable.assign(0.5 * np.random.default_rng(len(variable.path)).standard_normal(variable.shape))
+        variable.assign(
+            0.5 * np.random.default_rng(len(variable.path)).standard_normal(variable.shape)
+        )
     actual = np.array(axial(tokens))
     masked_attention(lambda query, key: query // COLUMNS == key // COLUMNS)
     x = axial.row(tokens)
@@ -69,7 +82,8 @@ def test_axial_block_mixes_all_patches():
 
 @pytest.mark.one_backend
 def test_parameters_and_macs_match_hand_calculation():
-    # Each layer has two ViT-B blocks of 7,087,872 parameters. On a 14x14 grid, each token attends to 14 tokens.
+    # Each layer has two ViT-B blocks of 7,087,872 parameters. On a 14x14 grid, each token attends
+    # to 14 tokens.
     build = keras_vit.models.AxialVisionTransformer
     sizes = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12, "classes": 10}
     one, two = (cost.build_abstract(build, num_layers=n, **sizes) for n in (1, 2))
@@ -90,7 +104,10 @@ def test_axial_model_saves_loads_and_resamples(tmp_path):
     np.testing.assert_array_equal(other(images()), model(images()))
     larger = build(input_shape=(16, 16, 3))
     report = checkpoints.load(larger, str(tmp_path / "model.npz"))
-    assert [name.rpartition("/")[2] for name, *_ in report.resampled] == ["x_embedding", "y_embedding"]
+    assert [name.rpartition("/")[2] for name, *_ in report.resampled] == [
+        "x_embedding",
+        "y_embedding",
+    ]
 
 
 def test_classification_task_accepts_axial_model():
@@ -100,7 +117,9 @@ def test_classification_task_accepts_axial_model():
         model_preprocessing=lambda: None,
     )
     sizes = {name: value for name, value in SIZES.items() if name != "classes"}
-    task = tasks.get(ConfigDict(recipes.defaults(architecture="AxialVisionTransformer", model=sizes)))
+    task = tasks.get(
+        ConfigDict(recipes.defaults(architecture="AxialVisionTransformer", model=sizes))
+    )
     model = task.build_model(inputs)
     batch = (images(), np.eye(3, dtype="float32")[:2], np.ones(2, "float32"))
     losses, _metrics = task.losses_and_metrics(model, batch, training=True)

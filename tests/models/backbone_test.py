@@ -4,7 +4,14 @@ import pytest
 
 import keras_vit
 
-SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 8,
+    "num_layers": 4,
+    "hidden_size": 16,
+    "mlp_dim": 24,
+    "num_heads": 2,
+    "classes": 3,
+}
 
 
 @pytest.mark.one_backend
@@ -13,9 +20,17 @@ def test_backbone_has_requested_strides_and_saves(tmp_path):
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
     maps = backbone(images)
-    assert [tuple(x.shape) for x in maps] == [(2, 16, 24, 16), (2, 8, 12, 16), (2, 4, 6, 16), (2, 2, 3, 16)]
-    # At the patch stride, the map contains the tokens. At twice this stride, each value is a maximum over four tokens.
-    np.testing.assert_allclose(maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5)
+    assert [tuple(x.shape) for x in maps] == [
+        (2, 16, 24, 16),
+        (2, 8, 12, 16),
+        (2, 4, 6, 16),
+        (2, 2, 3, 16),
+    ]
+    # At the patch stride, the map contains the tokens. At twice this stride, each value is a
+    # maximum over four tokens.
+    np.testing.assert_allclose(
+        maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5
+    )
     last = keras_vit.features(vit, images, 4, "patch", grid=True)
     np.testing.assert_allclose(maps[3], last.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
     backbone.save(tmp_path / "backbone.keras")
@@ -37,7 +52,9 @@ def test_segmentation_head_learns_shapes():
     model.compile(keras.optimizers.Adam(1e-2), "binary_crossentropy", jit_compile=False)
     random, y, x = np.random.default_rng(0), *np.mgrid[:32, :32]
     centers = random.uniform(8, 24, (48, 2, 1, 1))
-    shapes = (np.hypot(y - centers[:, 0], x - centers[:, 1]) < 7)[..., None].astype("float32")  # discs
+    shapes = (np.hypot(y - centers[:, 0], x - centers[:, 1]) < 7)[..., None].astype(
+        "float32"
+    )  # discs
     images = shapes * 1.2 - 0.6 + 0.1 * random.standard_normal((48, 32, 32, 3)).astype("float32")
     model.fit(images[:32], shapes[:32], batch_size=8, epochs=8, verbose=0)
     right = (np.array(model(images[32:])) > 0.5) == shapes[32:]
@@ -46,10 +63,14 @@ def test_segmentation_head_learns_shapes():
 
 def test_rejects_bad_strides_and_layers():
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="8 multiplied or divided by a power of two.*Received: stride=12"):
+    with pytest.raises(
+        ValueError, match="8 multiplied or divided by a power of two.*Received: stride=12"
+    ):
         keras_vit.backbone(vit, layers=[1], strides=[12])
     for layers, strides in (([1, 2], [8]), (1, 8)):
-        with pytest.raises(ValueError, match="`layers` and `strides` must be lists of the same length"):
+        with pytest.raises(
+            ValueError, match="`layers` and `strides` must be lists of the same length"
+        ):
             keras_vit.backbone(vit, layers=layers, strides=strides)
     with pytest.raises(ValueError, match="`strides` must not exceed the image's side"):
         keras_vit.backbone(vit, layers=[1], strides=[1024])

@@ -1,4 +1,5 @@
-"""Tests of both versions of the BiT ResNets. Reference outputs and parameter counts come from big_vision."""
+"""Tests of both versions of the BiT ResNets. Reference outputs and parameter counts come from
+big_vision."""
 
 import zlib
 
@@ -18,7 +19,11 @@ def deterministic(model, wide_norms=False):
         shape = shapes[name]
         if wide_norms and is_group_norm(name):
             shape = (1, 1, 1, *shape)
-        values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape).astype("float32")
+        values = (
+            np.random.RandomState(zlib.crc32(name.encode()))
+            .standard_normal(shape)
+            .astype("float32")
+        )
         if name.endswith("scale"):
             values = 1 + 0.1 * values
         elif name.endswith("bias"):
@@ -74,10 +79,20 @@ def test_version_2_matches_bit_paper_py():
 def test_both_versions_match_the_reference_at_224_pixels():
     model = keras_vit.BiT_R50x1(version=1)
     deterministic(model)
-    assert_agrees(model, images(1, 224), [[-1.002493, 2.128745, 1.234478, 1.395775, -0.396690, 0.137210]], [28.45653])
+    assert_agrees(
+        model,
+        images(1, 224),
+        [[-1.002493, 2.128745, 1.234478, 1.395775, -0.396690, 0.137210]],
+        [28.45653],
+    )
     model = keras_vit.BiT_R50x1(pool_padding="minus_infinity")
     deterministic(model, wide_norms=True)
-    assert_agrees(model, images(1, 224), [[-0.047829, 0.698343, 0.064262, 1.087319, 0.555321, 0.287160]], [2.14687])
+    assert_agrees(
+        model,
+        images(1, 224),
+        [[-0.047829, 0.698343, 0.064262, 1.087319, 0.555321, 0.287160]],
+        [2.14687],
+    )
 
 
 @pytest.mark.one_backend
@@ -120,17 +135,20 @@ def test_pool_padding_changes_the_border_of_version_2():
 
 def _pool(x, value):
     x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
-    return np.max([x[:, i : i + 31 : 2, j : j + 31 : 2] for i in range(3) for j in range(3)], axis=0)
+    return np.max(
+        [x[:, i : i + 31 : 2, j : j + 31 : 2] for i in range(3) for j in range(3)], axis=0
+    )
 
 
 def _norm_relu(x):
     grouped = x.reshape(*x.shape[:3], 32, -1)
-    mean, variance = grouped.mean((1, 2, 4), keepdims=True), grouped.var((1, 2, 4), keepdims=True)
+    mean = grouped.mean((1, 2, 4), keepdims=True)
+    variance = grouped.var((1, 2, 4), keepdims=True)
     return np.maximum((grouped - mean) / np.sqrt(variance + 1e-5), 0).reshape(x.shape)
 
 
-# Maps (depth, width factor) to parameter counts. The first three counts are for version 1: without a head, with 1,000
-# classes and with 21,843 classes. The last three counts are for version 2.
+# Maps (depth, width factor) to parameter counts. The first three counts are for version 1: without
+# a head, with 1,000 classes and with 21,843 classes. The last three counts are for version 2.
 COUNTS = {
     (26, 1): (13_946_176, 15_995_176, 58_702_483, 13_938_496, 15_987_496, 58_694_803),
     (50, 1): (23_508_032, 25_557_032, 68_264_339, 23_500_352, 25_549_352, 68_256_659),
@@ -160,7 +178,10 @@ def test_parameter_counts_match_reference(size, monkeypatch):
         counted.clear()
         layer(BIT_UNITS[depth], 64 * width).build((None, 224, 224, 3))
         features = sum(counted)
-        counts += [features, *(features + 2048 * width * classes + classes for classes in (1000, 21843))]
+        counts += [
+            features,
+            *(features + 2048 * width * classes + classes for classes in (1000, 21843)),
+        ]
     assert tuple(counts) == COUNTS[size]
 
 
@@ -177,7 +198,10 @@ def test_bit_constructors_are_in_the_count_table():
     [
         ({"depth": 34}, "`depth` must be one of 8, 26, 50"),
         ({"depth": 50, "version": 3}, "`version` must be one of 1, 2"),
-        ({"depth": 50, "pool_padding": "same"}, "`pool_padding` must be one of zeros, minus_infinity"),
+        (
+            {"depth": 50, "pool_padding": "same"},
+            "`pool_padding` must be one of zeros, minus_infinity",
+        ),
         ({"depth": 50, "width_factor": 0}, "`width_factor` must be an integer of 1 or more"),
         ({"depth": 50, "width": 48}, "`width` must be a multiple of 32"),
     ],
@@ -206,7 +230,13 @@ def test_features_have_2048_values():
 @pytest.mark.one_backend
 @pytest.mark.parametrize("version", [1, 2])
 def test_narrow_resnet_round_trips_through_npz(version, tmp_path):
-    arguments = {"depth": 8, "width": 32, "version": version, "input_shape": (16, 24, 3), "classes": 3}
+    arguments = {
+        "depth": 8,
+        "width": 32,
+        "version": version,
+        "input_shape": (16, 24, 3),
+        "classes": 3,
+    }
     model = keras_vit.BiTResNet(**arguments)
     for weight in model.weights:
         weight.assign(np.random.default_rng(0).normal(size=weight.shape))

@@ -9,7 +9,9 @@ import keras_vit
 TRANSFORMER = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 MODELS = {
     "ViT": lambda **a: keras_vit.VisionTransformer(patch_size=8, **TRANSFORMER, **a),
-    "hybrid": lambda **a: keras_vit.VisionTransformer(patch_size=1, resnet_blocks=(1,), **TRANSFORMER, **a),
+    "hybrid": lambda **a: keras_vit.VisionTransformer(
+        patch_size=1, resnet_blocks=(1,), **TRANSFORMER, **a
+    ),
     "BiT": lambda **a: keras_vit.BiTResNet(depth=26, **a),
 }
 
@@ -33,8 +35,12 @@ def test_model_trains_with_other_channel_counts(name, channels):
     assert model.input_shape == (None, 32, 48, channels)
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, channels)).astype("float32")
     # A zero head would pass no gradient to the layers below.
-    model.get_layer("head").kernel.assign(np.random.default_rng(1).normal(size=model.get_layer("head").kernel.shape))
-    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.get_layer("head").kernel.assign(
+        np.random.default_rng(1).normal(size=model.get_layer("head").kernel.shape)
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     first = next(w for w in model.trainable_weights if w.path.endswith("kernel"))
     before = keras.ops.convert_to_numpy(first)
     history = model.fit(images, np.array([0, 2]), batch_size=2, verbose=0, shuffle=False).history

@@ -9,11 +9,18 @@ from keras import ops
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # with jit_compile=False, JAX compiles each operation separately
+JIT = (
+    keras.backend.backend() == "jax"
+)  # with jit_compile=False, JAX compiles each operation separately
 SIZES = {
-    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "input_shape": (24, 16, 3),
+    "patch_size": 8,
+    "num_layers": 3,
+    "hidden_size": 12,
+    "mlp_dim": 20,
+    "num_heads": 3,
     "classes": 4,
-}  # fmt: skip
+}
 KINDS = {
     "token": {},
     "token without position": {"class_token_position": False, "position_embedding": "sincos2d"},
@@ -23,7 +30,9 @@ KINDS = {
 
 
 def build(**changes):
-    model = keras_vit.VisionTransformer(**SIZES | {"dropout": 0.1, "stochastic_depth": 0.2} | changes)
+    model = keras_vit.VisionTransformer(
+        **SIZES | {"dropout": 0.1, "stochastic_depth": 0.2} | changes
+    )
     random = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign(0.3 * random.standard_normal(weight.shape))
@@ -31,7 +40,11 @@ def build(**changes):
 
 
 def images_of(model, count=2, seed=0):
-    return np.random.default_rng(seed).uniform(-1, 1, (count, *model.input_shape[1:])).astype("float32")
+    return (
+        np.random.default_rng(seed)
+        .uniform(-1, 1, (count, *model.input_shape[1:]))
+        .astype("float32")
+    )
 
 
 def reference(model, number, images):
@@ -65,7 +78,9 @@ def wrap(vit, wrapper):
         return Subclass(vit)
     half = keras.layers.Rescaling(0.5)
     if wrapper == "sequential":
-        return keras.Sequential([keras.Input(vit.input_shape[1:]), half, vit, keras.layers.Dense(2)])
+        return keras.Sequential(
+            [keras.Input(vit.input_shape[1:]), half, vit, keras.layers.Dense(2)]
+        )
     images = keras.Input(vit.input_shape[1:])
     inner = keras.Model(images, keras.layers.Dense(2)(vit(half(images))))
     images = keras.Input(vit.input_shape[1:])
@@ -73,11 +88,13 @@ def wrap(vit, wrapper):
 
 
 @pytest.mark.parametrize(
-    "kind", ["token", *(pytest.param(kind, marks=pytest.mark.one_backend) for kind in list(KINDS)[1:])]
+    "kind",
+    ["token", *(pytest.param(kind, marks=pytest.mark.one_backend) for kind in list(KINDS)[1:])],
 )
 def test_features_of_layers_match_submodels(kind):
     model = build(**KINDS[kind])
-    images, prefix = images_of(model), int(kind != "gap")
+    images = images_of(model)
+    prefix = int(kind != "gap")
     layers = [3, 0, 1, -1]
     all_tokens = keras_vit.features(model, images, layers, tokens="all")
     maps = keras_vit.features(model, images, layers, tokens="patch", grid=True)
@@ -92,7 +109,9 @@ def test_features_of_layers_match_submodels(kind):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str
+)
 def test_pooled_features_are_the_input_of_the_head(options):
     model = build(**options)
     images = images_of(model)
@@ -104,7 +123,13 @@ def test_pooled_features_are_the_input_of_the_head(options):
 
 @pytest.mark.parametrize(
     "wrapper",
-    ["twice", *(pytest.param(wrapper, marks=pytest.mark.one_backend) for wrapper in ("sequential", "subclass"))],
+    [
+        "twice",
+        *(
+            pytest.param(wrapper, marks=pytest.mark.one_backend)
+            for wrapper in ("sequential", "subclass")
+        ),
+    ],
 )
 def test_features_apply_layers_before_the_transformer(wrapper):
     vit = build()
@@ -135,7 +160,9 @@ def test_batches_are_concatenated_in_order():
     model = build()
     images = images_of(model, 5)
     np.testing.assert_allclose(
-        keras_vit.features(model, images, batch_size=2), keras_vit.features(model, images), atol=1e-5
+        keras_vit.features(model, images, batch_size=2),
+        keras_vit.features(model, images),
+        atol=1e-5,
     )
     assert keras_vit.features(model, images[:0], [1, 2], tokens="patch")[1].shape == (0, 6, 12)
 
@@ -148,7 +175,10 @@ def test_layers_after_the_last_requested_are_skipped():
     calls = []
     for block in model.blocks:
         call = block.call
-        block.call = lambda *a, call=call, block=block, **k: (calls.append(block.name), call(*a, **k))[1]
+        block.call = lambda *a, call=call, block=block, **k: (
+            calls.append(block.name),
+            call(*a, **k),
+        )[1]
     keras_vit.features(model, images_of(model), [1, 2], tokens="patch")
     assert "encoderblock_2" not in calls
 
@@ -172,37 +202,48 @@ def test_feature_model_trains_saves_and_loads(tmp_path):
     np.testing.assert_allclose(loaded(images), whole(images), atol=1e-6)
     extractor.save(tmp_path / "features.keras")
     loaded = keras.models.load_model(tmp_path / "features.keras")
-    for ours, theirs in zip(loaded(images), keras_vit.features(model, images, [2, 3], "patch", grid=True)):
+    for ours, theirs in zip(
+        loaded(images), keras_vit.features(model, images, [2, 3], "patch", grid=True)
+    ):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.one_backend
 def test_rejects_bad_input():
-    model, gap = build(), build(classifier="gap")
+    model = build()
+    gap = build(classifier="gap")
     images = images_of(model)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     for match, call in (
         ("has no Vision Transformer", lambda: keras_vit.features(dense, images)),
-        ("has more than one Vision Transformer", lambda: keras_vit.features(_two(model, build(name="other")), images)),
+        (
+            "has more than one Vision Transformer",
+            lambda: keras_vit.features(_two(model, build(name="other")), images),
+        ),
         (r"are 0 to 3.*Received: layer=4", lambda: keras_vit.features(model, images, [1, 4])),
         (r"Received: layer=-5", lambda: keras_vit.features(model, images, -5)),
         (r"Received: layer=1.0", lambda: keras_vit.features(model, images, [1.0])),
         (r"Received: layers=\[\]", lambda: keras_vit.features(model, images, [])),
-        (r"must have shape \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
-         lambda: keras_vit.features(model, images[:, :16])),
+        (
+            r"must have shape \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
+            lambda: keras_vit.features(model, images[:, :16]),
+        ),
         ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
         ("dtype=uint8", lambda: keras_vit.features(model, np.zeros((1, 24, 16, 3), "uint8"))),
         ("has no class token.*Received: tokens='class'", lambda: keras_vit.features(gap, images)),
         ("one of class, registers, patch", lambda: keras_vit.features(model, images, tokens="cls")),
         ("`tokens` must be 'patch'", lambda: keras_vit.features(model, images, grid=True)),
         ("norm=False", lambda: keras_vit.features(model, images, tokens="pooled", norm=False)),
-        ("does not pool its tokens", lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled")),
+        (
+            "does not pool its tokens",
+            lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled"),
+        ),
         (
             "does not pool its tokens",
             lambda: keras_vit.features(build(classifier="token_unpooled"), images, tokens="pooled"),
         ),
         ("are 0 to .* layer=1.5", lambda: keras_vit.features(build(), images, layers=1.5)),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=match):
             call()
 
@@ -215,9 +256,12 @@ def test_hybrid_patch_stride_is_the_stem_stride():
 
 @pytest.mark.one_backend
 def test_accepts_numpy_integers():
-    model, one = build(), np.int64(1)
+    model = build()
+    one = np.int64(1)
     representations = keras_vit.features(model, images_of(model), one, batch_size=one)
-    np.testing.assert_array_equal(representations, keras_vit.features(model, images_of(model), 1, batch_size=1))
+    np.testing.assert_array_equal(
+        representations, keras_vit.features(model, images_of(model), 1, batch_size=1)
+    )
     assert keras_vit.freeze(model, up_to=one) == keras_vit.freeze(build(), up_to=1)
 
 
@@ -229,13 +273,20 @@ def _two(first, second):
 @pytest.mark.one_backend
 def test_rejects_clones_and_submodels():
     model = build()
-    for other in (keras.models.clone_model(model), keras.Model(model.inputs, model.get_layer("encoderblock_1").output)):
-        with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one, as in a clone"):
+    for other in (
+        keras.models.clone_model(model),
+        keras.Model(model.inputs, model.get_layer("encoderblock_1").output),
+    ):
+        with pytest.raises(
+            ValueError, match="no Vision Transformer, only the layers of one, as in a clone"
+        ):
             keras_vit.features(other, images_of(model))
     siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
     pixels = keras.Input((24, 16, 3))
     twice = keras.Model(pixels, model(pixels) + siamese(pixels))
-    with pytest.raises(ValueError, match="must call its Vision Transformer once. Received: 2 calls"):
+    with pytest.raises(
+        ValueError, match="must call its Vision Transformer once. Received: 2 calls"
+    ):
         keras_vit.features(twice, images_of(model))
 
 
@@ -246,7 +297,9 @@ def test_features_of_a_model_on_a_backbone():
     inner = keras_vit.backbone(model, layers=[1, 3], strides=[8, 8])
     pixels = keras.Input(model.input_shape[1:])
     outer = keras.Model(pixels, keras.layers.Conv2D(2, 1)(inner(pixels)[0]))
-    np.testing.assert_array_equal(keras_vit.features(outer, images, 2), keras_vit.features(model, images, 2))
+    np.testing.assert_array_equal(
+        keras_vit.features(outer, images, 2), keras_vit.features(model, images, 2)
+    )
 
 
 @pytest.mark.one_backend
@@ -255,7 +308,9 @@ def test_features_of_a_masked_model_inside_a_feature_model():
     sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
     model = keras_vit.MaskedPatchVisionTransformer(**sizes, input_shape=(8, 8, 3))
     outer = keras.Sequential([keras.Input((8, 8, 3)), keras_vit.FeatureModel(model)])
-    np.testing.assert_array_equal(keras_vit.features(outer, images, 1), keras_vit.features(model, images, 1))
+    np.testing.assert_array_equal(
+        keras_vit.features(outer, images, 1), keras_vit.features(model, images, 1)
+    )
 
 
 @pytest.mark.one_backend
@@ -274,9 +329,12 @@ def test_features_are_thread_safe():
 @pytest.mark.parametrize("kind", ["token", "gap"])
 def test_intermediates_match_features_and_logits(kind):
     model = build(**KINDS[kind], representation_size=7)
-    images, prefix = images_of(model), int(kind == "token")
+    images = images_of(model)
+    prefix = int(kind == "token")
     result = model.intermediates(images, attention=True)
-    assert [tuple(scores.shape) for scores in result["attention"]] == 3 * [(2, 3, 6 + prefix, 6 + prefix)]
+    assert [tuple(scores.shape) for scores in result["attention"]] == 3 * [
+        (2, 3, 6 + prefix, 6 + prefix)
+    ]
     np.testing.assert_allclose(np.sum(result["attention"], -1), 1, atol=1e-5)
     for number, tokens in enumerate(result["tokens"]):
         np.testing.assert_allclose(model.norm(tokens), reference(model, number, images), atol=2e-5)

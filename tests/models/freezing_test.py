@@ -4,11 +4,18 @@ import pytest
 
 import keras_vit
 
-JIT = keras.backend.backend() == "jax"  # with jit_compile=False, JAX compiles each operation separately
+JIT = (
+    keras.backend.backend() == "jax"
+)  # with jit_compile=False, JAX compiles each operation separately
 SIZES = {
-    "input_shape": (16, 24, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "input_shape": (16, 24, 3),
+    "patch_size": 8,
+    "num_layers": 3,
+    "hidden_size": 12,
+    "mlp_dim": 20,
+    "num_heads": 3,
     "classes": 4,
-}  # fmt: skip
+}
 
 
 def _trainable_layers(model):
@@ -29,7 +36,8 @@ def _trainable_layers(model):
     ],
 )
 def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
-    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    model = keras_vit.VisionTransformer(**SIZES)
+    lines = []
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
     assert count == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
@@ -44,7 +52,8 @@ def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
 
 
 def test_wrapped_model_trains_the_outer_layers():
-    vit, lines = keras_vit.VisionTransformer(**SIZES, include_top=False), []
+    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    lines = []
     model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
     model.build((None, 16, 24, 3))
     assert keras_vit.freeze(model, write=lines.append) == 12 * 2 + 2
@@ -52,22 +61,30 @@ def test_wrapped_model_trains_the_outer_layers():
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("up_to, trained", [("head", {"after"}), (2, {"encoderblock_2", "encoder_norm", "after"})])
+@pytest.mark.parametrize(
+    "up_to, trained", [("head", {"after"}), (2, {"encoderblock_2", "encoder_norm", "after"})]
+)
 def test_layers_before_the_model_are_frozen(up_to, trained):
     vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
-    before, after = keras.layers.Conv2D(3, 1, name="before"), keras.layers.Dense(2, name="after")
+    before = keras.layers.Conv2D(3, 1, name="before")
+    after = keras.layers.Dense(2, name="after")
     model = keras.Sequential([keras.Input((16, 24, 5)), before, vit, after])
     keras_vit.freeze(model, up_to=up_to, write=lambda line: None)
     paths = [variable.path.split("/") for variable in model.trainable_variables]
-    assert {next(part for part in path if part not in (vit.name, model.name)) for path in paths} == trained
+    assert {
+        next(part for part in path if part not in (vit.name, model.name)) for path in paths
+    } == trained
 
 
 def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
-    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    model = keras_vit.VisionTransformer(**SIZES)
+    lines = []
     images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
     untouched = np.array(model(images))
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
-    query = 12 * 3 * 2 + 2 * 4  # parameters of Keras' adapter for a kernel of shape (D, heads, D/heads)
+    query = (
+        12 * 3 * 2 + 2 * 4
+    )  # parameters of Keras' adapter for a kernel of shape (D, heads, D/heads)
     assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
     np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # new adapters add zero
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)
@@ -75,7 +92,9 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     model.fit(images, np.ones((4, 4)), epochs=2, verbose=0)
     for variable in model.non_trainable_variables:
         np.testing.assert_array_equal(frozen[variable.path], variable)
-    assert np.abs(np.array(model.get_layer("encoderblock_0").attention.query.lora_kernel_b)).max() > 0
+    assert (
+        np.abs(np.array(model.get_layer("encoderblock_0").attention.query.lora_kernel_b)).max() > 0
+    )
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
@@ -103,7 +122,9 @@ def _trained(model):
 
 def _wrapped():
     vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
-    return keras.Sequential([keras.Input((16, 24, 3)), keras.layers.Conv2D(3, 1), vit, keras.layers.Dense(2)])
+    return keras.Sequential(
+        [keras.Input((16, 24, 3)), keras.layers.Conv2D(3, 1), vit, keras.layers.Dense(2)]
+    )
 
 
 def _backbone():
@@ -116,7 +137,9 @@ def _bit():
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize("build", [lambda: keras_vit.VisionTransformer(**SIZES), _wrapped, _backbone, _bit])
+@pytest.mark.parametrize(
+    "build", [lambda: keras_vit.VisionTransformer(**SIZES), _wrapped, _backbone, _bit]
+)
 def test_unfreezing_trains_everything(build, saved, tmp_path):
     model = build()
     assert _trained(model) == list(range(len(model.weights)))

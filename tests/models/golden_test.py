@@ -1,4 +1,5 @@
-"""Tests that models reproduce the outputs of the JAX reference (`vit_jax`) with the same weights."""
+"""Tests that models reproduce the outputs of the JAX reference (`vit_jax`) with the same
+weights."""
 
 import zlib
 
@@ -40,7 +41,9 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def _run(model, images):
-    return model.predict(images, verbose=0)  # compiles the model once; eager JAX compiles each operation
+    return model.predict(
+        images, verbose=0
+    )  # compiles the model once; eager JAX compiles each operation
 
 
 def _tolerance(case):
@@ -49,31 +52,53 @@ def _tolerance(case):
 
 @cases
 def test_logits_match_reference(case, golden):
-    model = keras_vit.VisionTransformer(**{**SMALL, **CASES[case]}, weights=golden.path(f"{case}.ckpt"))
+    model = keras_vit.VisionTransformer(
+        **{**SMALL, **CASES[case]}, weights=golden.path(f"{case}.ckpt")
+    )
     expected = golden(f"{case}.io")
-    np.testing.assert_allclose(_run(model, expected["inputs"]), expected["logits"], atol=_tolerance(case))
+    np.testing.assert_allclose(
+        _run(model, expected["inputs"]), expected["logits"], atol=_tolerance(case)
+    )
 
 
 @pytest.mark.one_backend
 @cases
 def test_tokens_and_embedding_match_reference(case, golden, tmp_path):
     # The tokens do not depend on the head, so load the weights without `pre_logits` and `head`.
-    arrays = {k: v for k, v in golden(f"{case}.ckpt").items() if not k.startswith(("pre_logits", "head"))}
+    arrays = {
+        k: v for k, v in golden(f"{case}.ckpt").items() if not k.startswith(("pre_logits", "head"))
+    }
     np.savez(tmp_path / "tokens.npz", **arrays)
     unpooled = "token_unpooled" if "cls" in arrays else "unpooled"
-    arguments = {**SMALL, **CASES[case], "classifier": unpooled, "representation_size": 0, "include_top": False}
+    arguments = {
+        **SMALL,
+        **CASES[case],
+        "classifier": unpooled,
+        "representation_size": 0,
+        "include_top": False,
+    }
     model = keras_vit.VisionTransformer(**arguments, weights=str(tmp_path / "tokens.npz"))
     expected = golden(f"{case}.io")
-    np.testing.assert_allclose(_run(model, expected["inputs"]), expected["encoded"], atol=_tolerance(case))
+    np.testing.assert_allclose(
+        _run(model, expected["inputs"]), expected["encoded"], atol=_tolerance(case)
+    )
     embedding = keras.Model(model.input, model.get_layer("embedding").output)
     grid = expected["embedding"]
     tokens = grid.reshape(len(grid), -1, grid.shape[-1])
     np.testing.assert_allclose(_run(embedding, expected["inputs"]), tokens, atol=_tolerance(case))
 
 
-# Reference outputs for the weights and images of `_deterministic`. Each entry has the model's arguments, the parameter
-# count, the first six output values of each image, the sum of the outputs of each image, and the float32 tolerance.
-TINY = {"patch_size": 16, "hidden_size": 32, "mlp_dim": 64, "num_heads": 4, "num_layers": 2, "classes": 10}
+# Reference outputs for the weights and images of `_deterministic`. Each entry has the model's
+# arguments, the parameter count, the first six output values of each image, the sum of the outputs
+# of each image, and the float32 tolerance.
+TINY = {
+    "patch_size": 16,
+    "hidden_size": 32,
+    "mlp_dim": 64,
+    "num_heads": 4,
+    "num_layers": 2,
+    "classes": 10,
+}
 TINY_64 = {**TINY, "input_shape": (64, 64, 3)}
 VECTORS = {
     "A": (
@@ -189,7 +214,11 @@ LARGE_VECTORS = {
 def _deterministic(model, batch):
     """Fills a model with the reference weights and returns the reference images."""
     for name, variable in names.canonical_variables(model).items():
-        values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(variable.shape).astype("float32")
+        values = (
+            np.random.RandomState(zlib.crc32(name.encode()))
+            .standard_normal(variable.shape)
+            .astype("float32")
+        )
         if name.endswith("scale"):
             values = 1 + 0.1 * values
         elif name.endswith("bias"):
@@ -204,7 +233,13 @@ def _deterministic(model, batch):
 
 
 @pytest.mark.parametrize(
-    "vector", ["A", "D2", "F2", *(pytest.param(v, marks=pytest.mark.one_backend) for v in ("B", "C", "D", "E", "F"))]
+    "vector",
+    [
+        "A",
+        "D2",
+        "F2",
+        *(pytest.param(v, marks=pytest.mark.one_backend) for v in ("B", "C", "D", "E", "F")),
+    ],
 )
 def test_small_models_match_reference_vectors(vector):
     arguments, count, rows, sums, tolerance = VECTORS[vector]
@@ -212,11 +247,14 @@ def test_small_models_match_reference_vectors(vector):
     assert model.count_params() == count
     result = _run(model, _deterministic(model, 2)).astype("float64")
     np.testing.assert_allclose(result.reshape(2, -1)[:, :6], rows, atol=tolerance)
-    np.testing.assert_allclose(result.reshape(2, -1).sum(1), sums, atol=tolerance * result[0].size ** 0.5 + 1e-5)
+    np.testing.assert_allclose(
+        result.reshape(2, -1).sum(1), sums, atol=tolerance * result[0].size ** 0.5 + 1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    "vector", ["L", *(pytest.param(v, marks=(pytest.mark.one_backend, pytest.mark.full)) for v in "HIJK")]
+    "vector",
+    ["L", *(pytest.param(v, marks=(pytest.mark.one_backend, pytest.mark.full)) for v in "HIJK")],
 )
 def test_named_sizes_match_reference_vectors(vector):
     variant, arguments, count, row, total, tolerance = LARGE_VECTORS[vector]

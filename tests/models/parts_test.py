@@ -7,7 +7,14 @@ import pytest
 import keras_vit
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 3,
+}
 
 
 def build(**arguments):
@@ -63,8 +70,14 @@ def test_pool_norm_leaves_tokens_unnormalized():
     [
         ({"distilled": True, "classifier": "gap"}, '`distilled` requires classifier="token"'),
         ({"distilled": True, "representation_size": 4}, "Received: .*representation_size=4"),
-        ({"distilled": True, "position_embedding": "learned2d"}, "Received: .*position_embedding='learned2d'"),
-        ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` requires a classifier that pools"),
+        (
+            {"distilled": True, "position_embedding": "learned2d"},
+            "Received: .*position_embedding='learned2d'",
+        ),
+        (
+            {"pool_norm": True, "classifier": "unpooled"},
+            "`pool_norm` requires a classifier that pools",
+        ),
     ],
 )
 def test_rejects_incompatible_options(arguments, message):

@@ -10,7 +10,14 @@ import pytest
 import keras_vit
 from keras_vit import BiTResNet, VisionTransformer, at_patch_size, checkpoints
 
-SIZES = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+SIZES = {
+    "patch_size": 4,
+    "num_layers": 1,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "classes": 3,
+}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 16, 3)).astype("float32")
 
 
@@ -28,7 +35,11 @@ def _logits(model):
     "changes",
     [
         {},
-        {"position_embedding_at": "every_layer", "num_layers": 2, "position_resampling": "bilinear_antialias"},
+        {
+            "position_embedding_at": "every_layer",
+            "num_layers": 2,
+            "position_resampling": "bilinear_antialias",
+        },
         {"classifier": "gap", "position_resampling": "bicubic_antialias"},
         {"classifier": "map", "class_token_position": False, "position_embedding": "none"},
     ],
@@ -45,14 +56,16 @@ def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
 
 
 def test_at_patch_size_works_in_bfloat16():
-    whole, half = _model(), _model(dtype="mixed_bfloat16")
+    whole = _model()
+    half = _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
     with at_patch_size(whole, 2), at_patch_size(half, 2):
         np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
 
 
 def test_at_patch_size_leaves_other_models_unchanged():
-    model, other = _model(), _model()
+    model = _model()
+    other = _model()
     expected = _logits(model), _logits(other)
     with at_patch_size(model, 2):
         np.testing.assert_array_equal(_logits(other), expected[1])
@@ -119,11 +132,20 @@ def test_rejects_models_with_fixed_patch_size(changes, message):
 @pytest.mark.one_backend
 def test_rejects_invalid_patch_sizes():
     for size in (3, 16):
-        with pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"), at_patch_size(_model(), size):
+        with (
+            pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"),
+            at_patch_size(_model(), size),
+        ):
             pass
     for size in (0, -1, 2.5, "a", (2, 4), True):
-        with pytest.raises(ValueError, match="integer of 1 or more. Received: "), at_patch_size(_model(), size):
+        with (
+            pytest.raises(ValueError, match="integer of 1 or more. Received: "),
+            at_patch_size(_model(), size),
+        ):
             pass
     resnet = BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"), at_patch_size(resnet, 2):
+    with (
+        pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"),
+        at_patch_size(resnet, 2),
+    ):
         pass

@@ -8,14 +8,25 @@ import keras_vit
 from keras_vit.checkpoints.names import canonical_variables
 from keras_vit.inspection import attention_scores
 
-SIZES = {"patch_size": 4, "hidden_size": 8, "num_layers": 3, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+SIZES = {
+    "patch_size": 4,
+    "hidden_size": 8,
+    "num_layers": 3,
+    "num_heads": 2,
+    "mlp_dim": 12,
+    "classes": 3,
+}
 VARIANTS = [
     {"position_embedding": "none"},
     {"position_embedding": "learned2d"},
     {"position_embedding": "relative"},
     {"position_embedding_at": "every_layer"},
     {"position_embedding_at": "every_layer_shared"},
-    {"position_embedding": "learned2d", "position_embedding_at": "every_layer", "classifier": "gap"},
+    {
+        "position_embedding": "learned2d",
+        "position_embedding_at": "every_layer",
+        "classifier": "gap",
+    },
     {"position_embedding": "learned2d", "position_embedding_at": "every_layer_shared"},
     {"position_embedding": "relative", "classifier": "gap"},
 ]
@@ -25,7 +36,10 @@ def build(seed=0, **arguments):
     model = keras_vit.VisionTransformer(**{**SIZES, "input_shape": (8, 12, 3), **arguments})
     random = np.random.default_rng(seed)
     for variable in model.weights:
-        variable.assign(0.3 * random.standard_normal(variable.shape) + variable.path.endswith(("gamma", "scale")))
+        variable.assign(
+            0.3 * random.standard_normal(variable.shape)
+            + variable.path.endswith(("gamma", "scale"))
+        )
     return model
 
 
@@ -35,7 +49,9 @@ def images(count=2):
 
 def norm(x, weights, name):
     deviation = np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-    return (x - x.mean(-1, keepdims=True)) / deviation * weights[f"{name}/scale"] + weights[f"{name}/bias"]
+    return (x - x.mean(-1, keepdims=True)) / deviation * weights[f"{name}/scale"] + weights[
+        f"{name}/bias"
+    ]
 
 
 def positions_of(weights, name, tokens):
@@ -44,7 +60,8 @@ def positions_of(weights, name, tokens):
         return weights[f"{name}/pos_embedding"][0]
     if f"{name}/x_embedding" not in weights:
         return 0.0
-    x, y = weights[f"{name}/x_embedding"][0], weights[f"{name}/y_embedding"][0]
+    x = weights[f"{name}/x_embedding"][0]
+    y = weights[f"{name}/y_embedding"][0]
     rows = [np.concatenate([x[column], y[row]]) for row in range(2) for column in range(3)]
     return np.array(rows if tokens == 6 else [weights[f"{name}/class_embedding"][0, 0], *rows])
 
@@ -52,11 +69,16 @@ def positions_of(weights, name, tokens):
 def logits_in_numpy(model, batch, every_layer):
     """Computes the logits.
 
-    With `every_layer=""`, position embeddings are added once, after the stem. With "own", every layer has its own
-    position embeddings. With "shared", all layers use the same position embeddings.
+    With `every_layer=""`, position embeddings are added once, after the stem. With "own", every
+    layer has its own position embeddings. With "shared", all layers use the same position
+    embeddings.
     """
-    weights = {name: np.asarray(value, "float64") for name, value in canonical_variables(model).items()}
-    patches = batch.reshape(-1, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), 6, 48)
+    weights = {
+        name: np.asarray(value, "float64") for name, value in canonical_variables(model).items()
+    }
+    patches = (
+        batch.reshape(-1, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), 6, 48)
+    )
     x = patches @ weights["embedding/kernel"] + weights["embedding/bias"]
     if "cls" in weights:
         x = np.concatenate([np.repeat(weights["cls"], len(batch), 0), x], 1)
@@ -82,9 +104,16 @@ def logits_in_numpy(model, batch, every_layer):
                     scores[:, :, i, j] += q[:, :, i] @ table[i - j + n - 1]
         scores = np.exp(scores / np.sqrt(4))
         mixed = np.einsum("bhqk,bhkd->bqhd", scores / scores.sum(-1, keepdims=True), v)
-        x = x + np.einsum("bqhk,hkd->bqd", mixed, weights[f"{attention}/out/kernel"]) + weights[f"{attention}/out/bias"]
+        x = (
+            x
+            + np.einsum("bqhk,hkd->bqd", mixed, weights[f"{attention}/out/kernel"])
+            + weights[f"{attention}/out/bias"]
+        )
         mlp = f"{block}/MlpBlock_0"
-        y = norm(x, weights, f"{block}/LayerNorm_1") @ weights[f"{mlp}/Dense_0/kernel"] + weights[f"{mlp}/Dense_0/bias"]
+        y = (
+            norm(x, weights, f"{block}/LayerNorm_1") @ weights[f"{mlp}/Dense_0/kernel"]
+            + weights[f"{mlp}/Dense_0/bias"]
+        )
         y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
         x = x + y @ weights[f"{mlp}/Dense_1/kernel"] + weights[f"{mlp}/Dense_1/bias"]
     x = norm(x, weights, "Transformer/encoder_norm")
@@ -95,20 +124,27 @@ def logits_in_numpy(model, batch, every_layer):
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(arguments, marks=() if index in (2, 6) else pytest.mark.one_backend, id=str(arguments))
+        pytest.param(
+            arguments, marks=() if index in (2, 6) else pytest.mark.one_backend, id=str(arguments)
+        )
         for index, arguments in enumerate(VARIANTS)
     ],
 )
 def test_logits_match_numpy(arguments):
     model = build(**arguments)
-    every_layer = {"every_layer": "own", "every_layer_shared": "shared"}.get(arguments.get("position_embedding_at"), "")
+    every_layer = {"every_layer": "own", "every_layer_shared": "shared"}.get(
+        arguments.get("position_embedding_at"), ""
+    )
     expected = logits_in_numpy(model, images(), every_layer)
     np.testing.assert_allclose(np.asarray(model(images())), expected, rtol=2e-4, atol=2e-5)
 
 
 def test_zero_relative_positions_match_plain_attention():
-    relative, none = build(position_embedding="relative"), build(position_embedding="none")
-    values = {variable.path.partition("/")[0] + variable.path: variable for variable in none.weights}
+    relative = build(position_embedding="relative")
+    none = build(position_embedding="none")
+    values = {
+        variable.path.partition("/")[0] + variable.path: variable for variable in none.weights
+    }
     for variable in relative.weights:
         key = variable.path.partition("/")[0] + variable.path
         variable.assign(values[key] if key in values else np.zeros(variable.shape))
@@ -160,9 +196,18 @@ def test_features_and_attention_match_the_model(arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"position_embedding_at": "head"}, "`position_embedding_at` must be one of stem, .*Received: .*'head'"),
-        ({"position_embedding": "relative", "position_embedding_at": "every_layer"}, "must be stem unless"),
-        ({"class_token_position": False, "position_embedding_at": "every_layer"}, "unless every token has a learned"),
+        (
+            {"position_embedding_at": "head"},
+            "`position_embedding_at` must be one of stem, .*Received: .*'head'",
+        ),
+        (
+            {"position_embedding": "relative", "position_embedding_at": "every_layer"},
+            "must be stem unless",
+        ),
+        (
+            {"class_token_position": False, "position_embedding_at": "every_layer"},
+            "unless every token has a learned",
+        ),
         ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "must be even"),
     ],
 )

@@ -8,7 +8,14 @@ import keras_vit
 
 
 def small(**arguments):
-    defaults = {"patch_size": 8, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+    defaults = {
+        "patch_size": 8,
+        "hidden_size": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "mlp_dim": 12,
+        "classes": 3,
+    }
     return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 24, 3), **arguments})
 
 
@@ -50,7 +57,9 @@ def test_rejects_invalid_arguments(arguments, message):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.one_backend)])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.one_backend)]
+)
 def test_keras_file_preserves_outputs(arguments, policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     try:
@@ -62,4 +71,6 @@ def test_keras_file_preserves_outputs(arguments, policy, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    np.testing.assert_array_equal(model.predict(images, verbose=0), again.predict(images, verbose=0))
+    np.testing.assert_array_equal(
+        model.predict(images, verbose=0), again.predict(images, verbose=0)
+    )

@@ -9,9 +9,16 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 def _model(remat):
     keras.utils.set_random_seed(0)
     return keras_vit.VisionTransformer(
-        input_shape=(4, 6, 3), patch_size=2, num_layers=3, hidden_size=8, mlp_dim=12, num_heads=2, dropout=0.5,
-        include_top=False, remat=remat,
-    )  # fmt: skip
+        input_shape=(4, 6, 3),
+        patch_size=2,
+        num_layers=3,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
+        dropout=0.5,
+        include_top=False,
+        remat=remat,
+    )
 
 
 def test_remat_preserves_outputs_and_dropout_draws():
@@ -33,7 +40,8 @@ def test_remat_preserves_outputs_and_dropout_draws():
 
 
 def test_remat_changes_the_config_but_not_weight_paths():
-    plain, model = _model(remat=False), _model(remat=True)
+    plain = _model(remat=False)
+    model = _model(remat=True)
     assert [w.path for w in model.weights] == [w.path for w in plain.weights]
     assert keras.models.clone_model(model).get_layer("encoderblock_1").remat
     config = plain.get_layer("encoderblock_1").get_config()

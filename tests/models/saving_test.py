@@ -32,8 +32,8 @@ MODELS = list(itertools.product(STEMS, POLICIES, CLASSIFIERS))
 if keras.backend.backend() == "jax":  # test only two models, to save time
     MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
 
-# For each folder, loads the .keras file, rebuilds the model from the config and the weights file, and compares the
-# outputs of both models with the saved outputs.
+# For each folder, loads the .keras file, rebuilds the model from the config and the weights file,
+# and compares the outputs of both models with the saved outputs.
 FRESH_PROCESS = """
 import json, sys
 import keras, numpy as np, keras_vit
@@ -73,7 +73,10 @@ def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
         np.savez(folder / "io.npz", images=images, outputs=outputs)
         folders.append(str(folder))
     done = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == folders
@@ -86,7 +89,9 @@ def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
         layers.PatchEncoder(8),
         layers.ClassToken(),
         layers.PositionEmbedding((2, 3)),
-        layers.TransformerBlock(2, 8, dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3, first_token_only=True),
+        layers.TransformerBlock(
+            2, 8, dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3, first_token_only=True
+        ),
         layers.ResNetStem((1, 2), width=32),
         layers.InputPreprocessing(),
         layers.SinCosPositionEmbedding((2, 3)),
@@ -118,13 +123,19 @@ def test_nested_model_saves_and_loads(tmp_path):
 
 
 MODELS_TO_REBUILD = {
-    "plain": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, classifier_activation="softmax", **k),
+    "plain": lambda **k: keras_vit.VisionTransformer(
+        **TINY, patch_size=16, classifier_activation="softmax", **k
+    ),
     "masked": lambda **k: keras_vit.MaskedPatchVisionTransformer(
         **TINY, patch_size=16, classifier="token_unpooled", **k
     ),
-    "layers": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, position_embedding_at="every_layer", **k),
+    "layers": lambda **k: keras_vit.VisionTransformer(
+        **TINY, patch_size=16, position_embedding_at="every_layer", **k
+    ),
     "axial": lambda **k: keras_vit.AxialVisionTransformer(**TINY, patch_size=16, **k),
-    "bit": lambda **k: keras_vit.BiTResNet(depth=8, width=32, input_shape=(32, 32, 3), classes=5, **k),
+    "bit": lambda **k: keras_vit.BiTResNet(
+        depth=8, width=32, input_shape=(32, 32, 3), classes=5, **k
+    ),
     "stem": lambda **k: keras_vit.BiTResNet(
         depth=8, width=32, version=1, input_shape=(32, 32, 3), include_top=False, **k
     ),
@@ -136,20 +147,35 @@ MODELS_TO_REBUILD = {
 def test_config_round_trip_restores_model_and_policy(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = MODELS_TO_REBUILD[kind]()
-    model.preprocessing = {"mean": [1, 2, 3], "std": [4, 5, 6], "resize": "stretch", "crop_fraction": 0.5}
-    model.layers[2].trainable, model.input_preprocessing.logits_activation = False, "sigmoid"
+    model.preprocessing = {
+        "mean": [1, 2, 3],
+        "std": [4, 5, 6],
+        "resize": "stretch",
+        "crop_fraction": 0.5,
+    }
+    model.layers[2].trainable = False
+    model.input_preprocessing.logits_activation = "sigmoid"
     keras.config.set_dtype_policy("float32")
     config = json.loads(json.dumps(model.get_config()))
     again = type(model).from_config(config)
     assert json.loads(json.dumps(again.get_config())) == config
-    assert dict(again.arguments) == dict(model.arguments) and again.preprocessing == model.preprocessing
+    assert (
+        dict(again.arguments) == dict(model.arguments)
+        and again.preprocessing == model.preprocessing
+    )
     assert again.input_preprocessing.logits_activation == "sigmoid"
     for ours, theirs in zip(again.layers[1:], model.layers[1:]):
-        assert (ours.name, ours.compute_dtype, ours.trainable) == (theirs.name, theirs.compute_dtype, theirs.trainable)
+        assert (ours.name, ours.compute_dtype, ours.trainable) == (
+            theirs.name,
+            theirs.compute_dtype,
+            theirs.trainable,
+        )
     again.set_weights(model.get_weights())
     images = np.random.default_rng(0).uniform(-1, 1, (1, *model.image_shape)).astype("float32")
     for ours, theirs in zip(keras.tree.flatten(again(images)), keras.tree.flatten(model(images))):
-        np.testing.assert_array_equal(keras.ops.cast(ours, "float32"), keras.ops.cast(theirs, "float32"))
+        np.testing.assert_array_equal(
+            keras.ops.cast(ours, "float32"), keras.ops.cast(theirs, "float32")
+        )
     assert MODELS_TO_REBUILD[kind](dtype="mixed_bfloat16").compute_dtype == "bfloat16"
 
 
@@ -162,7 +188,10 @@ def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
         weight.assign(random.normal(size=weight.shape) * 0.3)
     keras.Model(model.inputs[0], model.outputs[0], name=model.name).save(tmp_path / "old.keras")
     old = keras_vit.load_keras_file(tmp_path / "old.keras")
-    with pytest.raises(ValueError, match="file of version 0.1.0. Save its weights with `keras_vit.checkpoints.save`"):
+    with pytest.raises(
+        ValueError,
+        match="file of version 0.1.0. Save its weights with `keras_vit.checkpoints.save`",
+    ):
         keras_vit.features(old, np.zeros((1, *model.image_shape), "float32"))
     keras_vit.checkpoints.save(old, tmp_path / "weights.npz")
     again = keras_vit.from_pretrained(tmp_path / "weights.npz", source_grid=model.grid)

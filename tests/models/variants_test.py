@@ -43,17 +43,46 @@ GAP_COUNTS = {
     "ViT_B16": (85_797_120, 86_566_120, 102_594_387, 87_156_712, 103_184_979, 86_857_960),
     "ViT_B32": (87_453_696, 88_222_696, 104_250_963, 88_813_288, 104_841_555, 88_295_656),
 }
-# Sizes without a constructor. Each entry is (patch size, hidden size, layers, MLP dimension, heads, counts).
+# Sizes without a constructor. Each entry is (patch size, hidden size, layers, MLP dimension, heads,
+# counts).
 OTHER = {
     "M/16": (16, 512, 12, 2048, 8, (38_324_736, 38_837_736, 49_530_195, None, 49_792_851)),
-    "So400m/14": (14, 1152, 27, 4304, 16, (412_444_656, 413_597_656, 437_629_635, None, 438_957_891)),
-    "g/14": (14, 1408, 40, 6144, 16, (1_011_202_432, 1_012_611_432, 1_041_979_219, None, 1_043_963_091)),
-    "G/14": (14, 1664, 48, 8192, 16, (1_842_775_680, 1_844_440_680, 1_879_144_275, None, 1_881_914_835)),
-    "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
+    "So400m/14": (
+        14,
+        1152,
+        27,
+        4304,
+        16,
+        (412_444_656, 413_597_656, 437_629_635, None, 438_957_891),
+    ),
+    "g/14": (
+        14,
+        1408,
+        40,
+        6144,
+        16,
+        (1_011_202_432, 1_012_611_432, 1_041_979_219, None, 1_043_963_091),
+    ),
+    "G/14": (
+        14,
+        1664,
+        48,
+        8192,
+        16,
+        (1_842_775_680, 1_844_440_680, 1_879_144_275, None, 1_881_914_835),
+    ),
+    "e/14": (
+        14,
+        1792,
+        56,
+        15360,
+        16,
+        (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867),
+    ),
 }
 
-# Parameter counts of other families in transformers or timm, at the default image size. They do not include the head
-# or the mask token.
+# Parameter counts of other families in transformers or timm, at the default image size. They do not
+# include the head or the mask token.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,
@@ -116,7 +145,11 @@ FAMILIES = {
 def count(monkeypatch):
     """Returns a function that counts the parameters of a model without allocating them."""
     sizes = []
-    monkeypatch.setattr(keras.layers.Layer, "add_weight", lambda layer, shape=(), **_: sizes.append(math.prod(shape)))
+    monkeypatch.setattr(
+        keras.layers.Layer,
+        "add_weight",
+        lambda layer, shape=(), **_: sizes.append(math.prod(shape)),
+    )
 
     def count(build, **arguments):
         sizes.clear()
@@ -142,8 +175,11 @@ def _check(counted, expected):
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_named_size_matches_reference_parameter_counts(name, count):
-    hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[name.split("ViT_")[1].rstrip("0123456789")]
-    # 384 is not a multiple of 14. The reference drops the last 6 pixels, so 378 pixels give the same 27x27 grid.
+    hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[
+        name.split("ViT_")[1].rstrip("0123456789")
+    ]
+    # 384 is not a multiple of 14. The reference drops the last 6 pixels, so 378 pixels give the
+    # same 27x27 grid.
     side = 378 if name.endswith("14") else 384
     _check(_columns(count, getattr(keras_vit, name), hidden_size, side), COUNTS[name])
 
@@ -176,7 +212,9 @@ def test_counting_fixture_matches_count_params(count, monkeypatch):
 
 
 def test_constructors_except_bit_have_reference_counts():
-    assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys() | FAMILIES.keys()
+    assert {
+        name for name in families.CONSTRUCTORS if not name.startswith("BiT")
+    } == COUNTS.keys() | FAMILIES.keys()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

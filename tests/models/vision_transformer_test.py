@@ -36,11 +36,17 @@ def _images(batch=2, shape=(16, 24, 3)):
         pytest.param({"classifier": "token_unpooled"}, (7, 5), marks=pytest.mark.one_backend),
         pytest.param({"include_top": False}, (16,), marks=pytest.mark.one_backend),
         ({"include_top": False, "representation_size": 9}, (9,)),
-        pytest.param({"include_top": False, "classifier": "unpooled"}, (6, 16), marks=pytest.mark.one_backend),
+        pytest.param(
+            {"include_top": False, "classifier": "unpooled"}, (6, 16), marks=pytest.mark.one_backend
+        ),
         pytest.param({"representation_size": 9}, (5,), marks=pytest.mark.one_backend),
         pytest.param({"resnet_blocks": (), "patch_size": 2}, (5,), marks=pytest.mark.one_backend),
         ({"resnet_blocks": (1, 1), "patch_size": 1}, (5,)),
-        pytest.param({"stem": "resnet", "resnet_blocks": (1, 1), "patch_size": 1}, (5,), marks=pytest.mark.one_backend),
+        pytest.param(
+            {"stem": "resnet", "resnet_blocks": (1, 1), "patch_size": 1},
+            (5,),
+            marks=pytest.mark.one_backend,
+        ),
         pytest.param({"stem": "", "resnet_blocks": ()}, (5,), marks=pytest.mark.one_backend),
     ],
 )
@@ -56,13 +62,24 @@ def test_stem_is_selected_by_name_or_blocks():
         return any(layer.name == "resnet_stem" for layer in _tiny(**arguments).layers)
 
     root = {"patch_size": 2, "resnet_blocks": ()}
-    assert has_stem(**root) and has_stem(stem="resnet", patch_size=2) and has_stem(stem="resnet", **root)
+    assert (
+        has_stem(**root)
+        and has_stem(stem="resnet", patch_size=2)
+        and has_stem(stem="resnet", **root)
+    )
     assert not has_stem() and not has_stem(stem="") and not has_stem(stem="", resnet_blocks=())
 
 
 def test_sublayer_names_match_the_reference():
     layers = [layer.name for layer in _tiny(representation_size=4).layers]
-    expected = ["embedding", "encoderblock_0", "encoderblock_1", "encoder_norm", "pre_logits", "head"]
+    expected = [
+        "embedding",
+        "encoderblock_0",
+        "encoderblock_1",
+        "encoder_norm",
+        "pre_logits",
+        "head",
+    ]
     assert [name for name in layers if name in expected] == expected
 
 
@@ -80,7 +97,9 @@ def test_stochastic_depth_grows_linearly_over_blocks():
     model = _tiny(num_layers=5, stochastic_depth=0.2)
     rates = [model.get_layer(f"encoderblock_{i}").stochastic_depth for i in range(5)]
     np.testing.assert_allclose(rates, [0, 0.05, 0.1, 0.15, 0.2])
-    assert _tiny(num_layers=1, stochastic_depth=0.2).get_layer("encoderblock_0").stochastic_depth == 0
+    assert (
+        _tiny(num_layers=1, stochastic_depth=0.2).get_layer("encoderblock_0").stochastic_depth == 0
+    )
 
 
 def test_default_rates_are_zero():
@@ -112,7 +131,10 @@ def test_last_block_computes_only_one_token():
 
 @pytest.mark.parametrize(
     "policy",
-    ["mixed_bfloat16", *(pytest.param(p, marks=pytest.mark.one_backend) for p in ("float32", "mixed_float16"))],
+    [
+        "mixed_bfloat16",
+        *(pytest.param(p, marks=pytest.mark.one_backend) for p in ("float32", "mixed_float16")),
+    ],
 )
 @pytest.mark.parametrize(
     "arguments",
@@ -120,7 +142,8 @@ def test_last_block_computes_only_one_token():
     ids=["vit", "hybrid"],
 )
 def test_mixed_precision_logits_are_close_to_float32(policy, arguments):
-    images, labels = _images(4), np.arange(4)
+    images = _images(4)
+    labels = np.arange(4)
     weights = [w.shape for w in _tiny(**arguments).weights]
     random = np.random.default_rng(1)
     values = [random.normal(size=shape) * 0.2 for shape in weights]
@@ -134,9 +157,13 @@ def test_mixed_precision_logits_are_close_to_float32(policy, arguments):
     keras.config.set_dtype_policy(policy)
     model, result = logits()
     assert keras.backend.standardize_dtype(result.dtype) == "float32"
-    assert model.get_layer("encoderblock_0").norm_1.compute_dtype == keras.config.dtype_policy().compute_dtype
+    assert (
+        model.get_layer("encoderblock_0").norm_1.compute_dtype
+        == keras.config.dtype_policy().compute_dtype
+    )
     np.testing.assert_allclose(_numpy(result), _numpy(expected), atol=0.08)
-    # In float16, the loss scale starts high and steps are skipped until the gradients are finite, so train three steps.
+    # In float16, the loss scale starts high and steps are skipped until the gradients are finite,
+    # so train three steps.
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     for _ in range(3):
         model.train_on_batch(images, labels)
@@ -149,7 +176,11 @@ def test_layer_norm_statistics_are_float32_under_float16():
     keras.config.set_dtype_policy("mixed_float16")
     block = keras_vit.TransformerBlock(2, 8)
     tokens = 1000 * np.random.default_rng(0).normal(size=(1, 3, 8)).astype("float16")
-    normed = _numpy(block.norm_1(tokens)) if block.built else _numpy(_built(block, tokens).norm_1(tokens))
+    normed = (
+        _numpy(block.norm_1(tokens))
+        if block.built
+        else _numpy(_built(block, tokens).norm_1(tokens))
+    )
     expected = tokens.astype("float64")
     expected = (expected - expected.mean(-1, keepdims=True)) / expected.std(-1, keepdims=True)
     np.testing.assert_allclose(normed, expected, atol=5e-3)
@@ -162,12 +193,17 @@ def _built(layer, inputs):
 
 @pytest.mark.full
 @pytest.mark.one_backend  # JAX always compiles with XLA
-@pytest.mark.parametrize("arguments", [{}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["vit", "hybrid"])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["vit", "hybrid"]
+)
 def test_forward_and_train_step_compile_with_xla(xla, arguments):
-    images, labels = _images(4), np.arange(4)
+    images = _images(4)
+    labels = np.arange(4)
     model = _tiny(**arguments, dropout=0.1, stochastic_depth=0.1)
     plain = _numpy(model(images))
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+    model.compile(
+        "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
+    )
     np.testing.assert_allclose(model.predict(images, verbose=0), plain, atol=1e-5)
     assert np.isfinite(model.train_on_batch(images, labels))
 
@@ -175,10 +211,14 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_heads": 3}, "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16"),
+        (
+            {"num_heads": 3},
+            "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16",
+        ),
         (
             {"classifier": "cls"},
-            "`classifier` must be one of token, gap, token_gap, map, unpooled, token_unpooled. Received: .*'cls'",
+            "`classifier` must be one of token, gap, token_gap, map, unpooled, token_unpooled. "
+            "Received: .*'cls'",
         ),
         ({"dropout": -0.1}, r"`dropout` must be a number in \[0, 1\). Received: dropout=-0.1"),
         ({"attention_dropout": 1}, r"`attention_dropout` must be a number in \[0, 1\)"),
@@ -186,11 +226,18 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
         ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more. Received: num_layers=0"),
         ({"classes": 0}, "`classes` must be an integer of 1 or more"),
         ({"representation_size": -1}, "`representation_size` must be an integer of 1 or more"),
-        ({"input_shape": (16, 24)}, r"`input_shape` must be \(height, width, channels\), three positive integers"),
-        ({"input_shape": (None, 24, 3)}, r"`input_shape` must be .*Received: input_shape=\(None, 24, 3\)"),
+        (
+            {"input_shape": (16, 24)},
+            r"`input_shape` must be \(height, width, channels\), three positive integers",
+        ),
+        (
+            {"input_shape": (None, 24, 3)},
+            r"`input_shape` must be .*Received: input_shape=\(None, 24, 3\)",
+        ),
         (
             {"input_shape": (17, 24, 3)},
-            "image's height must be .*; the nearest valid heights are 16 and 24. Received: height=17",
+            "image's height must be .*; the nearest valid heights are 16 and 24. Received: "
+            "height=17",
         ),
         (
             {"input_shape": (16, 4, 3)},
@@ -202,7 +249,10 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
         ({"stem": "conv"}, '`stem` must be None, "" or "resnet". Received: stem=\'conv\''),
-        ({"stem": "", "resnet_blocks": (1,)}, r'requires stem="resnet". Received: resnet_blocks=\(1,\)'),
+        (
+            {"stem": "", "resnet_blocks": (1,)},
+            r'requires stem="resnet". Received: resnet_blocks=\(1,\)',
+        ),
     ],
 )
 def test_rejects_bad_arguments(arguments, message):

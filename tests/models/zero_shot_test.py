@@ -50,7 +50,8 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
     arrays = dict(np.load(GOLDEN / "clip_zeroshot.npz"))
     images = arrays["images"]
     np.savez(
-        tmp_path / "other.npz", **{**arrays, "embeddings": arrays["embeddings"] * np.array([[2], [0.1], [30], [1]])}
+        tmp_path / "other.npz",
+        **{**arrays, "embeddings": arrays["embeddings"] * np.array([[2], [0.1], [30], [1]])},
     )
     model = tower("clip")
     ours = keras_vit.zero_shot(model, tmp_path / "other.npz")(images)
@@ -61,14 +62,23 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"embeddings": np.ones((4, 8))}, r"image embeddings \(B, 8\), as wide as the text embeddings.*\(None, 20\)"),
+        (
+            {"embeddings": np.ones((4, 8))},
+            r"image embeddings \(B, 8\), as wide as the text embeddings.*\(None, 20\)",
+        ),
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "no embedding may be all zeros"),
         ({"embeddings": np.ones((4, 20), complex)}, "K rows of numbers.*complex128"),
-        ({"embeddings": np.ones((0, 20)), "names": np.array([], "U1")}, "`names` must be K strings.*\\(0, 20\\)"),
+        (
+            {"embeddings": np.ones((0, 20)), "names": np.array([], "U1")},
+            "`names` must be K strings.*\\(0, 20\\)",
+        ),
         ({"scale": np.nan}, "must be finite"),
         ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
-        ({"scale": -2.3}, "`scale` must be above 0, because it is the exponential.* Received: scale=-2.3"),
+        (
+            {"scale": -2.3},
+            "`scale` must be above 0, because it is the exponential.* Received: scale=-2.3",
+        ),
         ({"scale": np.ones(4)}, "`scale` must be one number. Received: scale of shape \\(4,\\)"),
         ({"bias": np.ones(4)}, "`bias` must be one number. Received: bias of shape \\(4,\\)"),
         ({"bias": "no"}, "`bias` must be one number. "),
@@ -78,7 +88,10 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
 )
 def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
     arrays = {**np.load(GOLDEN / "clip_zeroshot.npz"), **changes}
-    np.savez(tmp_path / "classes.npz", **{name: value for name, value in arrays.items() if value is not None})
+    np.savez(
+        tmp_path / "classes.npz",
+        **{name: value for name, value in arrays.items() if value is not None},
+    )
     with pytest.raises(ValueError, match=message):
         keras_vit.zero_shot(tower("clip"), tmp_path / "classes.npz")
 
@@ -87,7 +100,10 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
 def test_scale_and_bias_may_be_arrays_of_one_value(tower, tmp_path):
     arrays = dict(np.load(GOLDEN / "siglip_zeroshot.npz"))
     changes = {"scale": np.reshape(arrays["scale"], 1), "bias": np.reshape(arrays["bias"], (1, 1))}
-    np.savez(tmp_path / "other.npz", **{**arrays, **changes, "embeddings": 1e-40 * arrays["embeddings"].astype(float)})
+    np.savez(
+        tmp_path / "other.npz",
+        **{**arrays, **changes, "embeddings": 1e-40 * arrays["embeddings"].astype(float)},
+    )
     logits = keras_vit.zero_shot(tower("siglip"), tmp_path / "other.npz")(arrays["images"])
     np.testing.assert_allclose(keras.ops.convert_to_numpy(logits), arrays["logits"], atol=2e-6)
 
@@ -99,7 +115,10 @@ def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
     np.savez(tmp_path / "softmax.npz", **arrays)
     np.savez(tmp_path / "sigmoid.npz", **arrays, bias=bias)
     image_tower = tower("siglip")
-    models = [keras_vit.zero_shot(image_tower, tmp_path / f"{name}.npz") for name in ("sigmoid", "softmax")]
+    models = [
+        keras_vit.zero_shot(image_tower, tmp_path / f"{name}.npz")
+        for name in ("sigmoid", "softmax")
+    ]
     assert [logits_activation_of(model) for model in models] == ["sigmoid", "softmax"]
     assert logits_activation_of(keras.Sequential([models[0]])) == "sigmoid"
     assert logits_activation_of(image_tower) == "softmax"

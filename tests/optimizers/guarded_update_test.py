@@ -15,7 +15,9 @@ NAMES = ("embedding/kernel", "encoderblock_0/mlp_1/kernel", "head/bias")
 def _optimizer(name):
     options = {"weight_decay": 0.1, "decay_mask": "kernels"} if name == "adamw" else {}
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.get(name, schedule, momentum_dtype="bfloat16", layer_decay=0.5, **options)
+    optimizer = optimizers.get(
+        name, schedule, momentum_dtype="bfloat16", layer_decay=0.5, **options
+    )
     random = np.random.default_rng(0)
     variables = []
     for path in NAMES:
@@ -49,9 +51,14 @@ def _guarded(optimizer, variables, compiled):
         updated = tf.function(updated, autograph=False)
 
     def update(gradients, condition):
-        values = [[ops.copy(ops.convert_to_tensor(v)) for v in each] for each in (variables, optimizer.variables)]
+        values = [
+            [ops.copy(ops.convert_to_tensor(v)) for v in each]
+            for each in (variables, optimizer.variables)
+        ]
         weights, state = updated(gradients, *values, ops.convert_to_tensor(condition))
-        for variable, value in zip([*variables, *optimizer.variables], [*weights, *state], strict=True):
+        for variable, value in zip(
+            [*variables, *optimizer.variables], [*weights, *state], strict=True
+        ):
             variable.assign(value)
 
     return update
@@ -59,7 +66,8 @@ def _guarded(optimizer, variables, compiled):
 
 def _values(optimizer, variables):
     return [
-        np.asarray(ops.convert_to_numpy(ops.cast(v, "float32"))).tobytes() for v in [*variables, *optimizer.variables]
+        np.asarray(ops.convert_to_numpy(ops.cast(v, "float32"))).tobytes()
+        for v in [*variables, *optimizer.variables]
     ]
 
 
@@ -69,7 +77,8 @@ def test_update_is_exact_or_skipped(name, compiled):
     def run(conditions):
         optimizer, variables = _optimizer(name)
         update = _guarded(optimizer, variables, compiled)
-        seen, good = [], 0
+        seen = []
+        good = 0
         for condition in conditions:
             # A skipped update must ignore NaN gradients.
             gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
@@ -86,7 +95,8 @@ def test_update_is_exact_or_skipped(name, compiled):
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_guarded_update_matches_apply(name):
-    (ours, variables), (theirs, others) = _optimizer(name), _optimizer(name)
+    (ours, variables) = _optimizer(name)
+    (theirs, others) = _optimizer(name)
     update = _guarded(ours, variables, compiled=False)
     for step in range(4):
         update(_gradients(step), True)

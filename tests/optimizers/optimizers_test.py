@@ -7,7 +7,8 @@ from keras_vit import optimizers
 
 
 def _train(optimizer, start, gradients):
-    """Returns the concatenated variables after each update. Each row of `gradients` has one array per variable."""
+    """Returns the concatenated variables after each update. Each row of `gradients` has one array
+    per variable."""
     variables = [keras.Variable(value, name=name) for name, value in start.items()]
     optimizer.build(variables)
     after = []
@@ -37,11 +38,13 @@ def test_decay_is_scaled_by_learning_rate(name):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(variable.value), [0.95, 1.9], rtol=1e-6)
 
 
-# Weights and gradients for the next two tests, which compare updates with vit_jax and big_vision. The gradients are
-# clipped to norm 1.
+# Weights and gradients for the next two tests, which compare updates with vit_jax and big_vision.
+# The gradients are clipped to norm 1.
 START = {"kernel": [1.0, -2.0, 3.0], "bias": [0.5]}
 GRADIENTS = [
-    optimizers.clip_by_global_norm([np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0)[0]
+    optimizers.clip_by_global_norm(
+        [np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0
+    )[0]
     for t in range(1, 6)
 ]
 
@@ -61,7 +64,9 @@ def test_sgd_with_bfloat16_momentum_matches_reference():
 
 def test_adamw_matches_big_vision():
     schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.get("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
+    optimizer = optimizers.get(
+        "adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16"
+    )
     expected = [
         [1, -2, 3, 0.5],
         [0.999450207, -1.999401927, 2.999351978, 0.499500871],
@@ -85,8 +90,11 @@ def test_sgd_momentum_does_not_include_learning_rate():
 
 def test_adamw_adds_epsilon_to_corrected_moment():
     optimizer = optimizers.AdamW(0.1, epsilon=1.0)
-    # After one update, the bias-corrected moments are 3 and 3**2, so the step is 0.1 * 3 / (3 + epsilon).
-    np.testing.assert_allclose(_train(optimizer, {"kernel": [0.0]}, [[[3.0]]]), [[-0.1 * 0.75]], rtol=1e-4)
+    # After one update, the bias-corrected moments are 3 and 3**2, so the step is 0.1 * 3 / (3 +
+    # epsilon).
+    np.testing.assert_allclose(
+        _train(optimizer, {"kernel": [0.0]}, [[[3.0]]]), [[-0.1 * 0.75]], rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,17 +126,36 @@ def test_layer_decay_scales_rate_by_depth(name):
     before = {v.path: keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
     optimizer.build(model.trainable_variables)
     optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
-    steps = {v.path: before[v.path] - keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
+    steps = {
+        v.path: before[v.path] - keras.ops.convert_to_numpy(v.value)
+        for v in model.trainable_variables
+    }
     for path, step in steps.items():
         layer = path.split("/")[0]
-        share = {"head": 1, "encoder_norm": 1, "encoderblock_2": 0.5, "encoderblock_1": 0.25, "encoderblock_0": 0.125}
+        share = {
+            "head": 1,
+            "encoder_norm": 1,
+            "encoderblock_2": 0.5,
+            "encoderblock_1": 0.25,
+            "encoderblock_0": 0.125,
+        }
         np.testing.assert_allclose(step, share.get(layer, 0.0625), rtol=1e-4, err_msg=path)
-    assert {"embedding/kernel", "class_token/cls", "position_embedding/pos_embedding"} <= steps.keys()
+    assert {
+        "embedding/kernel",
+        "class_token/cls",
+        "position_embedding/pos_embedding",
+    } <= steps.keys()
 
 
 def _model(num_layers=1):
     return keras_vit.VisionTransformer(
-        patch_size=4, hidden_size=8, num_layers=num_layers, num_heads=2, mlp_dim=8, classes=3, input_shape=(8, 12, 3)
+        patch_size=4,
+        hidden_size=8,
+        num_layers=num_layers,
+        num_heads=2,
+        mlp_dim=8,
+        classes=3,
+        input_shape=(8, 12, 3),
     )
 
 
@@ -159,7 +186,8 @@ def test_fit_resumes_saved_model_and_optimizer(name, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(
-            *(keras.ops.convert_to_numpy(keras.ops.cast(v, "float32")) for v in (ours, theirs)), err_msg=ours.path
+            *(keras.ops.convert_to_numpy(keras.ops.cast(v, "float32")) for v in (ours, theirs)),
+            err_msg=ours.path,
         )
     further = [m.fit(images, np.arange(9) % 3, **fit).history["loss"] for m in (again, model)]
     np.testing.assert_allclose(*further, rtol=1e-6)
@@ -187,7 +215,8 @@ def test_nonfinite_norm_is_returned():
 
 
 def test_ema_update_is_a_weighted_mean():
-    old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
+    old = np.array([1.0, 2.0], "float32")
+    new = np.array([3.0, 2.0], "float32")
     np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
     # The average of a constant weight has no rounding error.
     third = np.array([1 / 3], "float32")
@@ -197,23 +226,45 @@ def test_ema_update_is_a_weighted_mean():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "lamb"}, f"`name` must be one of {', '.join(optimizers.OPTIMIZERS)}. Received: name='lamb'"),
-        ({"beta_1": 1.0}, r"must be in \[0, 1\).* Received: beta_1=1.0, beta_2=0.999, epsilon=1e-08"),
-        ({"name": "sgd", "momentum": -0.1}, r"`momentum` must be in \[0, 1\). Received: momentum=-0.1"),
+        (
+            {"name": "lamb"},
+            f"`name` must be one of {', '.join(optimizers.OPTIMIZERS)}. Received: name='lamb'",
+        ),
+        (
+            {"beta_1": 1.0},
+            r"must be in \[0, 1\).* Received: beta_1=1.0, beta_2=0.999, epsilon=1e-08",
+        ),
+        (
+            {"name": "sgd", "momentum": -0.1},
+            r"`momentum` must be in \[0, 1\). Received: momentum=-0.1",
+        ),
         ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
-        ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask=biases"),
+        (
+            {"decay_mask": "biases"},
+            "`decay_mask` must be one of all, kernels. Received: decay_mask=biases",
+        ),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
-        ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype=float16"),
-        ({"no_decay": "cls,hed"}, "`no_decay` must list .* the model has no 'hed'. Received: no_decay='cls,hed'"),
+        (
+            {"momentum_dtype": "float16"},
+            "must be float32 or bfloat16. Received: momentum_dtype=float16",
+        ),
+        (
+            {"no_decay": "cls,hed"},
+            "`no_decay` must list .* the model has no 'hed'. Received: no_decay='cls,hed'",
+        ),
     ],
 )
 def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        optimizers.get(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
+        optimizers.get(**{"name": "adamw", "schedule": 0.1, **arguments}).build(
+            _model().trainable_variables
+        )
 
 
 def test_rejects_layer_decay_without_blocks_and_negative_norm():
-    with pytest.raises(ValueError, match="must be 1 unless .*encoderblock_0.*Received: layer_decay=0.5"):
+    with pytest.raises(
+        ValueError, match="must be 1 unless .*encoderblock_0.*Received: layer_decay=0.5"
+    ):
         optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
     with pytest.raises(ValueError, match="`norm` must be 0 or more. Received: norm=-1"):
         optimizers.clip_by_global_norm([np.ones(2, "float32")], -1)

@@ -17,14 +17,19 @@ def test_schedules_match_reference(golden):
 
 def test_constant_schedule_is_flat_after_warmup():
     schedule = optimizers.Schedule("constant", 0.1, total_steps=10, warmup_steps=4)
-    np.testing.assert_allclose([float(schedule(s)) for s in (0, 1, 4, 9, 20)], [0, 0.025, 0.1, 0.1, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        [float(schedule(s)) for s in (0, 1, 4, 9, 20)], [0, 0.025, 0.1, 0.1, 0.1], rtol=1e-6
+    )
 
 
 def test_rsqrt_does_not_depend_on_total_steps():
     for total in (50, 100_000):
         schedule = optimizers.Schedule("rsqrt", 0.1, total, warmup_steps=10, timescale=30)
-        np.testing.assert_allclose([float(schedule(s)) for s in (5, 10, 40, 100, 280)],
-                                   [0.05, 0.1, 0.1 / 2**0.5, 0.05, 0.1 / 10**0.5], rtol=1e-6)  # fmt: skip
+        np.testing.assert_allclose(
+            [float(schedule(s)) for s in (5, 10, 40, 100, 280)],
+            [0.05, 0.1, 0.1 / 2**0.5, 0.05, 0.1 / 10**0.5],
+            rtol=1e-6,
+        )
 
 
 def test_schedule_serialization_round_trips():
@@ -35,13 +40,20 @@ def test_schedule_serialization_round_trips():
 
 def test_rejects_bad_arguments():
     with pytest.raises(
-        ValueError, match="`decay` must be one of cosine, linear, rsqrt, constant. Received: decay='step'"
+        ValueError,
+        match="`decay` must be one of cosine, linear, rsqrt, constant. Received: decay='step'",
     ):
         optimizers.Schedule("step", 0.1, 10)
-    with pytest.raises(ValueError, match="`end` must be at most `base`.* Received: base=1e-06, end=1e-05"):
+    with pytest.raises(
+        ValueError, match="`end` must be at most `base`.* Received: base=1e-06, end=1e-05"
+    ):
         optimizers.Schedule("linear", 1e-6, 10)
     assert float(optimizers.Schedule("linear", 1e-5, 10)(10)) == pytest.approx(1e-5)
-    with pytest.raises(ValueError, match="less than `total_steps`. Received: warmup_steps=10, total_steps=10"):
+    with pytest.raises(
+        ValueError, match="less than `total_steps`. Received: warmup_steps=10, total_steps=10"
+    ):
         optimizers.Schedule("cosine", 0.1, 10, 10)
-    with pytest.raises(ValueError, match="`base` and `timescale` must be positive.* Received: base=0, end=1e-05"):
+    with pytest.raises(
+        ValueError, match="`base` and `timescale` must be positive.* Received: base=0, end=1e-05"
+    ):
         optimizers.Schedule("cosine", 0, 10)

@@ -23,7 +23,9 @@ def _gradients(model):
 
         step = jax.jit(jax.value_and_grad(loss))
         return lambda *batch: step(
-            [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables], *batch
+            [v.value for v in model.trainable_variables],
+            [v.value for v in model.non_trainable_variables],
+            *batch,
         )
     import tensorflow as tf
 
@@ -48,7 +50,9 @@ def _update(model, optimizer):
     apply = jax.jit(optimizer.stateless_apply)
 
     def update(gradients):
-        state = apply([v.value for v in optimizer.variables], gradients, [v.value for v in variables])
+        state = apply(
+            [v.value for v in optimizer.variables], gradients, [v.value for v in variables]
+        )
         for variable, value in zip([*variables, *optimizer.variables], [*state[0], *state[1]]):
             variable.assign(value)
 
@@ -59,31 +63,54 @@ def _update(model, optimizer):
     ("case", "name", "schedule", "options"),
     [
         ("train_sgd_cosine_clip1", "sgd", {"decay": "cosine", "base": 0.1}, {}),
-        ("train_adamw_linear_clip1", "adamw", {"decay": "linear", "base": 3e-3}, {"weight_decay": 0.1}),
+        (
+            "train_adamw_linear_clip1",
+            "adamw",
+            {"decay": "linear", "base": 3e-3},
+            {"weight_decay": 0.1},
+        ),
     ],
 )
 def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp_path):
     arrays = golden(case)
-    np.savez(tmp_path / "init.npz", **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")})
-    model = keras_vit.VisionTransformer(
-        patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10, input_shape=(32, 32, 3)
+    np.savez(
+        tmp_path / "init.npz",
+        **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")},
     )
-    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # the head in the file is zero, like a new head
-    optimizer = optimizers.get(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
+    model = keras_vit.VisionTransformer(
+        patch_size=8,
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        mlp_dim=128,
+        classes=10,
+        input_shape=(32, 32, 3),
+    )
+    checkpoints.load(
+        model, str(tmp_path / "init.npz"), head="new"
+    )  # the head in the file is zero, like a new head
+    optimizer = optimizers.get(
+        name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options
+    )
     optimizer.build(model.trainable_variables)
-    step, update, metrics = _gradients(model), _update(model, optimizer), []
+    step = _gradients(model)
+    update = _update(model, optimizer)
+    metrics = []
     for images, labels in zip(arrays["images"], arrays["labels"]):
         loss, gradients = step(images, np.eye(10, dtype="float32")[labels])
         clipped, norm = optimizers.clip_by_global_norm(gradients, 1.0)
         update(clipped)
         metrics.append((float(loss), float(norm)))
-    np.testing.assert_allclose(metrics, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5)
+    np.testing.assert_allclose(
+        metrics, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5
+    )
     checkpoints.save(model, str(tmp_path / "final.npz"))
     with np.load(tmp_path / "final.npz", allow_pickle=False) as file:
         final = dict(file)
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into
+        # steps.
         tolerance = 1e-3 if name == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

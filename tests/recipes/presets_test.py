@@ -4,9 +4,10 @@ import pytest
 
 from keras_vit import families, recipes
 
-# Independent copies of Tables 3 and 4 of the paper. The columns of Table 3 are models, dataset, epochs, learning rate,
-# decay, weight decay and dropout; its last row names three examples for ViT-*. Table 4 has the number of steps and the
-# learning rates for each dataset, with vtab/dtd as an example for VTAB.
+# Independent copies of Tables 3 and 4 of the paper. The columns of Table 3 are models, dataset,
+# epochs, learning rate, decay, weight decay and dropout; its last row names three examples for
+# ViT-*. Table 4 has the number of steps and the learning rates for each dataset, with vtab/dtd as
+# an example for VTAB.
 TABLE_3 = """
 ViT-B/16,ViT-B/32          jft300m       7      8e-4  linear  0.1   0.0
 ViT-L/32                   jft300m       7      6e-4  linear  0.1   0.0
@@ -39,7 +40,9 @@ def _table_3():
             for chosen in epochs.split("/"):
                 choices = {"epochs": int(chosen)} if "/" in epochs else {}
                 expected = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
-                yield pytest.param(model, dataset, choices, expected, id=f"{model},{dataset},{chosen}")
+                yield pytest.param(
+                    model, dataset, choices, expected, id=f"{model},{dataset},{chosen}"
+                )
 
 
 def test_table_3_row_count():
@@ -49,7 +52,8 @@ def test_table_3_row_count():
 @pytest.mark.parametrize(("model", "dataset", "choices", "expected"), list(_table_3()))
 def test_pretraining_matches_table_3(model, dataset, choices, expected):
     config = recipes.pretraining(model, dataset, **choices)
-    schedule, optimizer = config["schedule"], config["optimizer"]
+    schedule = config["schedule"]
+    optimizer = config["optimizer"]
     assert expected == (
         config["total_epochs"],
         schedule["base"],
@@ -57,17 +61,32 @@ def test_pretraining_matches_table_3(model, dataset, choices, expected):
         optimizer["weight_decay"],
         config["model"].get("dropout", 0.0),
     )
-    assert (config["batch_size"], schedule["warmup_steps"], optimizer["name"]) == (4096, 10_000, "adamw")
+    assert (config["batch_size"], schedule["warmup_steps"], optimizer["name"]) == (
+        4096,
+        10_000,
+        "adamw",
+    )
     assert config["clip_norm"] == (1.0 if dataset == "imagenet2012" else 0.0)
-    assert (config["loss"], config["model"]["head_bias"]) == ("sigmoid", -6.9 if dataset == "imagenet2012" else -10.0)
+    assert (config["loss"], config["model"]["head_bias"]) == (
+        "sigmoid",
+        -6.9 if dataset == "imagenet2012" else -10.0,
+    )
 
 
 @pytest.mark.parametrize("dataset", TABLE_4)
 def test_finetuning_matches_table_4(dataset):
     config = recipes.finetuning("ViT-B/16", dataset)
     assert (config["total_steps"], recipes.rates(dataset)) == TABLE_4[dataset]
-    assert (config["batch_size"], config["clip_norm"], config["data"]["image_size"]) == (512, 1.0, 384)
-    assert (config["optimizer"]["name"], config["schedule"]["decay"], config["ema_decay"]) == ("sgd", "cosine", 0.0)
+    assert (config["batch_size"], config["clip_norm"], config["data"]["image_size"]) == (
+        512,
+        1.0,
+        384,
+    )
+    assert (config["optimizer"]["name"], config["schedule"]["decay"], config["ema_decay"]) == (
+        "sgd",
+        "cosine",
+        0.0,
+    )
     assert config["schedule"]["base"] in recipes.rates(dataset)
     assert config["schedule"]["warmup_steps"] < config["total_steps"]
     assert (config["data"]["image_size"], config["data"]["resize_size"]) == (384, 448)
@@ -91,13 +110,19 @@ def test_patch_size_14_is_fine_tuned_at_378_pixels():
 
 
 @pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
-@pytest.mark.parametrize(("dataset", "decay"), [("imagenet2012", 0.9999), ("pets", 0.0), ("cifar10", 0.0)])
+@pytest.mark.parametrize(
+    ("dataset", "decay"), [("imagenet2012", 0.9999), ("pets", 0.0), ("cifar10", 0.0)]
+)
 def test_only_imagenet_has_ema_at_large_size(model, pixels, dataset, decay):
     config = recipes.finetuning(model, dataset, resolution=pixels)
     assert (config["ema_decay"], config["data"]["image_size"]) == (decay, pixels)
 
 
-SIZES = {n: size for n, size in families.sizes().items() if not n.startswith("BiT-") and not size.get("max_patches")}
+SIZES = {
+    n: size
+    for n, size in families.sizes().items()
+    if not n.startswith("BiT-") and not size.get("max_patches")
+}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -120,12 +145,18 @@ def test_bit_resnet_has_two_names_and_no_dropout():
 
 
 def test_augreg_choices_set_config_fields():
-    config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
+    config = recipes.augreg(
+        "ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30
+    )
     assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
     assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
     assert config["data"]["randaugment_form"] == "original"
     assert config["model"]["dropout"] == config["model"]["stochastic_depth"] == 0.1
-    assert (config["schedule"]["base"], config["schedule"]["decay"], config["clip_norm"]) == (1e-3, "cosine", 1.0)
+    assert (config["schedule"]["base"], config["schedule"]["decay"], config["clip_norm"]) == (
+        1e-3,
+        "cosine",
+        1.0,
+    )
     from keras_vit.data.randaugment import LEVELS
 
     assert all(row.augreg == tuple(LEVELS) for row in recipes.AUGREG)
@@ -134,12 +165,42 @@ def test_augreg_choices_set_config_fields():
 @pytest.mark.parametrize(
     ("preset", "model", "dataset", "choices", "message"),
     [
-        ("pretraining", "ViT-L/16", "imagenet21k", {}, "epochs must be one of 30, 90. Received: no choice"),
-        ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs must be one of 7, 14. Received: epochs=8"),
+        (
+            "pretraining",
+            "ViT-L/16",
+            "imagenet21k",
+            {},
+            "epochs must be one of 30, 90. Received: no choice",
+        ),
+        (
+            "pretraining",
+            "ViT-L/16",
+            "jft300m",
+            {"epochs": 8},
+            "epochs must be one of 7, 14. Received: epochs=8",
+        ),
         ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "has no choices. Received: epochs"),
-        ("pretraining", "ViT-H/14", "imagenet21k", {}, "Table 3 has rows for jft300m, imagenet2012. Received: model="),
-        ("pretraining", "DeiT", "imagenet21k", {}, "Table 3 has no row for this model. Received: model='DeiT'"),
-        ("augreg", "ViT-B/16", "jft300m", {}, "AugReg has rows for imagenet2012, imagenet21k. Received: .*jft300m"),
+        (
+            "pretraining",
+            "ViT-H/14",
+            "imagenet21k",
+            {},
+            "Table 3 has rows for jft300m, imagenet2012. Received: model=",
+        ),
+        (
+            "pretraining",
+            "DeiT",
+            "imagenet21k",
+            {},
+            "Table 3 has no row for this model. Received: model='DeiT'",
+        ),
+        (
+            "augreg",
+            "ViT-B/16",
+            "jft300m",
+            {},
+            "AugReg has rows for imagenet2012, imagenet21k. Received: .*jft300m",
+        ),
         (
             "augreg",
             "ViT-B/16",
@@ -155,8 +216,20 @@ def test_augreg_choices_set_config_fields():
             "augreg must be one of none, light1, .*Received: augreg=light3",
         ),
         ("augreg", "R50x1", "imagenet2012", {}, "or a hybrid for AugReg. Received: model='R50x1'"),
-        ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
-        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "resolution=378 or 518. .*: resolution=512"),
+        (
+            "finetuning",
+            "ViT-B/16",
+            "mnist",
+            {},
+            "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'",
+        ),
+        (
+            "finetuning",
+            "ViT-H/14",
+            "pets",
+            {"resolution": 512},
+            "resolution=378 or 518. .*: resolution=512",
+        ),
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "resolution=384 or 512. .*: rate=0.1"),
     ],
 )
@@ -168,8 +241,10 @@ def test_rejects_choices_that_are_not_in_the_tables(preset, model, dataset, choi
 def test_parse_config_arg():
     assert recipes.parse_config_arg("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
     assert recipes.parse_config_arg("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
-        "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},
-    )  # fmt: skip
+        "a",
+        "b",
+        {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},
+    )
     for text in ("", "ViT-B/16", ",b", "a,b,c", "a,,epochs=3"):
         with pytest.raises(ValueError, match=f"such as ViT-B/16,cifar10. Received: '{text}'"):
             recipes.parse_config_arg(text)

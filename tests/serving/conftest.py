@@ -30,17 +30,26 @@ def malformed():
 
 @pytest.fixture(scope="session")
 def served():
-    """Returns the served model, images with the predictions of the JAX reference (`vit_jax`), and the class names.
+    """Returns the served model, images with the predictions of the JAX reference (`vit_jax`), and
+    the class names.
 
-    The functions `probabilities` and `of_files` compute the model's predictions for other images and for image files.
+    The functions `probabilities` and `of_files` compute the model's predictions for other images
+    and for image files.
 
-    The model is a hybrid, so its first layer is a convolution. If an input of the wrong rank reaches a convolution,
-    TensorFlow aborts the process. The export must reject such inputs.
+    The model is a hybrid, so its first layer is a convolution. If an input of the wrong rank
+    reaches a convolution, TensorFlow aborts the process. The export must reject such inputs.
     """
     model = keras_vit.VisionTransformer(
-        resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
-        input_shape=(64, 64, 3), weights=str(GOLDEN / "hybrid_stem_only.ckpt.npz"),
-    )  # fmt: skip
+        resnet_blocks=(),
+        patch_size=4,
+        num_layers=2,
+        hidden_size=64,
+        mlp_dim=128,
+        num_heads=4,
+        classes=10,
+        input_shape=(64, 64, 3),
+        weights=str(GOLDEN / "hybrid_stem_only.ckpt.npz"),
+    )
     with np.load(GOLDEN / "hybrid_stem_only.io.npz", allow_pickle=False) as file:
         golden = dict(file)
 
@@ -67,7 +76,8 @@ def served():
 
 @pytest.fixture(scope="session")
 def locked_folder(tmp_path_factory):
-    """Returns a context manager that locks a folder shared by all pytest workers and yields its path."""
+    """Returns a context manager that locks a folder shared by all pytest workers and yields its
+    path."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -83,11 +93,14 @@ def locked_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(served, locked_folder):
-    """Returns the folder with the export's versions. The first worker that uses this fixture writes the export."""
+    """Returns the folder with the export's versions. The first worker that uses this fixture writes
+    the export."""
     with locked_folder() as folder:
         if not (folder / "golden" / "1").exists():
             signatures = ("serving_default", "tensor", "classify")
-            export.saved_model(served.model, folder / "golden", class_names=CLASSES, signatures=signatures)
+            export.saved_model(
+                served.model, folder / "golden", class_names=CLASSES, signatures=signatures
+            )
     return folder / "golden"
 
 
@@ -106,10 +119,12 @@ class Client:
     """A client with one keep-alive connection."""
 
     def __init__(self, server):
-        self.server, self.connection = server, http.client.HTTPConnection("localhost", server.port, timeout=120)
+        self.server = server
+        self.connection = http.client.HTTPConnection("localhost", server.port, timeout=120)
 
     def request(self, method, path, body=None):
-        """Sends a request to `/v1/models/<name><path>` and returns the status and JSON of the response."""
+        """Sends a request to `/v1/models/<name><path>` and returns the status and JSON of the
+        response."""
         if isinstance(body, dict):
             body = json.dumps(body)
         self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
@@ -142,6 +157,8 @@ def client(server):
 def grpc_port(exported):
     """Starts a gRPC server and returns its port."""
     pytest.importorskip("grpc", reason="grpcio is not installed")
-    server, port = runpy.run_path(str(HERE / "grpc_servicer.py"))["start"](str(exported / "1"), "golden", 1)
+    server, port = runpy.run_path(str(HERE / "grpc_servicer.py"))["start"](
+        str(exported / "1"), "golden", 1
+    )
     yield port
     server.stop(None).wait()

@@ -20,7 +20,8 @@ def _call(port, service, method, request, response_name):
 
 def _predict(port, name="golden", signature="tensor", **inputs):
     request = messages.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = name, signature
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
     for input_name, values in inputs.items():
         request.inputs[input_name].CopyFrom(tf.make_tensor_proto(values))
     response = _call(port, "PredictionService", "Predict", request, "PredictResponse")
@@ -29,14 +30,18 @@ def _predict(port, name="golden", signature="tensor", **inputs):
 
 
 def test_tensors_match_jax_reference(grpc_port, served):
-    np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.expected, atol=1e-4)
+    np.testing.assert_allclose(
+        _predict(grpc_port, images=served.images)["probabilities"], served.expected, atol=1e-4
+    )
 
 
 def test_files_match_model(grpc_port, served, malformed):
     outputs = _predict(grpc_port, signature="", image_bytes=[malformed.PNG, malformed.GIF])
     expected = served.of_files([malformed.PNG, malformed.GIF])
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
-    assert [row[0].decode() for row in outputs["top_classes"]] == [served.class_names[i] for i in expected.argmax(-1)]
+    assert [row[0].decode() for row in outputs["top_classes"]] == [
+        served.class_names[i] for i in expected.argmax(-1)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,20 @@ def _file(image, kind, **options):
 
 def _png_of_size(width, height, bits=8, data=b""):
     def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        return (
+            struct.pack(">I", len(content))
+            + name
+            + content
+            + struct.pack(">I", zlib.crc32(name + content))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(data))
+        + chunk(b"IEND", b"")
+    )
 
 
 def _png_of_16_bits():
@@ -43,7 +53,9 @@ def _jpeg_of_size(width, height):
 
 
 JPEG, PNG, GIF, BMP = (_file(_photo(), kind) for kind in ("JPEG", "PNG", "GIF", "BMP"))
-MOVING = _file(_photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)])
+MOVING = _file(
+    _photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)]
+)
 DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
 
 # Unusual images. They must be decoded as in evaluation.
@@ -144,7 +156,8 @@ ARRAYS = {
     "10,000 small images": _images(10_000, 2, 2, 3),
 }
 
-TENSOR, BYTES = '"signature_name": "tensor", ', '"signature_name": "serving_default", '
+TENSOR = '"signature_name": "tensor", '
+BYTES = '"signature_name": "serving_default", '
 _ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
 
 # Bodies of REST requests. The response to each must be an error.
@@ -231,7 +244,8 @@ RAW_REQUESTS = {
     "a body in chunks": _HEAD + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "another model": _HEAD.replace("golden", "silver") + "Content-Length: 2\r\n\r\n{}",
     "another version": _HEAD.replace("golden", "golden/versions/7") + "Content-Length: 2\r\n\r\n{}",
-    "a version that is a word": _HEAD.replace("golden", "golden/versions/new") + "Content-Length: 2\r\n\r\n{}",
+    "a version that is a word": _HEAD.replace("golden", "golden/versions/new")
+    + "Content-Length: 2\r\n\r\n{}",
     "another verb": _HEAD.replace("predict", "explain") + "Content-Length: 2\r\n\r\n{}",
     "another method": "DELETE /v1/models/golden HTTP/1.1\r\n\r\n",
     "path traversal": "GET /v1/models/../../etc/passwd HTTP/1.1\r\n\r\n",

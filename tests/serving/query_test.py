@@ -27,7 +27,8 @@ def _error(done):
 
 @pytest.fixture
 def files(malformed, served, tmp_path):
-    """Returns two image files, a file of preprocessed images, and the expected output for the image files."""
+    """Returns two image files, a file of preprocessed images, and the expected output for the image
+    files."""
     (tmp_path / "one.png").write_bytes(malformed.PNG)
     (tmp_path / "two.jpg").write_bytes(malformed.JPEG)
     np.save(tmp_path / "images.npy", served.images)
@@ -52,7 +53,9 @@ def test_query_over_grpc_prints_top_classes(grpc_port, files):
 
 
 def test_query_sends_arrays_to_tensor_signature(server, files, served):
-    done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1")
+    done = _query(
+        f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1"
+    )
     assert done.returncode == 0, done.stderr
     expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
@@ -80,7 +83,9 @@ def test_errors_are_one_line(server, files, tmp_path):
 
 
 def test_grpc_without_server_is_a_one_line_error(grpc_port, files):
-    assert "The server rejected the request" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
+    assert "The server rejected the request" in _error(
+        _query("--protocol=grpc", "--port=1", *files[0])
+    )
 
 
 def test_rejects_response_of_other_http_server(files):

@@ -1,10 +1,11 @@
-"""Builds and starts the C++ server in `rest_server/`, which serves part of TensorFlow Serving's REST API.
+"""Builds and starts the C++ server in `rest_server/`, which serves part of TensorFlow Serving's
+REST API.
 
     python tests/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
 
-The server serves the highest version in the folder. The build needs only g++ and the installed TensorFlow. The program
-is cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`), and built again if TensorFlow, g++ or the sources
-change.
+The server serves the highest version in the folder. The build needs only g++ and the installed
+TensorFlow. The program is cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`), and
+built again if TensorFlow, g++ or the sources change.
 """
 
 import argparse
@@ -30,17 +31,31 @@ def build():
     Raises:
         ValueError: if g++ or TensorFlow is not installed, or if the build fails.
     """
-    compiler, spec = shutil.which("g++"), importlib.util.find_spec("tensorflow")
+    compiler = shutil.which("g++")
+    spec = importlib.util.find_spec("tensorflow")
     if compiler is None:
-        raise ValueError("building the server needs g++, which is not installed (Debian: apt-get install g++)")
+        raise ValueError(
+            "building the server needs g++, which is not installed (Debian: apt-get install g++)"
+        )
     if spec is None:
-        raise ValueError('building the server needs TensorFlow, which is not installed: pip install "keras_vit[cpu]"')
+        raise ValueError(
+            "building the server needs TensorFlow, which is not installed: pip install "
+            '"keras_vit[cpu]"'
+        )
     tensorflow = spec.submodule_search_locations[0]
     sources = sorted(SOURCES.glob("*.h")) + sorted(SOURCES.glob("*.cc"))
     flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(SOURCES / "rest_server.cc")]
     libraries = ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
-    flags += [f"-L{tensorflow}", "-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{tensorflow}", "-pthread"]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    flags += [
+        f"-L{tensorflow}",
+        "-Wl,--no-as-needed",
+        *libraries,
+        f"-Wl,-rpath,{tensorflow}",
+        "-pthread",
+    ]
+    version = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, check=True
+    ).stdout
     parts = [_tensorflow_version(), version, *flags, *(path.read_text() for path in sources)]
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras_vit"
@@ -51,7 +66,9 @@ def build():
         with files.atomic_path(program) as part:
             done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
             if done.returncode:
-                raise ValueError(f"the server could not be built: {' '.join(done.stderr.split())[:500]}")
+                raise ValueError(
+                    f"the server could not be built: {' '.join(done.stderr.split())[:500]}"
+                )
     return program
 
 
@@ -68,8 +85,9 @@ class RestServer:
     Args:
         model_base_path: folder that contains one subfolder per version of the model.
         model_name: name of the model in URLs.
-        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`,
-            `request_seconds`. The default port is any free port of localhost.
+        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`,
+            `max_request_megabytes`, `request_seconds`. The default port is any free port of
+            localhost.
 
     Attributes:
         port: port of the server.
@@ -82,14 +100,21 @@ class RestServer:
     """
 
     def __init__(self, model_base_path, model_name="model", **flags):
-        self.flags = {"model_base_path": model_base_path, "model_name": model_name, "rest_api_port": 0, **flags}
+        self.flags = {
+            "model_base_path": model_base_path,
+            "model_name": model_name,
+            "rest_api_port": 0,
+            **flags,
+        }
 
     def __enter__(self):
         program = build()
         command = [str(program), *(f"--{name}={value}" for name, value in self.flags.items())]
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         self._log = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
+        )
         # The first line looks like this: version 1, 3 warm-up requests, port 8501
         words = self._process.stdout.readline().split()
         if not words:
@@ -98,7 +123,9 @@ class RestServer:
             last_line = self._log.read().strip().rpartition("\n")[2]
             self.__exit__()
             raise ValueError(f"the server did not start: {last_line or 'it printed nothing'}")
-        self.pid, self.port, self.warm_up_requests = self._process.pid, int(words[-1]), int(words[2])
+        self.pid = self._process.pid
+        self.port = int(words[-1])
+        self.warm_up_requests = int(words[2])
         self.url = f"http://localhost:{self.port}/v1/models/{self.flags['model_name']}"
         return self
 
@@ -120,25 +147,41 @@ class RestServer:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_base_path", required=True, help="folder with a subfolder for each model version")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model_base_path", required=True, help="folder with a subfolder for each model version"
+    )
     parser.add_argument("--model_name", default="model", help="name of the model in URLs")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="maximum number of concurrent requests")
+    parser.add_argument(
+        "--rest_api_num_threads", type=int, default=32, help="maximum number of concurrent requests"
+    )
     parser.add_argument(
         "--max_request_megabytes",
         type=int,
         default=64,
-        help="maximum size of a body in MiB; all concurrent bodies together may be four times this size",
+        help=(
+            "maximum size of a body in MiB; all concurrent bodies together may be four times "
+            "this size"
+        ),
     )
-    parser.add_argument("--request_seconds", type=int, default=60, help="time limit in seconds for receiving a request")
+    parser.add_argument(
+        "--request_seconds",
+        type=int,
+        default=60,
+        help="time limit in seconds for receiving a request",
+    )
     arguments = parser.parse_args()
     try:
         program = build()
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    os.execv(program, [str(program), *(f"--{name}={value}" for name, value in vars(arguments).items())])
+    os.execv(
+        program, [str(program), *(f"--{name}={value}" for name, value in vars(arguments).items())]
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ CLIENTS = 16
 
 
 def _bad_bodies(malformed):
-    """Yields bad request bodies. Omits large ones, which would take most of the time, and arrays of the right shape."""
+    """Yields bad request bodies. Omits large ones, which would take most of the time, and arrays of
+    the right shape."""
     for files in malformed.BAD_IMAGES.values():
         if len(files) < 100:
             yield {"instances": [{"b64": base64.b64encode(file).decode()} for file in files]}
@@ -24,18 +25,27 @@ def _bad_bodies(malformed):
 
 
 @pytest.mark.slow
-def test_correct_responses_and_stable_memory_under_load(server, rest_client, served, malformed, pytestconfig):
+def test_correct_responses_and_stable_memory_under_load(
+    server, rest_client, served, malformed, pytestconfig
+):
     seconds = pytestconfig.getoption("--soak_seconds")
-    images, files = served.images[:1], [malformed.JPEG, malformed.PNG]
+    images = served.images[:1]
+    files = [malformed.JPEG, malformed.PNG]
     good = [
         ({"signature_name": "tensor", "instances": images.tolist()}, served.expected[:1]),
-        ({"instances": [{"b64": base64.b64encode(x).decode()} for x in files]}, served.of_files(files)),
+        (
+            {"instances": [{"b64": base64.b64encode(x).decode()} for x in files]},
+            served.of_files(files),
+        ),
     ]
     bad = list(_bad_bodies(malformed))
-    end, wrong, counts = time.monotonic() + seconds, [], np.zeros((CLIENTS, 2), int)
+    end = time.monotonic() + seconds
+    wrong = []
+    counts = np.zeros((CLIENTS, 2), int)
 
     def send(number):
-        client, turns = rest_client(server), itertools.count(number)
+        client = rest_client(server)
+        turns = itertools.count(number)
         while time.monotonic() < end and not wrong:
             turn = next(turns)
             body, expected = good[turn % 2] if turn % 3 else (bad[(7 * turn) % len(bad)], None)
@@ -67,7 +77,12 @@ def test_correct_responses_and_stable_memory_under_load(server, rest_client, ser
     assert not wrong, str(wrong[0])[:2000]
     assert server.is_running
     assert counts.min() > 0
-    fifths = [np.median(part) for part in np.array_split(memory, 5)]  # each fifth is one minute by default
-    print(f"{counts.sum(0)} good and bad requests; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))
+    fifths = [
+        np.median(part) for part in np.array_split(memory, 5)
+    ]  # each fifth is one minute by default
+    print(
+        f"{counts.sum(0)} good and bad requests; MiB: "
+        + ", ".join(f"{fifth:.0f}" for fifth in fifths)
+    )
     # A leak of 1 KiB per request reaches 16 MiB after 16,384 requests.
     assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16

@@ -25,7 +25,9 @@ def _inputs(image_shape=(8, 12, 3), classes=5):
 
 def _task(architecture="VisionTransformer", **changes):
     model = {"VisionTransformer": VIT, "BiTResNet": RESNET}.get(architecture, {})
-    return tasks.get(ConfigDict(recipes.defaults(architecture=architecture, **{"model": model, **changes})))
+    return tasks.get(
+        ConfigDict(recipes.defaults(architecture=architecture, **{"model": model, **changes}))
+    )
 
 
 def _batch(labels):
@@ -58,16 +60,23 @@ def test_losses_and_accuracy_match_numpy(loss, training):
     label_of_prediction = labels[np.arange(len(labels)), logits.argmax(-1)]
     least = labels.max(-1) if training else 1e-9
     none = (loss == "sigmoid") & (labels.max(-1) == 0) & (logits.max(-1) <= 0)
-    np.testing.assert_array_equal(right, (label_of_prediction > 0) & (label_of_prediction >= least) | none)
+    np.testing.assert_array_equal(
+        right, (label_of_prediction > 0) & (label_of_prediction >= least) | none
+    )
 
 
 def test_accuracy_accepts_several_labels():
-    """Evaluation accepts any label above 0, as ReaL does. Training accepts only labels with the largest value."""
-    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # the model returns its inputs as logits
+    """Evaluation accepts any label above 0, as ReaL does. Training accepts only labels with the
+    largest value."""
+    identity = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Identity()]
+    )  # the model returns its inputs as logits
     logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
     labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):
-        _, metrics = _task().losses_and_metrics(identity, (logits, labels, np.ones(6)), training=training)
+        _, metrics = _task().losses_and_metrics(
+            identity, (logits, labels, np.ones(6)), training=training
+        )
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
 
 
@@ -101,14 +110,19 @@ def test_architecture_selects_model():
     task = _task("BiTResNet")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
-    with pytest.raises(ValueError, match="`remat` must be False .*without Transformer blocks.*Received: remat=True"):
+    with pytest.raises(
+        ValueError, match="`remat` must be False .*without Transformer blocks.*Received: remat=True"
+    ):
         _task("BiTResNet", remat=True)
     assert _task("ViT-Ti/16").build_model(_inputs((32, 32, 3))).count_params() > 5e6
 
 
 @pytest.mark.one_backend
 def test_error_names_conflicting_size():
-    with pytest.raises(ValueError, match=r"num_layers` must be 12 for ViT-B/16; .*architecture=VisionTransformer`.*=2"):
+    with pytest.raises(
+        ValueError,
+        match=r"num_layers` must be 12 for ViT-B/16; .*architecture=VisionTransformer`.*=2",
+    ):
         _task("ViT-B/16", model={"num_layers": 2})
     with pytest.raises(ValueError, match="`config.model` has fields that .*Received: depth"):
         tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
@@ -117,7 +131,9 @@ def test_error_names_conflicting_size():
 def test_rejects_unknown_loss_or_task():
     with pytest.raises(ValueError, match="`loss` must be one of .*Received: loss='hinge'"):
         _task(loss="hinge")
-    with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
+    with pytest.raises(
+        ValueError, match="`task` must be one of classification.*Received: task='detection'"
+    ):
         tasks.get(ConfigDict(recipes.defaults(task="detection")))
 
 
@@ -126,16 +142,30 @@ def test_weights_set_fields_left_at_defaults():
     golden = Path(__file__).parent.parent / "golden"
     sizes = {"patch_size": 8, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "num_layers": 2}
     weights = str(golden / "hf_token.safetensors")
-    model = _task(model={**sizes, "epsilon": 1e-12}, weights=weights).build_model(_inputs((32, 32, 3)))
-    assert (model.get_layer("encoderblock_0").exact_gelu, model.get_layer("encoder_norm").epsilon) == (True, 1e-12)
+    model = _task(model={**sizes, "epsilon": 1e-12}, weights=weights).build_model(
+        _inputs((32, 32, 3))
+    )
+    assert (
+        model.get_layer("encoderblock_0").exact_gelu,
+        model.get_layer("encoder_norm").epsilon,
+    ) == (True, 1e-12)
     for changes, message in (
-        ({"epsilon": 1e-5}, "`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights="),
-        ({"hidden_size": 32}, "`config.model.hidden_size` must be 64, .*Received: hidden_size=32, weights="),
+        (
+            {"epsilon": 1e-5},
+            "`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights=",
+        ),
+        (
+            {"hidden_size": 32},
+            "`config.model.hidden_size` must be 64, .*Received: hidden_size=32, weights=",
+        ),
         ({"position_embedding": "learned2d"}, "position_embedding` must be learned, .*=learned2d"),
     ):
         with pytest.raises(ValueError, match=message):
             _task(model={**sizes, **changes}, weights=weights).build_model(_inputs())
-    with pytest.raises(ValueError, match="`config.architecture` must be VisionTransformer or .*'BiTResNet', weights="):
+    with pytest.raises(
+        ValueError,
+        match="`config.architecture` must be VisionTransformer or .*'BiTResNet', weights=",
+    ):
         _task("BiTResNet", weights=weights).build_model(_inputs())
     weights = str(golden / "bigvision_map.ckpt.npz")
     model = _task(model=sizes, weights=weights).build_model(_inputs((32, 32, 3)))

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent.parent / "training" / "small_run.py")
+SPEC = importlib.util.spec_from_file_location(
+    "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
+)
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
@@ -17,7 +19,14 @@ CONFIG = {
     "steps_per_call": 1,
     "checkpoint_every_steps": 2,
     "eval_every_steps": 0,
-    "model": {"patch_size": 2, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "dropout": 0.1},
+    "model": {
+        "patch_size": 2,
+        "num_layers": 1,
+        "hidden_size": 8,
+        "mlp_dim": 12,
+        "num_heads": 2,
+        "dropout": 0.1,
+    },
 }
 
 
@@ -42,4 +51,6 @@ def test_resume_on_two_replicas_is_bit_exact(tmp_path):
 def test_nonfinite_loss_error_names_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     with pytest.raises(ValueError, match="not finite at step 2: .* layer.*Received: loss="):
-        small_run.start("alone", tmp_path, lambda line: None, **CONFIG, schedule=schedule, ema_decay=0.0)
+        small_run.start(
+            "alone", tmp_path, lambda line: None, **CONFIG, schedule=schedule, ema_decay=0.0
+        )

@@ -14,7 +14,9 @@ from keras_vit import data, tasks, training
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.models.any_model import logits_activation_of
 
-SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent.parent / "training" / "small_run.py")
+SPEC = importlib.util.spec_from_file_location(
+    "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
+)
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
@@ -25,11 +27,15 @@ class Brightness(tasks.Task):
     metrics = ("error",)
 
     def build_model(self, inputs):
-        return keras.Sequential([keras.Input(inputs.image_shape), keras.layers.Flatten(), keras.layers.Dense(1)])
+        return keras.Sequential(
+            [keras.Input(inputs.image_shape), keras.layers.Flatten(), keras.layers.Dense(1)]
+        )
 
     def losses_and_metrics(self, model, batch, training=False):
         images = (
-            batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds()) if training else batch[0]
+            batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds())
+            if training
+            else batch[0]
         )
         difference = model(images)[:, 0] - ops.mean(batch[0], axis=(1, 2, 3))
         return ops.square(difference), {"error": ops.absolute(difference)}
@@ -84,12 +90,21 @@ class OneLayer(tasks.Classification):
     """Classifies with another model."""
 
     def build_model(self, inputs):
-        parts = [keras_vit.layers.InputPreprocessing(), keras.layers.Flatten(), keras.layers.Dense(10)]
+        parts = [
+            keras_vit.layers.InputPreprocessing(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10),
+        ]
         return keras.Sequential([keras.Input(inputs.image_shape), *parts])
 
 
 def test_model_of_a_custom_task_records_the_loss(tmp_path):
-    changes = {"loss": "sigmoid", "total_steps": 1, "eval_every_steps": 0, "schedule": {"base": 1e-2}}
+    changes = {
+        "loss": "sigmoid",
+        "total_steps": 1,
+        "eval_every_steps": 0,
+        "schedule": {"base": 1e-2},
+    }
     config = small_run.config_of(**changes)
     result = small_run.start("alone", tmp_path, lambda line: None, OneLayer(config), **changes)
     assert logits_activation_of(result.model) == "sigmoid"
@@ -104,15 +119,23 @@ def test_model_of_a_custom_task_records_the_loss(tmp_path):
     ],
 )
 def test_custom_task_trains_evaluates_and_resumes(kind, task, name, tmp_path, number_kind):
-    write = small_run.writer(tmp_path / "whole", "after step 5", tmp_path / "stopped", lambda line: None)
+    write = small_run.writer(
+        tmp_path / "whole", "after step 5", tmp_path / "stopped", lambda line: None
+    )
     fields = {"task": task, "data": data.defaults(name=name, shift=1)}
     whole = _run(kind, tmp_path / "whole", write, **fields)
-    assert whole.metrics["test/examples"] == (360 if task is Brightness else np.sum(whole.inputs.test.labels >= 0))
+    assert whole.metrics["test/examples"] == (
+        360 if task is Brightness else np.sum(whole.inputs.test.labels >= 0)
+    )
     metrics = training.read_metrics(tmp_path / "whole" / "metrics.csv")
     assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate", "bad_examples"]
     assert metrics["error"][-3:].mean() < 0.7 * metrics["error"][1:4].mean()
     assert 0 < whole.metrics["test/error"] < metrics["error"][0]
-    assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error,examples,bad_examples\n5,")
+    assert (
+        (tmp_path / "whole" / "evaluations.csv")
+        .read_text()
+        .startswith("step,loss,error,examples,bad_examples\n5,")
+    )
     lines = []
     resumed = _run(kind, tmp_path / "stopped", lines.append, **fields)
     # The checkpoint of step 5 was written before the evaluation.
@@ -128,9 +151,13 @@ def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
     for field in ("mixup_alpha", "cutmix_alpha", "label_smoothing"):
         with pytest.raises(ValueError, match=f"{field} must be 0.*Received: {field}=0.1"):
             data.from_config({"name": "numbers", field: 0.1}, batch_size=8, seed=0, target="number")
-    inputs = data.from_config({"name": "numbers", "scale": 2.0}, batch_size=360, seed=0, target="number")
+    inputs = data.from_config(
+        {"name": "numbers", "scale": 2.0}, batch_size=360, seed=0, target="number"
+    )
     next(iter(inputs.eval_batches()))
-    with pytest.raises(ValueError, match="Every number must be at most 1. Received: number=1.[0-9]* in example"):
+    with pytest.raises(
+        ValueError, match="Every number must be at most 1. Received: number=1.[0-9]* in example"
+    ):
         inputs.bad_examples("test").update(0)
     with pytest.raises(ValueError, match="needs a dataset with classes"):
         data.from_config({"name": "numbers"}, batch_size=8, seed=0)
@@ -143,5 +170,12 @@ def test_random_numbers_are_reproducible(tmp_path):
         _run("alone", tmp_path / name, total_steps=3, checkpoint_every_steps=0, eval_every_steps=0)
         losses.append(training.read_metrics(tmp_path / name / "metrics.csv")["loss"])
     np.testing.assert_array_equal(losses[0], losses[1])
-    _run("alone", tmp_path / "other", total_steps=3, checkpoint_every_steps=0, eval_every_steps=0, seed=1)
+    _run(
+        "alone",
+        tmp_path / "other",
+        total_steps=3,
+        checkpoint_every_steps=0,
+        eval_every_steps=0,
+        seed=1,
+    )
     assert (training.read_metrics(tmp_path / "other" / "metrics.csv")["loss"] != losses[0]).all()

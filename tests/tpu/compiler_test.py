@@ -1,4 +1,5 @@
-"""Tests of compile errors, the costs of compiled programs, and the supported versions of JAX and libtpu."""
+"""Tests of compile errors, the costs of compiled programs, and the supported versions of JAX and
+libtpu."""
 
 import configparser
 import importlib.metadata
@@ -15,30 +16,41 @@ from keras_vit.tpu.program import refused_program
 
 ROOT = Path(__file__).parent.parent.parent
 OUT_OF_MEMORY = (
-    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
-    "temporaries (128.00G) exceeds available HBM (7.48G). HLO module: jit__lambda.\nSee https://openxla.org/xla/errors/error_1000"
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
+    "required for HLO "
+    "temporaries (128.00G) exceeds available HBM (7.48G). HLO module: jit__lambda.\nSee "
+    "https://openxla.org/xla/errors/error_1000"
 )
 
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
+tensorflow_only = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend"
+)
 
 
 def test_aot_extra_pins_supported_versions():
     extras = configparser.ConfigParser()
     extras.read(ROOT / "setup.cfg")
-    pins = dict(re.findall(r"^(\w+)==([\d.]+)", extras["options.extras_require"]["aot"], re.MULTILINE))
+    pins = dict(
+        re.findall(r"^(\w+)==([\d.]+)", extras["options.extras_require"]["aot"], re.MULTILINE)
+    )
     assert pins == {name: compiler.VERSIONS[name] for name in ("jax", "libtpu")}
 
 
 def test_installed_versions_are_supported(tpu_compiler):
     installed = {name: importlib.metadata.version(name) for name in compiler.VERSIONS}
     assert installed == compiler.VERSIONS, (
-        "test keras_vit/tpu/compiler.py with these versions, then update its VERSIONS and `aot` in setup.cfg"
+        "test keras_vit/tpu/compiler.py with these versions, then update its VERSIONS and `aot` "
+        "in setup.cfg"
     )
 
 
 def test_missing_libtpu_error_shows_install_command(monkeypatch):
-    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None if name == "libtpu" else name)
-    with pytest.raises(ImportError, match=r'libtpu, which is not installed: pip install "keras_vit\[aot\]"'):
+    monkeypatch.setattr(
+        compiler.importlib.util, "find_spec", lambda name: None if name == "libtpu" else name
+    )
+    with pytest.raises(
+        ImportError, match=r'libtpu, which is not installed: pip install "keras_vit\[aot\]"'
+    ):
         compiler.check_installed()
 
 
@@ -47,7 +59,9 @@ def test_out_of_memory_error_is_parsed():
     assert program.out_of_memory and not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
     assert first_line(program.error).endswith("HLO module: jit__lambda.")
-    older = refused_program("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm.")
+    older = refused_program(
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm."
+    )
     assert older.required_bytes == int(23.9 * 2**30)
 
 
@@ -64,7 +78,11 @@ def test_dynamic_shape_is_a_compile_error(tpu_compiler):
     from keras_vit.tpu.tensorflow_programs import compile_function
 
     program = compile_function(lambda x: x + 1, [tf.TensorSpec((None, 4))], "v3:2x2")
-    assert not program.compiles and "static input shape" in program.error and "(None, 4)" in program.error
+    assert (
+        not program.compiles
+        and "static input shape" in program.error
+        and "(None, 4)" in program.error
+    )
 
 
 @tensorflow_only
@@ -111,7 +129,9 @@ def test_program_has_flops_memory_and_traffic(tpu_compiler):
 
 
 def test_rejects_truncated_dump(tmp_path):
-    with pytest.raises(ImportError, match=r"libtpu did not write a file \*.after_optimizations.txt"):
+    with pytest.raises(
+        ImportError, match=r"libtpu did not write a file \*.after_optimizations.txt"
+    ):
         compiler.dumped_hlo(tmp_path)
     dump = tmp_path / "m.after_optimizations.txt"
     dump.write_text("HloModule m\n{\n}\n\n")

@@ -1,4 +1,5 @@
-"""Each config file compiles for a TPU with a small model: two Transformer blocks, or a BiT ResNet of depth 26."""
+"""Each config file compiles for a TPU with a small model: two Transformer blocks, or a BiT ResNet
+of depth 26."""
 
 import importlib.util
 from pathlib import Path
@@ -22,7 +23,8 @@ REQUESTS = {
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
 config_requests = pytest.mark.parametrize(
-    ("file", "request_"), [(file, request) for file, requests in REQUESTS.items() for request in requests]
+    ("file", "request_"),
+    [(file, request) for file, requests in REQUESTS.items() for request in requests],
 )
 
 
@@ -71,7 +73,9 @@ def test_input_shapes_match_config_and_dataset(file, request_):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend"
+)
 @config_requests
 def test_config_file_compiles_and_fits(file, request_, tpu_compiler):
     config = _config(file, request_)

@@ -14,7 +14,9 @@ from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
 from keras_vit.training.engine import make_optimizer
 
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend")
+tensorflow_only = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend"
+)
 
 
 def _check(tiny, topology, batch_size=32, search=False, **changes):
@@ -66,10 +68,14 @@ def test_oversized_batch_reports_fitting_batch(tiny, tpu_compiler):
 
 
 def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
-    monkeypatch.setattr(estimate.compiler, "check_installed", lambda: pytest.fail("compilation started"))
+    monkeypatch.setattr(
+        estimate.compiler, "check_installed", lambda: pytest.fail("compilation started")
+    )
     with pytest.raises(ValueError, match=r"`topology` must be.*Received: topology='v9:1x1'"):
         _check(tiny, "v9:1x1")
-    with pytest.raises(ValueError, match=r"must be divisible by 8 replicas.*Received: batch_size=12"):
+    with pytest.raises(
+        ValueError, match=r"must be divisible by 8 replicas.*Received: batch_size=12"
+    ):
         _check(tiny, "v3:2x2", 12)
 
 
@@ -91,7 +97,8 @@ def test_check_restores_dtype_policy(tiny, without_compiler):
 
 
 class _Programs(Programs):
-    """Fake programs. The state takes 1 GiB, and each image 1 GiB of activations, or 0.5 GiB with `remat`."""
+    """Fake programs. The state takes 1 GiB, and each image 1 GiB of activations, or 0.5 GiB with
+    `remat`."""
 
     policy = None
 
@@ -108,9 +115,16 @@ class _Programs(Programs):
         images = batch_size / self._devices / accumulate_steps
         activations = int(self._share * images * GIB)
         if activations > 14 * GIB:
-            return Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=activations + GIB)
+            return Program(
+                False, "RESOURCE_EXHAUSTED: much", True, required_bytes=activations + GIB
+            )
         return Program(
-            True, "", argument_bytes=GIB, temporary_bytes=activations, flops=9e12 * images, bytes_accessed=45e9
+            True,
+            "",
+            argument_bytes=GIB,
+            temporary_bytes=activations,
+            flops=9e12 * images,
+            bytes_accessed=45e9,
         )
 
     def evaluation(self, batch_size, accumulate_steps):
@@ -128,7 +142,10 @@ def test_search_tries_remat_and_accumulation(tiny, without_compiler):
     assert not check.fits and check.fitting_batch_per_device == 14
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
     lines = "\n".join(report(check))
-    assert "14 images per device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
+    assert (
+        "14 images per device fit (batch_size=112)" in lines
+        and "with accumulate_steps=2: 24 images" in lines
+    )
 
 
 def test_search_of_fitting_batch_suggests_accumulation(tiny, without_compiler):
@@ -179,11 +196,19 @@ def test_check_without_search_finds_a_fitting_batch(tiny, without_compiler):
 
 def _fake(train, evaluation=None, **changes):
     fields = {
-        "topology": get_topology("v3:2x2"), "backend": "tensorflow", "batch_size": 64, "accumulate_steps": 1,
+        "topology": get_topology("v3:2x2"),
+        "backend": "tensorflow",
+        "batch_size": 64,
+        "accumulate_steps": 1,
         "precision": "mixed_bfloat16",
-        "train": train, "evaluation": evaluation or Program(True), "state_bytes": 1000, "all_reduce_bytes": 164 * 10**6,
-        "model_flops": 0.0, "total_steps": 1000, "fitting_batch_per_device": 8,
-    }  # fmt: skip
+        "train": train,
+        "evaluation": evaluation or Program(True),
+        "state_bytes": 1000,
+        "all_reduce_bytes": 164 * 10**6,
+        "model_flops": 0.0,
+        "total_steps": 1000,
+        "fitting_batch_per_device": 8,
+    }
     return Check(**{**fields, **changes})
 
 
@@ -203,7 +228,10 @@ def test_estimate_is_roofline_plus_all_reduce():
 
 
 def test_flops_and_bytes_are_per_step():
-    check = _fake(Program(True, flops=2.0, bytes_accessed=4e9, steps=10, traffic=(("f32[4]", 10**9),)), backend="jax")
+    check = _fake(
+        Program(True, flops=2.0, bytes_accessed=4e9, steps=10, traffic=(("f32[4]", 10**9),)),
+        backend="jax",
+    )
     assert (check.flops, check.bytes_accessed) == (2.0, 4e8)
     assert "  f32[4]: 0.1" in report(check, arrays=1)
 
@@ -211,7 +239,9 @@ def test_flops_and_bytes_are_per_step():
 def test_tensorflow_evaluates_micro_batches():
     evaluation = Program(True, flops=61.5e12)
     speeds = [
-        _fake(evaluation, evaluation, accumulate_steps=4, backend=backend).evaluation_images_per_second_estimate
+        _fake(
+            evaluation, evaluation, accumulate_steps=4, backend=backend
+        ).evaluation_images_per_second_estimate
         for backend in ("tensorflow", "jax")
     ]
     assert speeds == [2.0, 8.0]
@@ -220,7 +250,10 @@ def test_tensorflow_evaluates_micro_batches():
 def test_report_prints_compile_error():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
     assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
-    assert report(check)[1:] == ["the training step does not compile: UNIMPLEMENTED: this", "and that"]
+    assert report(check)[1:] == [
+        "the training step does not compile: UNIMPLEMENTED: this",
+        "and that",
+    ]
 
 
 def test_report_prefers_error_other_than_out_of_memory():
@@ -241,7 +274,8 @@ def test_price_covers_all_devices():
     check = _fake(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
     assert check.device_hours_estimate == 8.0
     assert any(
-        "3,600 steps: 8 device-hours" in line and "12.00 at 1.5 per device-hour" in line for line in report(check, 1.5)
+        "3,600 steps: 8 device-hours" in line and "12.00 at 1.5 per device-hour" in line
+        for line in report(check, 1.5)
     )
     unknown = report(dataclasses.replace(check, total_steps=0), 1.5)
     assert any("is unknown: set data.num_examples" in line for line in unknown)

@@ -72,7 +72,8 @@ ENTRY %main (x: s8[4096]) -> s8[1024] {
     assert traffic(text) == [("s8[4096]", 1024)]
 
 
-# A loop over steps that contains a loop over micro-batches. The number of steps is an argument of the program.
+# A loop over steps that contains a loop over micro-batches. The number of steps is an argument of
+# the program.
 LOOPS = """\
 HloModule jit_steps
 

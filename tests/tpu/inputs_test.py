@@ -8,7 +8,9 @@ from keras_vit.tpu.inputs import input_shapes
 
 
 def _examples(**fields):
-    return input_shapes(ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))).num_examples
+    return input_shapes(
+        ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))
+    ).num_examples
 
 
 def test_example_count_of_partial_split_is_unknown():
@@ -24,4 +26,9 @@ def test_example_count_of_digits():
 
 
 def test_config_num_examples_takes_precedence():
-    assert _examples(name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7) == 7
+    assert (
+        _examples(
+            name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7
+        )
+        == 7
+    )

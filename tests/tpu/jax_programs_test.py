@@ -1,4 +1,5 @@
-"""Tests of the compile errors and costs of JAX programs, in a child process with the JAX backend."""
+"""Tests of the compile errors and costs of JAX programs, in a child process with the JAX
+backend."""
 
 import os
 import subprocess
@@ -40,8 +41,13 @@ print("all checks passed")
 
 def test_jax_compile_errors_and_costs(tpu_compiler, tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     environment.pop("TPU_WORKER_HOSTNAMES", None)
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
+    )
     assert ended.stdout == "all checks passed\n", ended.stderr
     assert "compilation cache" not in ended.stderr and not list(tmp_path.iterdir())

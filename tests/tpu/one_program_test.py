@@ -1,7 +1,7 @@
 """A step on TPUs is one replicated program.
 
-The tests trace a step under a `TPUStrategy` with fake devices and inspect the graph, but do not run it. The variables
-are on logical CPU devices.
+The tests trace a step under a `TPUStrategy` with fake devices and inspect the graph, but do not run
+it. The variables are on logical CPU devices.
 """
 
 import collections
@@ -23,7 +23,14 @@ from keras_vit.training.tensorflow.step import make_train_steps
 REPLICAS = 2
 BATCH = 8
 # Prefixes of collective operations. A sum is `CrossReplicaSum`, and a broadcast is `AllToAll`.
-COLLECTIVES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "TPUCollective", "XlaAllReduce", "XlaReduceScatter")
+COLLECTIVES = (
+    "AllToAll",
+    "CollectivePermute",
+    "CrossReplicaSum",
+    "TPUCollective",
+    "XlaAllReduce",
+    "XlaReduceScatter",
+)
 
 
 class _FakeResolver:
@@ -34,7 +41,9 @@ class _FakeResolver:
     def get_tpu_system_metadata(self):
         names = [f"/job:localhost/replica:0/task:0/device:TPU:{i}" for i in range(REPLICAS)]
         devices = [types.SimpleNamespace(name=name, device_type="TPU") for name in names]
-        return types.SimpleNamespace(devices=devices, num_hosts=1, num_cores=REPLICAS, num_of_cores_per_host=REPLICAS)
+        return types.SimpleNamespace(
+            devices=devices, num_hosts=1, num_cores=REPLICAS, num_of_cores_per_host=REPLICAS
+        )
 
     def cluster_spec(self):
         return tf.train.ClusterSpec({})
@@ -47,7 +56,8 @@ class _Iterator:
     """Yields batches of zeros on every replica."""
 
     def __init__(self, strategy, image_shape, classes):
-        self._strategy, self._shapes = strategy, (image_shape, (classes,), ())
+        self._strategy = strategy
+        self._shapes = (image_shape, (classes,), ())
 
     def __next__(self):
         def part(shape):
@@ -69,9 +79,11 @@ Traced = collections.namedtuple("Traced", ["state", "loop_body", "outside"])
 
 
 def _trace(strategy, tiny, break_step=None, **changes):
-    """Traces a call of several steps and returns the `State`, the nodes of the loop body and all other nodes."""
+    """Traces a call of several steps and returns the `State`, the nodes of the loop body and all
+    other nodes."""
     config = tiny.config(batch_size=BATCH, **changes)
-    task, inputs = tiny.task(config), tiny.inputs(classes=3)
+    task = tiny.task(config)
+    inputs = tiny.inputs(classes=3)
     with strategy.scope():
         model = task.build_model(inputs)
         optimizer = make_optimizer(config, 20)
@@ -82,13 +94,19 @@ def _trace(strategy, tiny, break_step=None, **changes):
     train_steps = make_train_steps(strategy, state, task, config)
     iterator = _Iterator(strategy, inputs.image_shape, 3)
     # Trace the Python function with the fake iterator. AutoGraph converts its loop to a graph loop.
-    call = tf.function(lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop))
+    call = tf.function(
+        lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop)
+    )
     specs = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
     graph = call.get_concrete_function(*specs).graph.as_graph_def()
-    functions = {function.signature.name: list(function.node_def) for function in graph.library.function}
+    functions = {
+        function.signature.name: list(function.node_def) for function in graph.library.function
+    }
     (loop,) = [node for node in graph.node if node.op in ("While", "StatelessWhile")]
     body = functions.pop(loop.attr["body"].func.name)
-    return Traced(state, body, [*graph.node, *(node for nodes in functions.values() for node in nodes)])
+    return Traced(
+        state, body, [*graph.node, *(node for nodes in functions.values() for node in nodes)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +125,11 @@ def _collectives(nodes):
 def test_step_is_one_replicated_program(traced):
     (metadata,) = [node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]
     assert metadata.attr["num_replicas"].i == REPLICAS
-    assert not [node for node in traced.outside if node.op.startswith("TPU") or "_tpu_replicate" in node.attr]
+    assert not [
+        node
+        for node in traced.outside
+        if node.op.startswith("TPU") or "_tpu_replicate" in node.attr
+    ]
     assert len({node.attr["_tpu_replicate"].s for node in _inside(traced.loop_body)}) == 1
     # All operations of these types are inside the program.
     for op in ("MatMul", "AssignVariableOp", "Softmax"):
@@ -118,15 +140,19 @@ def test_step_is_one_replicated_program(traced):
 def test_host_only_collects_step_outputs(traced):
     outputs = {node.name for node in traced.loop_body if node.op == "TPUReplicatedOutput"}
     assert len(outputs) == 3  # metrics, running, stop_requested
-    reached, todo = set(), set(outputs)
+    reached = set()
+    todo = set(outputs)
     while todo:
         reached |= todo
         todo = {
             node.name
             for node in traced.loop_body
-            if node.name not in reached and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
+            if node.name not in reached
+            and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
         }
-    consumers = collections.Counter(node.op for node in traced.loop_body if node.name in reached - outputs)
+    consumers = collections.Counter(
+        node.op for node in traced.loop_body if node.name in reached - outputs
+    )
     # The host only stores these outputs. No other operation uses them.
     assert set(consumers) <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
 
@@ -152,14 +178,20 @@ def test_program_has_no_host_operations(traced):
 
 
 def test_replicas_sum_only_gradients_and_metrics(traced):
-    assert _collectives(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
+    assert _collectives(traced.loop_body) == {
+        "CrossReplicaSum": len(traced.state.model.trainable_variables) + 1
+    }
     assert not _collectives(traced.outside)
 
 
-@pytest.mark.parametrize("changes", [{"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str
+)
 def test_accumulation_and_loss_scale_add_no_collectives(strategy, tiny, changes):
     traced = _trace(strategy, tiny, **changes)
-    assert _collectives(traced.loop_body) == {"CrossReplicaSum": len(traced.state.model.trainable_variables) + 1}
+    assert _collectives(traced.loop_body) == {
+        "CrossReplicaSum": len(traced.state.model.trainable_variables) + 1
+    }
     assert len([node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]) == 1
 
 

@@ -39,11 +39,17 @@ CURVES = {
 @pytest.mark.parametrize("curve", CURVES)
 def test_largest_batch_is_close_to_the_limit(curve):
     memory_of = CURVES[curve]
-    for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]):
+    for first, unit, reports in itertools.product(
+        [1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]
+    ):
         compile_size, compiled = _device(memory_of, reports)
         number = largest_batch(compile_size, LIMIT, -(-first // unit) * unit, fixed=100, unit=unit)
         assert number % unit == 0 and (number == 0 or number in compiled)
-        assert memory_of(number) <= LIMIT < memory_of(int(1.34 * number) + grid(number, unit)), (first, unit, compiled)
+        assert memory_of(number) <= LIMIT < memory_of(int(1.34 * number) + grid(number, unit)), (
+            first,
+            unit,
+            compiled,
+        )
         assert len(compiled) == len(set(compiled)) <= 24
 
 

@@ -33,7 +33,9 @@ def test_jax_combines_the_cores_of_a_v4_chip():
     assert (get_topology("v4:2x2x1").device is MEGACORE) == (keras.backend.backend() == "jax")
 
 
-@pytest.mark.parametrize("name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None])
+@pytest.mark.parametrize(
+    "name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None]
+)
 def test_rejects_unknown_slices(name):
     with pytest.raises(ValueError, match=r"like v2:2x2, v3:2x2.*Received: topology="):
         get_topology(name)
@@ -42,8 +44,13 @@ def test_rejects_unknown_slices(name):
 def test_device_specs_are_per_device():
     # Published TFLOP/s and GB/s per chip.
     chips = {
-        "v2": (46, 700), "v3": (123, 900), "v4": (275, 1200), "v5e": (197, 819), "v5p": (459, 2765), "v6e": (918, 1638),
-    }  # fmt: skip
+        "v2": (46, 700),
+        "v3": (123, 900),
+        "v4": (275, 1200),
+        "v5e": (197, 819),
+        "v5p": (459, 2765),
+        "v6e": (918, 1638),
+    }
     assert set(DEVICES) == set(chips) == set(DIMENSIONS)
     for generation, (teraflops, bandwidth) in chips.items():
         device = DEVICES[generation]

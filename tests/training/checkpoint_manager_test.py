@@ -14,12 +14,19 @@ from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.tensorflow import TensorFlowEngine
 
 STATE = "state-00000-of-00001.npz"
-COUNTERS = {"step": 0, "skipped_steps": 3, "train_seconds": 0.1, "best_step": -1, "best_value": None}
+COUNTERS = {
+    "step": 0,
+    "skipped_steps": 3,
+    "train_seconds": 0.1,
+    "best_step": -1,
+    "best_value": None,
+}
 
 
 def _engine(state, strategy=None, host_index=0):
     engine = TensorFlowEngine(strategy or tf.distribute.get_strategy())
-    engine.state, engine.host_index = state, host_index
+    engine.state = state
+    engine.host_index = host_index
     return engine
 
 
@@ -35,7 +42,10 @@ def _fill(state, step):
 
 
 def _is_filled_with(state, step):
-    values = [variable.numpy() for variable in (*state.model.trainable_variables, *state.variables.averages)]
+    values = [
+        variable.numpy()
+        for variable in (*state.model.trainable_variables, *state.variables.averages)
+    ]
     return all((value == step).all() for value in values)
 
 
@@ -54,7 +64,9 @@ def test_keeps_best_and_newest_two_and_restores_newest(place, state, tmp_path):
     checkpoints, lines = _saved(folder, state, 10, 20, 30, 40, best_step=10)
     assert checkpoints.steps() == [10, 30, 40]
     _fill(state, 0)
-    assert checkpoints.restore() == {**COUNTERS, "step": 40, "best_step": 10} and _is_filled_with(state, 40)
+    assert checkpoints.restore() == {**COUNTERS, "step": 40, "best_step": 10} and _is_filled_with(
+        state, 40
+    )
     assert lines == [f"resuming from step 40, {folder}/000000040"]
 
 
@@ -94,8 +106,11 @@ def test_corrupt_checkpoint_falls_back_to_previous(damage, state, tmp_path):
     _damaged(tmp_path / "000000020", damage)
     _fill(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
-    assert any(line.startswith(f"skipping the corrupt checkpoint {tmp_path}/000000020: ") for line in lines)
-    # The resumed run continues from step 10 and saves step 15. The corrupt checkpoint of step 20 still exists.
+    assert any(
+        line.startswith(f"skipping the corrupt checkpoint {tmp_path}/000000020: ") for line in lines
+    )
+    # The resumed run continues from step 10 and saves step 15. The corrupt checkpoint of step 20
+    # still exists.
     _saved(tmp_path, state, 15)
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
@@ -113,7 +128,11 @@ def test_malformed_counters_make_checkpoint_corrupt(state, tmp_path):
 def test_update_can_change_best_checkpoint(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20, 30, best_step=10)
     checkpoints.update(30, {**COUNTERS, "best_step": 30})
-    assert checkpoints.restore() == {**COUNTERS, "best_step": 30, "step": 30} and checkpoints.steps() == [20, 30]
+    assert checkpoints.restore() == {
+        **COUNTERS,
+        "best_step": 30,
+        "step": 30,
+    } and checkpoints.steps() == [20, 30]
 
 
 def test_error_if_all_checkpoints_are_corrupt(state, tmp_path):
@@ -127,7 +146,9 @@ def test_error_if_all_checkpoints_are_corrupt(state, tmp_path):
 def test_read_error_is_not_treated_as_corruption(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     checkpoints._engine.restore = lambda path: _raise(OSError("503 service unavailable"))
-    with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\).*Nothing was.*Received: "):
+    with pytest.raises(
+        ValueError, match=r"cannot be read \(503 service unavailable\).*Nothing was.*Received: "
+    ):
         checkpoints.restore()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000020"]
 
@@ -149,7 +170,8 @@ def test_error_names_missing_slots_or_averages(changes, tiny, tmp_path):
     _saved(tmp_path, tiny.new_state(tiny.strategy_of(1)), 10)
     other = tiny.new_state(tiny.strategy_of(1), **changes)
     with pytest.raises(
-        ValueError, match="the model, the optimizer and `ema_decay`: it needs '(slots/.*/adamw|averages)/"
+        ValueError,
+        match="the model, the optimizer and `ema_decay`: it needs '(slots/.*/adamw|averages)/",
     ):
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 
@@ -157,15 +179,20 @@ def test_error_names_missing_slots_or_averages(changes, tiny, tmp_path):
 def test_restores_checkpoint_without_loss_scale(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
-    assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10
+    assert (
+        CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"]
+        == 10
+    )
     assert _is_filled_with(scaled, 10) and scaled.variables.scaling[0].numpy() == 2.0**15
 
 
 class Hosts:
-    """Simulates two hosts. Each engine runs in its own thread, and `gather_hosts` waits for both threads."""
+    """Simulates two hosts. Each engine runs in its own thread, and `gather_hosts` waits for both
+    threads."""
 
     def __init__(self, *engines):
-        self._barrier, self._rows = threading.Barrier(2, timeout=60), {}
+        self._barrier = threading.Barrier(2, timeout=60)
+        self._rows = {}
         for index, engine in enumerate(engines):
             engine.gather_hosts = functools.partial(self._gather, index)
 
@@ -178,11 +205,15 @@ class Hosts:
 
 
 def _restored_on_two_hosts(tiny, folders):
-    """Restores on two hosts. Returns the counters or the error message of each host, and the state of each host."""
+    """Restores on two hosts. Returns the counters or the error message of each host, and the state
+    of each host."""
     states = [tiny.new_state(tiny.strategy_of(1), averaged=True) for _ in folders]
     engines = [_engine(state, host_index=index) for index, state in enumerate(states)]
     Hosts(*engines)
-    managers = [CheckpointManager(folder, engine, write=lambda line: None) for folder, engine in zip(folders, engines)]
+    managers = [
+        CheckpointManager(folder, engine, write=lambda line: None)
+        for folder, engine in zip(folders, engines)
+    ]
 
     def restore(manager):
         try:
@@ -216,17 +247,27 @@ def test_full_disk_keeps_previous_checkpoint(state, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # maximum file size in bytes
-        with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier checkpoints are intact. Free disk space"):
+        with pytest.raises(
+            ValueError,
+            match=r"cannot be written \(.*Earlier checkpoints are intact. Free disk space",
+        ):
             _saved(tmp_path, state, 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoints.steps() == [10] and checkpoints.restore()["step"] == 10 and _is_filled_with(state, 10)
+    assert (
+        checkpoints.steps() == [10]
+        and checkpoints.restore()["step"] == 10
+        and _is_filled_with(state, 10)
+    )
 
 
 def test_nonfinite_weights_are_not_saved(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     state.model.get_layer("head").bias.assign([np.inf, 0, 0])
-    with pytest.raises(Diverged, match="The weights are not finite and were not saved.*Received: weights/.*/head/bias"):
+    with pytest.raises(
+        Diverged,
+        match="The weights are not finite and were not saved.*Received: weights/.*/head/bias",
+    ):
         checkpoints.save(20, COUNTERS)
     assert checkpoints.steps() == [10]
 
@@ -242,7 +283,9 @@ def test_checkpoint_of_two_replicas_restores_on_one(tiny, tmp_path):
     saved = {v.path: v.numpy() for v in state.model.trainable_variables}
     CheckpointManager(tmp_path, _engine(state, tiny.strategy_of(2))).save(5, COUNTERS)
     alone = tiny.new_state(tiny.strategy_of(1), optimizer="adamw", averaged=True)
-    assert CheckpointManager(tmp_path, _engine(alone), write=lambda line: None).restore()["step"] == 5
+    assert (
+        CheckpointManager(tmp_path, _engine(alone), write=lambda line: None).restore()["step"] == 5
+    )
     for variable in alone.model.trainable_variables:
         np.testing.assert_array_equal(variable.numpy(), saved[variable.path])
     for one, two in zip(alone.optimizer.variables, state.optimizer.variables):

@@ -24,8 +24,11 @@ def strategy_of(replicas):
     """Returns the default strategy, or a mirrored strategy over several logical devices."""
     if replicas == 1:
         return tf.distribute.get_strategy()
-    # Avoid collective operations. TensorFlow supports them for only one number of replicas per process.
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)], tf.distribute.ReductionToOneDevice())
+    # Avoid collective operations. TensorFlow supports them for only one number of replicas per
+    # process.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(replicas)], tf.distribute.ReductionToOneDevice()
+    )
 
 
 def source_of(number, seed=0):
@@ -35,16 +38,35 @@ def source_of(number, seed=0):
 
 
 def input_of(train=23, test=11, **options):
-    return InputPipeline(source_of(train), source_of(test, seed=1), options, BATCH, seed=0, max_bad_share=0.0)
+    return InputPipeline(
+        source_of(train), source_of(test, seed=1), options, BATCH, seed=0, max_bad_share=0.0
+    )
 
 
-def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False, remat=False, policy=None, **model):
+def new_state(
+    strategy,
+    optimizer="sgd",
+    rate=0.1,
+    averaged=False,
+    scaled=False,
+    remat=False,
+    policy=None,
+    **model,
+):
     """Returns a `State`. Its initial weights do not depend on the strategy."""
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy or "float32")
     with strategy.scope():
-        sizes = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
-        model = VisionTransformer(classes=CLASSES, remat=remat, **sizes, **{"num_layers": 1, **model})
+        sizes = {
+            "input_shape": (4, 6, 3),
+            "patch_size": 2,
+            "hidden_size": 8,
+            "mlp_dim": 12,
+            "num_heads": 2,
+        }
+        model = VisionTransformer(
+            classes=CLASSES, remat=remat, **sizes, **{"num_layers": 1, **model}
+        )
         random = np.random.default_rng(0)
         head = model.get_layer("head").kernel
         head.assign(random.normal(size=head.shape))
@@ -58,7 +80,8 @@ def classification(**changes):
 
 
 def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
-    """Trains from step 0. Returns the `State`, the metrics of shape `(steps, 4)` and the outputs of the last call."""
+    """Trains from step 0. Returns the `State`, the metrics of shape `(steps, 4)` and the outputs of
+    the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
     config = ConfigDict(recipes.defaults(batch_size=BATCH, **dict(options)))
@@ -81,4 +104,6 @@ def weights_of(state):
 def tiny():
     """Returns the functions above and the batch size as a namespace."""
     functions = (strategy_of, source_of, input_of, new_state, classification, train, weights_of)
-    return types.SimpleNamespace(**{function.__name__: function for function in functions}, batch=BATCH)
+    return types.SimpleNamespace(
+        **{function.__name__: function for function in functions}, batch=BATCH
+    )

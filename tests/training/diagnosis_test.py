@@ -6,7 +6,10 @@ from keras_vit.training.diagnosis import first_nonfinite_layer
 def test_finds_first_nonfinite_layer(tiny):
     model = tiny.new_state(tiny.strategy_of(1), num_layers=2).model
     images = np.random.default_rng(0).uniform(-1, 1, (8, 4, 6, 3)).astype("float32")
-    assert first_nonfinite_layer(model, images, 3) == "a forward pass without dropout is finite in every layer"
+    assert (
+        first_nonfinite_layer(model, images, 3)
+        == "a forward pass without dropout is finite in every layer"
+    )
     head = model.get_layer("head")
     kernel = head.kernel.numpy()
     head.kernel.assign(kernel * np.inf)
@@ -16,6 +19,10 @@ def test_finds_first_nonfinite_layer(tiny):
     block.mlp_1.bias.assign(block.mlp_1.bias.numpy() + 1e38)
     block.mlp_2.kernel.assign(block.mlp_2.kernel.numpy() * 1e10)
     expected = "the first layer whose output is not finite is 'encoderblock_1'"
-    assert first_nonfinite_layer(model, images, 3) == first_nonfinite_layer(model, images, 100) == expected
+    assert (
+        first_nonfinite_layer(model, images, 3)
+        == first_nonfinite_layer(model, images, 100)
+        == expected
+    )
     images[0, 0, 0, 0] = np.nan
     assert "'images'" in first_nonfinite_layer(model, images, 3)

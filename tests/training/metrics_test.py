@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training.metrics import MetricsTable, MetricWriter, Scalars, read_metrics, write_evaluation
+from keras_vit.training.metrics import (
+    MetricsTable,
+    MetricWriter,
+    Scalars,
+    read_metrics,
+    write_evaluation,
+)
 from keras_vit.training.progress import Progress
 
 COLUMNS = ("loss", "grad_norm")
@@ -25,7 +31,11 @@ def test_metrics_round_trip_exactly(tmp_path):
     np.testing.assert_array_equal(read["step"], [1, 2, 3, 4])
     np.testing.assert_array_equal(read["loss"], [*np.float32([1, 1 / 2, 1 / 3]), 0.1])
     assert np.isnan(read["grad_norm"][3])
-    assert (tmp_path / "metrics.csv").read_text().startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
+    assert (
+        (tmp_path / "metrics.csv")
+        .read_text()
+        .startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
+    )
 
 
 def test_local_rows_are_written_immediately(tmp_path):
@@ -41,7 +51,8 @@ def test_local_rows_are_written_immediately(tmp_path):
 )
 def test_resumed_run_has_no_duplicate_steps(end, tmp_path):
     path = tmp_path / "metrics.csv"
-    uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsTable(path, COLUMNS)
+    uninterrupted = tmp_path / "uninterrupted.csv"
+    killed = MetricsTable(path, COLUMNS)
     killed.append(1, _values(1, 2, 3, 4, 5))
     path.write_text(path.read_text() + end)
     resumed = MetricsTable(path, COLUMNS, step=3)
@@ -80,7 +91,9 @@ def test_remote_table_is_written_on_flush():
     table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
     for step in (1, 2):
         table.append(step, _values(step))
-    assert not read_metrics("ram://flushed/metrics.csv")["step"].size  # object stores cannot append to files
+    assert not read_metrics("ram://flushed/metrics.csv")[
+        "step"
+    ].size  # object stores cannot append to files
     table.flush()
     np.testing.assert_array_equal(read_metrics("ram://flushed/metrics.csv")["step"], [1, 2])
 
@@ -91,7 +104,8 @@ def test_full_disk_raises_a_value_error(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # maximum file size in bytes
         with pytest.raises(
-            ValueError, match="The metrics cannot be written .*Free disk space .*Received: .*metrics.csv"
+            ValueError,
+            match="The metrics cannot be written .*Free disk space .*Received: .*metrics.csv",
         ):
             table.append(1, _values(*range(1, 100)))
     finally:
@@ -101,7 +115,10 @@ def test_full_disk_raises_a_value_error(tmp_path):
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00step", b"step,loss,grad_norm\n1,a,b\n"])
 def test_error_names_damaged_table(content, tmp_path):
     (tmp_path / "metrics.csv").write_bytes(content)
-    with pytest.raises(ValueError, match="The table of metrics is missing or damaged .*Received: path=.*metrics.csv"):
+    with pytest.raises(
+        ValueError,
+        match="The table of metrics is missing or damaged .*Received: path=.*metrics.csv",
+    ):
         read_metrics(tmp_path / "metrics.csv")
 
 
@@ -111,7 +128,9 @@ def test_rejects_table_with_other_columns(tmp_path):
     with pytest.raises(ValueError, match="must be step,loss,grad_norm. Received: step,loss in "):
         MetricsTable(path, COLUMNS)
     assert path.read_text() == "step,loss\n1,0.5\n"
-    with pytest.raises(ValueError, match="The table of metrics is missing or damaged .*Received: path="):
+    with pytest.raises(
+        ValueError, match="The table of metrics is missing or damaged .*Received: path="
+    ):
         read_metrics(tmp_path / "nothing.csv")
 
 
@@ -121,7 +140,9 @@ def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # the run resumed from step 5
-    write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})  # the run changed its evaluators
+    write_evaluation(
+        path, 15, {"loss": 0.125, "top1/accuracy": 0.5}
+    )  # the run changed its evaluators
     assert path.read_text() == (
         "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
     )
@@ -140,7 +161,11 @@ def test_scalars_are_written_to_tensorboard(tmp_path):
         for value in event.summary.value:
             assert value.metadata.plugin_data.plugin_name == "scalars"
             written[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
-    assert written == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}
+    assert written == {
+        ("train/loss", 5): 0.25,
+        ("train/accuracy", 5): 0.5,
+        ("train/loss", 7): 0.125,
+    }
 
 
 def _log_line(tmp_path, losses, norms):
@@ -148,7 +173,8 @@ def _log_line(tmp_path, losses, norms):
     workdir = types.SimpleNamespace(path=tmp_path, tensorboard=tmp_path / "tensorboard")
     columns = {"loss": losses, "grad_norm": norms, "learning_rate": [0.1] * len(losses)}
     progress = Progress(100, batch_size=8, devices=1, write=lines.append)
-    counters, options = types.SimpleNamespace(step=0), {"log_every_steps": 1, "total_steps": 100, "test_examples": 1}
+    counters = types.SimpleNamespace(step=0)
+    options = {"log_every_steps": 1, "total_steps": 100, "test_examples": 1}
     writer = MetricWriter(workdir, counters, columns, progress, write=lines.append, **options)
     metrics = {name: np.float32(values) for name, values in columns.items()}
     outputs = types.SimpleNamespace(metrics=metrics, input_wait=0.0, peak_memory=0)
@@ -164,4 +190,6 @@ def test_log_line_leaves_out_skipped_steps(tmp_path):
 
 
 def test_log_line_of_skipped_steps_only(tmp_path):
-    assert "loss nan  grad inf  2 of 2 steps skipped" in _log_line(tmp_path, [np.nan, 1.0], [np.inf, np.inf])
+    assert "loss nan  grad inf  2 of 2 steps skipped" in _log_line(
+        tmp_path, [np.nan, 1.0], [np.inf, np.inf]
+    )

@@ -14,7 +14,14 @@ from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training.engines import choose_engine
 
 SIZES = (2, 4, 8)
-MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "dropout": 0.1}
+MODEL = {
+    "patch_size": 4,
+    "num_layers": 1,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "dropout": 0.1,
+}
 SIDE = 8
 
 
@@ -53,7 +60,10 @@ def _random_head(model):
 
 
 def _rows(engine, steps):
-    return [{name: float(values[0]) for name, values in engine.train(step, 1).metrics.items()} for step in steps]
+    return [
+        {name: float(values[0]) for name, values in engine.train(step, 1).metrics.items()}
+        for step in steps
+    ]
 
 
 def _weights(engine):
@@ -71,7 +81,11 @@ def test_patch_size_depends_on_seed_and_step():
     assert draws[0][7] == _size_of_step(_config(), 7)
     counts = collections.Counter(draws[0])
     assert set(counts) == set(SIZES) and min(counts.values()) > 75
-    assert [variant.size for variant in task.variants] == [2, 4, 8]  # the first needs the most memory
+    assert [variant.size for variant in task.variants] == [
+        2,
+        4,
+        8,
+    ]  # the first needs the most memory
     alone = tasks.get(_config(patch_sizes=()))
     assert alone.variants == (alone.variant_of_step(7),) == (alone,)
 
@@ -81,7 +95,11 @@ def test_wraps_a_custom_task_once():
     config = _config()
     custom = type("Custom", (tasks.Classification,), {})(config)
     task = tasks.get(config, custom)
-    assert task.evaluation_metrics == ("loss", "accuracy", *(f"patch{size}/accuracy" for size in SIZES))
+    assert task.evaluation_metrics == (
+        "loss",
+        "accuracy",
+        *(f"patch{size}/accuracy" for size in SIZES),
+    )
     assert tasks.get(config, task) is task and copy.copy(task).variants == task.variants
     assert task.facts_of_weights is custom.facts_of_weights
     with pytest.raises(AttributeError):
@@ -89,17 +107,28 @@ def test_wraps_a_custom_task_once():
 
 
 def test_loss_matches_model_at_patch_size_of_step(tmp_path):
-    config = _config(model={**MODEL, "dropout": 0.0}, seed=1, patch_sizes=(2, 8), accumulate_steps=1, ema_decay=0.0)
+    config = _config(
+        model={**MODEL, "dropout": 0.0},
+        seed=1,
+        patch_sizes=(2, 8),
+        accumulate_steps=1,
+        ema_decay=0.0,
+    )
     engine, inputs = _engine(config)
-    task, seen = tasks.get(config), set()
+    task = tasks.get(config)
+    seen = set()
     for step, batch in zip(range(2), inputs.train_batches(0)):
         checkpoints.save(engine.gather_model(), tmp_path / "model.npz")
         size = _size_of_step(config, step)
         model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
-        losses, _ = task.losses_and_metrics(model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch])
+        losses, _ = task.losses_and_metrics(
+            model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch]
+        )
         before = _weights(engine)[:2]  # the kernel and bias of the patch embedding
         (row,) = _rows(engine, [step])
-        np.testing.assert_allclose(row["loss"], np.mean(keras.ops.convert_to_numpy(losses)), rtol=1e-5)
+        np.testing.assert_allclose(
+            row["loss"], np.mean(keras.ops.convert_to_numpy(losses)), rtol=1e-5
+        )
         assert all(np.abs(new - old).mean() > 1e-3 for new, old in zip(_weights(engine), before))
         seen.add(size)
     assert seen == {2, 8}
@@ -121,7 +150,9 @@ def test_resume_is_bit_exact(tmp_path):
 @pytest.mark.slow
 def test_evaluates_at_every_patch_size(tmp_path):
     config = _config(best_metric="patch2/accuracy", total_steps=4)
-    result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
+    result = training.run(
+        config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None
+    )
     accuracy = {size: result.metrics[f"test/patch{size}/accuracy"] for size in SIZES}
     assert result.metrics["test/accuracy"] == accuracy[4]
     assert "patch8/accuracy" in training.read_metrics(tmp_path / "run" / "evaluations.csv")
@@ -146,11 +177,20 @@ def test_evaluates_at_every_patch_size(tmp_path):
         ({"patch_sizes": (2, 4, 2)}, "two or more different.*patch_sizes=\\(2, 4, 2\\)"),
         ({"patch_sizes": (4, 0)}, "positive integers.*patch_sizes=\\(4, 0\\)"),
         ({"steps_per_call": 2}, "must be 1 if `patch_sizes` is set. Received: steps_per_call=2"),
-        ({"patch_sizes": (4, 16)}, "image's height must be a whole number of patches.*height=8 with patch_size=16"),
-        ({"patch_sizes": (3, 4)}, "image's height must be a whole number of patches.*height=8 with patch_size=3"),
+        (
+            {"patch_sizes": (4, 16)},
+            "image's height must be a whole number of patches.*height=8 with patch_size=16",
+        ),
+        (
+            {"patch_sizes": (3, 4)},
+            "image's height must be a whole number of patches.*height=8 with patch_size=3",
+        ),
         ({"model": {**MODEL, "position_embedding": "relative"}}, "position_embedding='relative'"),
         ({"task": "masked_patches"}, "MaskedPatchVisionTransformer"),
-        ({"architecture": "BiTResNet", "model": {"depth": 8}}, "plain VisionTransformer.*BiTResNet"),
+        (
+            {"architecture": "BiTResNet", "model": {"depth": 8}},
+            "plain VisionTransformer.*BiTResNet",
+        ),
         ({"architecture": "AxialVisionTransformer"}, "plain VisionTransformer.*Axial"),
         ({"best_metric": "patch16/accuracy"}, "`best_metric` must be one of .*patch8/accuracy"),
     ],
@@ -158,6 +198,8 @@ def test_evaluates_at_every_patch_size(tmp_path):
 def test_rejects_invalid_config_before_first_step(changes, message, tmp_path):
     config = _config(**changes)
     with pytest.raises(ValueError, match=message) as error:
-        training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
+        training.run(
+            config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None
+        )
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run" / "metrics.csv").exists()

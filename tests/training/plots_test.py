@@ -36,5 +36,7 @@ def test_training_curve_shows_bad_examples_only_if_any(tmp_path, monkeypatch):
 
     monkeypatch.setattr(plots, "figure_class", lambda: Recorder)
     for bad in ([0, 0], [0, 1]):
-        plots.training_curve(tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad})
+        plots.training_curve(
+            tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad}
+        )
     assert titles == [["loss"], ["loss", "bad examples"]]

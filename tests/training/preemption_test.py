@@ -50,7 +50,10 @@ def test_signal_during_export_raises_preempted(name):
     number = getattr(signal, name)
     before = signal.signal(number, signal.default_int_handler)
     try:
-        with pytest.raises(Preempted, match=f"{name} during the export"), raise_on_stop_signals("the export"):
+        with (
+            pytest.raises(Preempted, match=f"{name} during the export"),
+            raise_on_stop_signals("the export"),
+        ):
             os.kill(os.getpid(), number)
         assert signal.getsignal(number) == signal.default_int_handler
     finally:
@@ -64,7 +67,10 @@ def test_signal_is_announced_at_once(capfd):
 
 
 def test_only_first_signal_during_export_raises():
-    with pytest.raises(Preempted, match="SIGINT during the export"), raise_on_stop_signals("the export"):
+    with (
+        pytest.raises(Preempted, match="SIGINT during the export"),
+        raise_on_stop_signals("the export"),
+    ):
         try:
             os.kill(os.getpid(), signal.SIGINT)
         finally:
@@ -95,7 +101,8 @@ def test_second_ctrl_c_ends_a_long_call(backend, tmp_path):
     pytest.importorskip(backend)
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONUNBUFFERED": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    log, run = tmp_path / "log", tmp_path / "run"
+    log = tmp_path / "log"
+    run = tmp_path / "run"
     with log.open("w") as output:
         command = [sys.executable, "-c", SLOW, str(run)]
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)

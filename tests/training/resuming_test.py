@@ -41,16 +41,22 @@ def _weights(model):
 def whole(tmp_path_factory):
     """Returns `run(kind)`, which trains without interruption.
 
-    `kind` is a key of `small_run.KINDS`. `run` returns the workdir, the `RunResult` and a copy of the workdir after
-    step 5.
+    `kind` is a key of `small_run.KINDS`. `run` returns the workdir, the `RunResult` and a copy of
+    the workdir after step 5.
     """
     results = {}
 
     def run(kind):
         if kind not in results:
             folder = tmp_path_factory.mktemp(kind)
-            write = small_run.writer(folder / "run", "after step 5", folder / "copy", write=lambda line: None)
-            results[kind] = (folder / "run", small_run.start(kind, folder / "run", write), folder / "copy")
+            write = small_run.writer(
+                folder / "run", "after step 5", folder / "copy", write=lambda line: None
+            )
+            results[kind] = (
+                folder / "run",
+                small_run.start(kind, folder / "run", write),
+                folder / "copy",
+            )
         return results[kind]
 
     return run
@@ -65,7 +71,9 @@ def _assert_resumes_bit_exactly(workdir, kind, step, whole):
     assert (workdir / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
     for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
         np.testing.assert_array_equal(ours, theirs)
-    ours, theirs = ({k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected))
+    ours, theirs = (
+        {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
+    )
     assert ours == theirs
 
 
@@ -128,7 +136,10 @@ def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
         return {"score": 0.5}
 
-    toy = {"evaluators": {"toy": types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)}, "evals": ("toy",)}
+    toy = {
+        "evaluators": {"toy": types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)},
+        "evals": ("toy",),
+    }
     with pytest.raises(KeyboardInterrupt):
         small_run.start("alone", tmp_path, write=lambda line: None, **toy)
     assert finished_steps(tmp_path / "checkpoints") == [4, 5]
@@ -148,8 +159,17 @@ def test_resume_needs_no_file_of_initial_weights(tmp_path):
     weights = tmp_path / "hf_token.safetensors"
     golden = Path(__file__).parents[1] / "golden" / weights.name
     sizes = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4}
-    changes = {"model": sizes, "weights": str(weights), "data": data.defaults(name="digits", image_size=32)}
-    changes |= {"batch_size": 8, "total_steps": 4, "checkpoint_every_steps": 2, "eval_every_steps": 0}
+    changes = {
+        "model": sizes,
+        "weights": str(weights),
+        "data": data.defaults(name="digits", image_size=32),
+    }
+    changes |= {
+        "batch_size": 8,
+        "total_steps": 4,
+        "checkpoint_every_steps": 2,
+        "eval_every_steps": 0,
+    }
 
     def stop(line):
         if line.startswith("step 3/4"):
@@ -167,14 +187,16 @@ def test_resume_needs_no_file_of_initial_weights(tmp_path):
     for result in (loaded, resumed):
         block = result.model.get_layer("encoderblock_0")
         assert block.exact_gelu and block.epsilon == 1e-12
-        assert keras_vit.preprocessing_of(result.model) == keras_vit.preprocessing_of(expected.model)
+        assert keras_vit.preprocessing_of(result.model) == keras_vit.preprocessing_of(
+            expected.model
+        )
 
 
 def _workers(scripts, workdir, moment="", copy=""):
     """Starts two workers and returns their `Script` objects.
 
-    When process 0 prints a line that starts with `moment`, it copies the workdir to `copy` or, if `copy` is empty,
-    kills itself.
+    When process 0 prints a line that starts with `moment`, it copies the workdir to `copy` or, if
+    `copy` is empty, kills itself.
     """
     ports = []
     for _ in range(2):
@@ -183,7 +205,10 @@ def _workers(scripts, workdir, moment="", copy=""):
             ports.append(free.getsockname()[1])
     processes = []
     for index in range(2):
-        task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
+        task = {
+            "cluster": {"worker": [f"localhost:{p}" for p in ports]},
+            "task": {"type": "worker", "index": index},
+        }
         environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
         processes.append(scripts.start(SCRIPT, "workers", workdir, moment, copy, env=environment))
     return processes
@@ -192,7 +217,10 @@ def _workers(scripts, workdir, moment="", copy=""):
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
     moment = "step  7/11"
-    ended = [process.wait() for process in _workers(scripts, tmp_path / "whole", moment, tmp_path / "stopped")]
+    ended = [
+        process.wait()
+        for process in _workers(scripts, tmp_path / "whole", moment, tmp_path / "stopped")
+    ]
     assert "MultiWorkerMirroredStrategy: 2 x 160 images per step" in ended[0].stdout, ended
     if killed:
         shutil.rmtree(tmp_path / "stopped")

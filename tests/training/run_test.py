@@ -41,11 +41,13 @@ def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
     assert error.startswith(
-        "Loss or gradients are not finite at step 2: a forward pass without dropout is finite in every layer"
+        "Loss or gradients are not finite at step 2: a forward pass without dropout is finite in "
+        "every layer"
     )
     assert (
         f"; the last good checkpoint is {tmp_path}/checkpoints/000000001. Try a lower learning "
-        "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. Received: loss="
+        "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
+        "Received: loss="
     ) in error
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
@@ -56,16 +58,27 @@ def test_fine_tuning_uses_preprocessing_of_checkpoint(tmp_path):
     preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 0.224 * 255))
     source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
-    options = {"weights": str(tmp_path / "source.npz"), "total_steps": 3, "checkpoint_every_steps": 0}
+    options = {
+        "weights": str(tmp_path / "source.npz"),
+        "total_steps": 3,
+        "checkpoint_every_steps": 0,
+    }
     result, lines = _start(tmp_path / "run", **options)
-    assert "images are normalized with mean=(10, 20, 30), std=(40, 50, 57.12), as the weights expect" in lines
+    assert (
+        "images are normalized with mean=(10, 20, 30), std=(40, 50, 57.12), as the weights expect"
+        in lines
+    )
     trained = keras_vit.preprocessing_of(result.model)
-    assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(preprocessing.std)
+    assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(
+        preprocessing.std
+    )
     image = next(iter(result.inputs.eval_batches()))[0][0]
     assert float(tf.reduce_min(image)) == pytest.approx(-30 / 57.12)
     own = data.defaults(name="digits", shift=1, mean=(8.0, 8.0, 8.0), std=(8.0, 8.0, 8.0))
     result, lines = _start(tmp_path / "other", **options, data=own)
-    assert any(line.startswith("warning: the weights expect images normalized with ") for line in lines)
+    assert any(
+        line.startswith("warning: the weights expect images normalized with ") for line in lines
+    )
     assert keras_vit.preprocessing_of(result.model).mean == pytest.approx((127.5,) * 3)
 
 
@@ -73,9 +86,13 @@ def test_partial_data_group_uses_preprocessing_of_weights(tmp_path):
     preprocessing = keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
     source = keras_vit.VisionTransformer(classes=7, **small_run.MODEL, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
-    config, lines = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz")), []
+    config = small_run.config_of(data={"name": "digits"}, weights=str(tmp_path / "source.npz"))
+    lines = []
     inputs = weights_module.load_inputs(config, lines.append)
-    assert inputs.model_preprocessing().mean == pytest.approx((9,) * 3) and "as the weights expect" in lines[0]
+    assert (
+        inputs.model_preprocessing().mean == pytest.approx((9,) * 3)
+        and "as the weights expect" in lines[0]
+    )
 
 
 def test_training_decodes_like_the_library_of_the_weights(tmp_path):
@@ -85,10 +102,15 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     changes = {"weights": str(tmp_path / "source.npz"), "batch_size": 8, "total_steps": 3}
     for chosen, expected in (("", "torchvision"), ("vit_jax", "vit_jax")):
-        group, lines = {"name": "digits", "library": chosen}, []
-        inputs = weights_module.load_inputs(small_run.config_of(data=group, **changes), lines.append)
+        group = {"name": "digits", "library": chosen}
+        lines = []
+        inputs = weights_module.load_inputs(
+            small_run.config_of(data=group, **changes), lines.append
+        )
         assert inputs.model_preprocessing().library == inputs.train_options.library == expected
-        assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (chosen == "")
+        assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (
+            chosen == ""
+        )
     # A run of an older version continues as it began.
     group = data.defaults(name="digits")
     result = small_run.start("alone", tmp_path / "run", lambda line: None, data=group, **changes)
@@ -102,8 +124,13 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
 
 
 def test_data_group_uses_preprocessing_of_the_size():
-    fields = {"data": {"name": "digits"}, "weights": "laion2b", **families.model_config("CLIP-L/14")}
-    config, lines = small_run.config_of(**fields), []
+    fields = {
+        "data": {"name": "digits"},
+        "weights": "laion2b",
+        **families.model_config("CLIP-L/14"),
+    }
+    config = small_run.config_of(**fields)
+    lines = []
     inputs = weights_module.load_inputs(config, lines.append)
     assert inputs.model_preprocessing().mean == (127.5,) * 3
     assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"]
@@ -156,9 +183,18 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ({"precision": "float8"}, "`precision` must be one of .*Received: precision='float8'"),
         ({"seed": 2**32}, r"`seed` must be below 2\*\*31. Received: seed=4294967296"),
         ({"clip_norm": float("nan")}, "`clip_norm` must be 0 or more. Received: clip_norm=nan"),
-        ({"model": {**small_run.config_of().model, "classifier": "unpooled"}}, "one row of logits per image"),
-        ({"batch_size": 321}, "times 2 micro-batches. Received: batch_size=321, accumulate_steps=2"),
-        ({"accumulate_steps": 0}, "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0"),
+        (
+            {"model": {**small_run.config_of().model, "classifier": "unpooled"}},
+            "one row of logits per image",
+        ),
+        (
+            {"batch_size": 321},
+            "times 2 micro-batches. Received: batch_size=321, accumulate_steps=2",
+        ),
+        (
+            {"accumulate_steps": 0},
+            "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0",
+        ),
         ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
         ({"eval_every_steps": -1}, "`eval_every_steps` must be 0 or more"),
         ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\). Received: ema_decay=1.0"),
@@ -166,7 +202,8 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ({"loss": "hinge"}, "`loss` must be one of"),
         (
             {"schedule": {"warmup_steps": 11}},
-            r"\(--config.schedule.warmup_steps\).*\(--config.batch_size\).*Received: schedule.warmup_steps=11, total",
+            r"\(--config.schedule.warmup_steps\).*\(--config.batch_size\).*Received: "
+            r"schedule.warmup_steps=11, total",
         ),
     ],
 )
@@ -178,22 +215,36 @@ def test_rejects_invalid_config(changes, message, tmp_path):
 @pytest.mark.one_backend
 def test_weights_are_downloaded_before_model_is_built(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tasks.Classification, "build_model", lambda *_: pytest.fail("the model was built"))
-    with pytest.raises(ConnectionError, match=r"x\.npz could not be downloaded .*Received: http://127.0.0.1:9/x.npz"):
+    monkeypatch.setattr(
+        tasks.Classification, "build_model", lambda *_: pytest.fail("the model was built")
+    )
+    with pytest.raises(
+        ConnectionError,
+        match=r"x\.npz could not be downloaded .*Received: http://127.0.0.1:9/x.npz",
+    ):
         small_run.start("alone", tmp_path / "run", write=str, weights="http://127.0.0.1:9/x.npz")
 
 
 @pytest.mark.full
 def test_rgb_run_starts_from_one_channel_weights(tmp_path):
     sizes = small_run.MODEL
-    gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
+    gray = keras_vit.VisionTransformer(
+        classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)}
+    )
     keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
-    arguments = {"weights": str(tmp_path / "gray.npz"), "total_steps": 1, "schedule": {"base": 1e-12}, "ema_decay": 0.0}
+    arguments = {
+        "weights": str(tmp_path / "gray.npz"),
+        "total_steps": 1,
+        "schedule": {"base": 1e-12},
+        "ema_decay": 0.0,
+    }
     error, _ = _start(tmp_path / "refused", **arguments)
     assert "`weights_channels` in a config" in error
     result, lines = _start(tmp_path / "run", weights_channels="sum", **arguments)
     kernel, expected = (m.get_layer("embedding").kernel.numpy() for m in (result.model, gray))
-    np.testing.assert_allclose(kernel.reshape(-1, 3, kernel.shape[1])[:, 1], expected / 3, atol=1e-6)
+    np.testing.assert_allclose(
+        kernel.reshape(-1, 3, kernel.shape[1])[:, 1], expected / 3, atol=1e-6
+    )
     assert any('adapted embedding/kernel from 1 to 3 channels by "sum"' in line for line in lines)
 
 
@@ -221,22 +272,39 @@ def _folder(path, broken):
             (path / split / f"class{i % 2}").mkdir(parents=True, exist_ok=True)
             png = tf.io.encode_png(random.integers(0, 256, (8, 8, 3)).astype("uint8")).numpy()
             is_broken = split == "test" and i < broken
-            (path / split / f"class{i % 2}" / f"{i}.png").write_bytes(png[:60] if is_broken else png)
-    changes = {"batch_size": 4, "accumulate_steps": 1, "total_steps": 2, "eval_every_steps": 1, "schedule": {}}
+            (path / split / f"class{i % 2}" / f"{i}.png").write_bytes(
+                png[:60] if is_broken else png
+            )
+    changes = {
+        "batch_size": 4,
+        "accumulate_steps": 1,
+        "total_steps": 2,
+        "eval_every_steps": 1,
+        "schedule": {},
+    }
     return {**changes, "ema_decay": 0.0, "clip_norm": 0.0, "optimizer": {"name": "sgd"}}
 
 
-@pytest.mark.parametrize("broken", [2, *[pytest.param(broken, marks=pytest.mark.slow) for broken in (0, 6)]])
+@pytest.mark.parametrize(
+    "broken", [2, *[pytest.param(broken, marks=pytest.mark.slow) for broken in (0, 6)]]
+)
 @pytest.mark.full
 def test_evaluation_counts_and_lists_unreadable_images(broken, tmp_path):
     changes = _folder(tmp_path / "images", broken)
-    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
+    fields = data.defaults(
+        name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0
+    )
     result, lines = _start(tmp_path / "run", data=fields, **changes)
     if broken == 6:
         assert "At least one evaluation example must be readable" in result
         return
-    assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
-    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # each is printed once
+    assert (
+        result.metrics["test/examples"] == 6 - broken
+        and result.metrics["test/bad_examples"] == broken
+    )
+    assert (
+        len([line for line in lines if line.startswith("test: bad example")]) == broken
+    )  # each is printed once
     ending = "on 6 test images" if not broken else "on 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
@@ -246,14 +314,20 @@ def test_evaluation_counts_and_lists_unreadable_images(broken, tmp_path):
 @pytest.mark.full
 def test_too_many_unreadable_test_images_are_an_error(tmp_path):
     changes = _folder(tmp_path / "images", 2)
-    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2)
+    fields = data.defaults(
+        name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2
+    )
     error, lines = _start(tmp_path / "run", data=fields, **changes)
-    assert "More than 20 % of 6 examples are bad" in error and not any(line.startswith("step") for line in lines)
+    assert "More than 20 % of 6 examples are bad" in error and not any(
+        line.startswith("step") for line in lines
+    )
 
 
 def test_unusable_test_set_is_an_error_before_the_first_step(tmp_path):
     changes = _folder(tmp_path / "images", 6)
-    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
+    fields = data.defaults(
+        name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0
+    )
     error, lines = _start(tmp_path / "run", data=fields, **changes)
     assert "At least one evaluation example must be readable" in error and not lines
     assert not (tmp_path / "run").exists()
@@ -265,10 +339,13 @@ def test_repaired_test_set_needs_change(tmp_path):
             raise KeyError
 
     changes = _folder(tmp_path / "images", 1)
-    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.5)
+    fields = data.defaults(
+        name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.5
+    )
     with pytest.raises(KeyError):
         small_run.start("alone", tmp_path / "run", stop, data=fields, **changes)
-    repaired, train = tmp_path / "images/test/class0/0.png", tmp_path / "images/train/class0/0.png"
+    repaired = tmp_path / "images/test/class0/0.png"
+    train = tmp_path / "images/train/class0/0.png"
     repaired.write_bytes(train.read_bytes())
     config = small_run.config_of(data=fields, **changes)
 
@@ -276,7 +353,10 @@ def test_repaired_test_set_needs_change(tmp_path):
         workdir = training.Workdir(tmp_path / "run", config.to_dict(), change=change)
         return training.run(config, workdir, lambda line: None)
 
-    with pytest.raises(ValueError, match="test set has changed .* pass --change .* Received: 16 training and 6 test"):
+    with pytest.raises(
+        ValueError,
+        match="test set has changed .* pass --change .* Received: 16 training and 6 test",
+    ):
         resume(False)
     image = train.read_bytes()
     train.write_bytes(image + b"more")
@@ -286,37 +366,65 @@ def test_repaired_test_set_needs_change(tmp_path):
     assert resume(True).metrics["test/examples"] == 6
     (entry,) = json.loads((tmp_path / "run" / "changes.json").read_text())
     before, now = entry["changes"]["data"]
-    assert entry["step"] == 1 and before[3] != now[3] and before[:3] == now[:3] and before[4] == now[4]
+    assert (
+        entry["step"] == 1 and before[3] != now[3] and before[:3] == now[:3] and before[4] == now[4]
+    )
 
 
 def test_evaluator_metric_can_select_best_checkpoint(tmp_path):
     scores = iter([0.9, 0.5, 0.7])
-    toy = types.SimpleNamespace(METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(scores)})
+    toy = types.SimpleNamespace(
+        METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(scores)}
+    )
     evaluators = {"toy": toy}
     changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)
     assert (
-        (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,examples,bad_examples,toy/score\n5,")
+        (tmp_path / "evaluations.csv")
+        .read_text()
+        .startswith("step,loss,accuracy,examples,bad_examples,toy/score\n5,")
     )
     assert result.metrics["test/toy/score"] == 0.7
     assert any(", toy/score 0.9000 on 360 test images" in line for line in lines)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "000000005",
+        "000000010",
+        "000000011",
+    ]
 
 
 def test_failing_evaluator_does_not_end_the_run(tmp_path):
     def fail(*_):
         raise RuntimeError("one image\nmore")
 
-    functions = {"good": lambda *_: {"score": np.float32(0.5)}, "bad": fail, "odd": lambda *_: {"scores": 1.0}}
-    evaluators = {
-        name: types.SimpleNamespace(METRICS=("score",), evaluate=function) for name, function in functions.items()
+    functions = {
+        "good": lambda *_: {"score": np.float32(0.5)},
+        "bad": fail,
+        "odd": lambda *_: {"scores": 1.0},
     }
-    changes = {"evals": tuple(functions), "best_metric": "good/score", "total_steps": 5, "schedule": {}}
+    evaluators = {
+        name: types.SimpleNamespace(METRICS=("score",), evaluate=function)
+        for name, function in functions.items()
+    }
+    changes = {
+        "evals": tuple(functions),
+        "best_metric": "good/score",
+        "total_steps": 5,
+        "schedule": {},
+    }
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)
-    assert result.metrics["test/good/score"] == 0.5 and type(result.metrics["test/good/score"]) is float
+    assert (
+        result.metrics["test/good/score"] == 0.5
+        and type(result.metrics["test/good/score"]) is float
+    )
     assert np.isnan([result.metrics["test/bad/score"], result.metrics["test/odd/score"]]).all()
-    assert "warning: the evaluator bad failed, so its metrics are NaN: RuntimeError: one image" in lines
-    assert any("odd failed" in line and "must return score. Received: scores" in line for line in lines)
+    assert (
+        "warning: the evaluator bad failed, so its metrics are NaN: RuntimeError: one image"
+        in lines
+    )
+    assert any(
+        "odd failed" in line and "must return score. Received: scores" in line for line in lines
+    )
     counters = json.loads((tmp_path / "checkpoints" / "000000005" / "finished").read_text())
     assert counters["best_value"] == 0.5
 
@@ -324,7 +432,10 @@ def test_failing_evaluator_does_not_end_the_run(tmp_path):
 def test_run_first_prints_changed_fields(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
-    assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5" in first
+    assert (
+        "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 "
+        "ema_decay=0.5" in first
+    )
     assert max(map(len, first.splitlines())) <= 100
     assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
     assert "precision=" not in first and "flip=" not in first and "randaugment" not in first
@@ -338,7 +449,10 @@ def test_run_first_prints_changed_fields(tmp_path):
             r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
         ),
         ({"evals": ("a", "a")}, r"needs an evaluator"),
-        ({"best_metric": "precision"}, "must be one of loss, accuracy; .*Received: best_metric='precision'"),
+        (
+            {"best_metric": "precision"},
+            "must be one of loss, accuracy; .*Received: best_metric='precision'",
+        ),
         ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
         ({"task": "detection"}, "`task` must be one of"),
     ],
@@ -381,10 +495,18 @@ def test_bad_examples_are_summed_over_hosts():
     source = data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])
     inputs = data.InputPipeline(source, source, {}, 10, 0, 0.04)
     inputs._failures["train"].update({10: [1, 2], 12: [3]})
-    bad_examples, counters = inputs.bad_examples("train", lambda line: None), Counters()
-    engine = types.SimpleNamespace(gather_hosts=lambda values: [values, [0] + [1] * (len(values) - 1)])
-    assert _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1] and counters.all_bad_examples == 4
-    with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
+    bad_examples = inputs.bad_examples("train", lambda line: None)
+    counters = Counters()
+    engine = types.SimpleNamespace(
+        gather_hosts=lambda values: [values, [0] + [1] * (len(values) - 1)]
+    )
+    assert (
+        _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1]
+        and counters.all_bad_examples == 4
+    )
+    with pytest.raises(
+        ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"
+    ):
         _count_bad(engine, counters, bad_examples, 12, 1)
     assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # a new epoch starts at step 20
 
@@ -415,13 +537,17 @@ def test_resumed_run_continues_to_count_bad_examples():
         inputs = data.InputPipeline(source, source, {}, 10, 0, 0.03)
         inputs._failures["train"][step] = numbers
         _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), step, 1)
-        counters = Counters(**json.loads(json.dumps(dataclasses.asdict(counters))))  # as stored in a checkpoint
+        counters = Counters(
+            **json.loads(json.dumps(dataclasses.asdict(counters)))
+        )  # as stored in a checkpoint
     inputs._failures["train"][13] = [4]
     with pytest.raises(ValueError, match="Received: 4 bad examples in one epoch"):
         _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), 13, 1)
 
 
-@pytest.mark.parametrize(("loss", "weights"), [("sigmoid", [1, 1, 1, 1]), ("softmax", [0, 1, 0, 1])])
+@pytest.mark.parametrize(
+    ("loss", "weights"), [("sigmoid", [1, 1, 1, 1]), ("softmax", [0, 1, 0, 1])]
+)
 def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkeypatch):
     read = lambda i: {"image": tf.zeros((8, 8, 3), tf.uint8), "label": tf.range(i % 2)}  # noqa: E731
     source = data.Source(read, 4, ("a", "b"))
@@ -434,7 +560,9 @@ def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkey
 
 def test_run_of_an_earlier_version_keeps_its_fingerprint(tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.png").write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy())
+        (tmp_path / f"{name}.png").write_bytes(
+            tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy()
+        )
     (tmp_path / "all.csv").write_text("a.png,a\nb.png,b\n")
     source = data.file_list(tmp_path / "all.csv")
     inputs = data.InputPipeline(source, source, {"image_size": 8}, 2, 0, 0.0)
@@ -449,7 +577,9 @@ def test_repeats_of_one_bad_example_are_tolerated():
     inputs = data.InputPipeline(source, source, {}, 128, 0, 0.01)
     inputs._failures["train"][0] = [7, 7, 7]  # the first batch spans three epochs
     engine = types.SimpleNamespace(gather_hosts=lambda values: [values])
-    assert _count_bad(engine, Counters(), inputs.bad_examples("train", lambda line: None), 0, 1) == [3]
+    assert _count_bad(
+        engine, Counters(), inputs.bad_examples("train", lambda line: None), 0, 1
+    ) == [3]
 
 
 @pytest.mark.full
@@ -470,17 +600,24 @@ def test_resume_with_changed_config(tmp_path):
 
     swapped = {**config["data"], "train_split": "test", "test_split": "train"}
     with pytest.raises(
-        ValueError, match="began with 1437 training and 360 test examples.*Received: 360 training and 1437"
+        ValueError,
+        match="began with 1437 training and 360 test examples.*Received: 360 training and 1437",
     ):
         resume(data=swapped)
-    with pytest.raises(ValueError, match="`total_steps` must be at least 5, .*Received: total_steps=4"):
+    with pytest.raises(
+        ValueError, match="`total_steps` must be at least 5, .*Received: total_steps=4"
+    ):
         resume(total_steps=4)
     resume(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
     best = int(np.argmax(evaluations["accuracy"]))
-    assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
-    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # the accuracy, not the loss
+    assert (
+        counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
+    )
+    assert counters["best_value"] == pytest.approx(
+        evaluations["accuracy"][best]
+    )  # the accuracy, not the loss
 
 
 def test_signal_after_the_last_step_stops_the_run(tmp_path):
@@ -491,25 +628,42 @@ def test_signal_after_the_last_step_stops_the_run(tmp_path):
     short = {"total_steps": 2, "eval_every_steps": 0, "schedule": {"base": 1e-2}}
     with pytest.raises(training.Preempted, match="SIGTERM"):
         small_run.start("alone", tmp_path, stop, **short)
-    evaluators = {"stop": types.SimpleNamespace(METRICS=("x",), evaluate=lambda *_: stop("step 2/2") or {"x": 1.0})}
-    with pytest.raises(training.Preempted, match="SIGTERM during the final evaluation; training is saved"):
-        small_run.start("alone", tmp_path / "other", evaluators=evaluators, evals=("stop",), **short)
-    assert small_run.start("alone", tmp_path, lambda line: None, **short).metrics["test/examples"] == 360
+    evaluators = {
+        "stop": types.SimpleNamespace(
+            METRICS=("x",), evaluate=lambda *_: stop("step 2/2") or {"x": 1.0}
+        )
+    }
+    with pytest.raises(
+        training.Preempted, match="SIGTERM during the final evaluation; training is saved"
+    ):
+        small_run.start(
+            "alone", tmp_path / "other", evaluators=evaluators, evals=("stop",), **short
+        )
+    assert (
+        small_run.start("alone", tmp_path, lambda line: None, **short).metrics["test/examples"]
+        == 360
+    )
 
 
 def test_engine_can_train_several_runs(tmp_path):
     config = small_run.config_of(total_steps=2, eval_every_steps=0, schedule={"base": 1e-2})
-    engine, results = training.choose_engine(config), []
+    engine = training.choose_engine(config)
+    results = []
     for name in "ab":
         workdir = training.Workdir(tmp_path / name, config.to_dict())
-        results.append(training.run(config, workdir, lambda line: None, engine=engine).model.get_weights())
+        results.append(
+            training.run(config, workdir, lambda line: None, engine=engine).model.get_weights()
+        )
     for first, second in zip(*results):
         np.testing.assert_array_equal(first, second)
 
 
 def test_lower_loss_breaks_ties_of_best_metric():
-    counters, best = Counters(), []
-    for step, (accuracy, loss) in enumerate([(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, float("nan"))]):
+    counters = Counters()
+    best = []
+    for step, (accuracy, loss) in enumerate(
+        [(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, float("nan"))]
+    ):
         counters.step = step
         note_best(counters, "accuracy", {"accuracy": accuracy, "loss": loss})
         best.append(counters.best_step)
@@ -525,14 +679,26 @@ def test_final_evaluation_can_be_best(tmp_path):
 
 def test_warns_if_batch_is_larger_than_dataset(tmp_path):
     _, lines = _start(tmp_path, batch_size=1440, total_steps=1, schedule={}, eval_every_steps=0)
-    assert any("a batch of 1440 images repeats" in line and "--config.batch_size" in line for line in lines)
-    assert any("mlp_dim=12" in line for line in lines) and not any("rotary" in line for line in lines)
+    assert any(
+        "a batch of 1440 images repeats" in line and "--config.batch_size" in line for line in lines
+    )
+    assert any("mlp_dim=12" in line for line in lines) and not any(
+        "rotary" in line for line in lines
+    )
 
 
 def test_nan_is_never_best():
     nan = float("nan")
-    assert is_better("loss", 0.1, nan) and not is_better("loss", nan, 0.1) and is_better("loss", 0.1, 0.2)
-    assert is_better("accuracy", 0.2, 0.1) and not is_better("accuracy", nan, 0.1) and is_better("accuracy", 0.1, None)
+    assert (
+        is_better("loss", 0.1, nan)
+        and not is_better("loss", nan, 0.1)
+        and is_better("loss", 0.1, 0.2)
+    )
+    assert (
+        is_better("accuracy", 0.2, 0.1)
+        and not is_better("accuracy", nan, 0.1)
+        and is_better("accuracy", 0.1, None)
+    )
 
 
 @pytest.mark.full
@@ -544,7 +710,9 @@ def test_trained_model_has_preprocessing_of_data(tmp_path, monkeypatch):
     monkeypatch.setattr(weights_module, "load", load)
     weights = tmp_path / "weights.npz"
     keras_vit.checkpoints.save(keras_vit.VisionTransformer(classes=7, **small_run.MODEL), weights)
-    result, _ = _start(tmp_path / "run", weights=str(weights), total_steps=1, eval_every_steps=0, schedule={})
+    result, _ = _start(
+        tmp_path / "run", weights=str(weights), total_steps=1, eval_every_steps=0, schedule={}
+    )
     assert not isinstance(result, str), result
     assert keras_vit.preprocessing_of(result.model) == result.inputs.model_preprocessing()
 
@@ -555,15 +723,27 @@ def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
         """Replaces some training batches with NaN."""
 
         def build_model(self, inputs):
-            layers = [keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
+            layers = [
+                keras.layers.Flatten(),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dense(10),
+            ]
             return keras.Sequential([keras.Input(inputs.image_shape), *layers])
 
         def losses_and_metrics(self, model, batch, training=False):
             images, labels, weights = batch
-            broken = ops.where(images[:1, :1, :1, :1] > -0.9, float("nan"), 0.0) if training else 0.0
+            broken = (
+                ops.where(images[:1, :1, :1, :1] > -0.9, float("nan"), 0.0) if training else 0.0
+            )
             return super().losses_and_metrics(model, (images + broken, labels, weights), training)
 
-    changes = {"total_steps": 6, "eval_every_steps": 0, "skip_nonfinite": True, "ema_decay": 0.0, "clip_norm": 0.0}
+    changes = {
+        "total_steps": 6,
+        "eval_every_steps": 0,
+        "skip_nonfinite": True,
+        "ema_decay": 0.0,
+        "clip_norm": 0.0,
+    }
     changes |= {"accumulate_steps": 1, "schedule": {"base": 1e-3}, "batch_size": 32}
     config = small_run.config_of("alone", **changes)
     result, _ = _start(tmp_path, custom_task=Normalized(config), **changes)
@@ -577,7 +757,9 @@ def _stop_before_training(*_, **__):
 def test_calls_take_ten_seconds_on_the_slowest_host():
     def steps(seconds, number, other_hosts=()):
         hosts = [(int(1000 * other),) for other in other_hosts]
-        engine = types.SimpleNamespace(num_hosts=1 + len(hosts), gather_hosts=lambda values: [tuple(values), *hosts])
+        engine = types.SimpleNamespace(
+            num_hosts=1 + len(hosts), gather_hosts=lambda values: [tuple(values), *hosts]
+        )
         return _steps_in_time(engine, seconds, number)
 
     assert (steps(2.0, 4), steps(40.0, 1), steps(0.0, 100)) == (19, 1, 1_000_000)

@@ -1,10 +1,11 @@
-"""Trains a small model for a few seconds. Tests call `start`, or run this file as a command that can kill itself.
+"""Trains a small model for a few seconds. Tests call `start`, or run this file as a command that
+can kill itself.
 
     python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
 - LINE: the process sends itself SIGKILL after it prints a line that starts with LINE.
-- LINE COPY: the process is not killed. It copies the workdir to COPY before it prints the first line that starts
-  with LINE.
+- LINE COPY: the process is not killed. It copies the workdir to COPY before it prints the first
+  line that starts with LINE.
 - saving: the process sends itself SIGKILL during its second save.
 
 After a completed run, the command writes the weights to `weights.npz` in the workdir.
@@ -27,16 +28,28 @@ from keras_vit.training.tensorflow import TensorFlowEngine
 # Config changes for each kind of run.
 KINDS = {
     "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
-    "patch_sizes": {"accumulate_steps": 2, "ema_decay": 0.5, "clip_norm": 1.0, "patch_sizes": (2, 4)},
+    "patch_sizes": {
+        "accumulate_steps": 2,
+        "ema_decay": 0.5,
+        "clip_norm": 1.0,
+        "patch_sizes": (2, 4),
+    },
     "mirrored": {"steps_per_call": 2},
     "workers": {"strategy": "multi_worker", "steps_per_call": 2},
     "sharded_workers": {"strategy": "multi_worker", "steps_per_call": 2, "shard": "parameters"},
 }
 STEPS = 11
 MODEL = {
-    "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12,
-    "num_heads": 2, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
-}  # fmt: skip
+    "input_shape": (8, 8, 3),
+    "patch_size": 4,
+    "num_layers": 1,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "stochastic_depth": 0.1,
+}
 
 
 def config_of(kind="alone", **changes):
@@ -51,13 +64,14 @@ def config_of(kind="alone", **changes):
         "data": data.defaults(name="digits", shift=1),
         "optimizer": {"name": "adamw"},
         "schedule": {"base": 1e-2, "warmup_steps": 2},
-    }  # fmt: skip
+    }
     return ConfigDict(recipes.defaults(**{**fields, **KINDS[kind], **changes}))
 
 
 @functools.cache
 def mirrored():
-    # Avoid collective operations. TensorFlow supports them for only one number of replicas per process.
+    # Avoid collective operations. TensorFlow supports them for only one number of replicas per
+    # process.
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
@@ -70,7 +84,9 @@ def start(kind, workdir, write=print, custom_task=None, evaluators=None, **chang
         state.MIN_SHARDED_SIZE = 1  # otherwise, no array of this small model would be sharded
     engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
     workdir = training.Workdir(workdir, config.to_dict())
-    return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)
+    return training.run(
+        config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine
+    )
 
 
 def _die():
@@ -78,7 +94,8 @@ def _die():
 
 
 def writer(workdir, moment, copy, write=print):
-    """Returns a `write` function that copies the workdir before it writes the first line that starts with `moment`."""
+    """Returns a `write` function that copies the workdir before it writes the first line that
+    starts with `moment`."""
 
     def copy_and_write(line):
         if line.startswith(moment) and not os.path.exists(copy):
@@ -98,9 +115,12 @@ def main(kind, workdir, moment="", copy=""):
         write = writer(workdir, moment, copy)
     if not kind.endswith("workers"):
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)]
+        )
     if moment == "saving":
-        write_json, saves = checkpoint_manager.files.write_json, []
+        write_json = checkpoint_manager.files.write_json
+        saves = []
 
         def dying(path, content):
             if str(path).endswith(checkpoint_manager.MARKER):
@@ -113,7 +133,8 @@ def main(kind, workdir, moment="", copy=""):
     model = start(kind, workdir, write).model
     if training.is_chief():
         np.savez(
-            f"{workdir}/weights.npz", **{weight.path.replace("/", "."): weight.numpy() for weight in model.weights}
+            f"{workdir}/weights.npz",
+            **{weight.path.replace("/", "."): weight.numpy() for weight in model.weights},
         )
 
 

@@ -34,16 +34,23 @@ def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
     optimizer = _optimizer()
     before = _state(optimizer, scaling)
     tensors = [ops.convert_to_tensor(gradient) for gradient in gradients]
-    means, new_statistics = ops.convert_to_tensor(np.array([loss, 0.25], "float32")), [ops.convert_to_tensor(8.0)]
+    means = ops.convert_to_tensor(np.array([loss, 0.25], "float32"))
+    new_statistics = [ops.convert_to_tensor(8.0)]
     after, running, metrics = update(
         optimizer, before, tensors, means, new_statistics, ops.convert_to_tensor(running), **options
     )
-    numbers = keras.tree.map_structure(ops.convert_to_numpy, [vars(before), vars(after), running, metrics])
+    numbers = keras.tree.map_structure(
+        ops.convert_to_numpy, [vars(before), vars(after), running, metrics]
+    )
     return (*numbers[:2], bool(numbers[2]), numbers[3])
 
 
 def _same(before, after, fields):
-    return all(np.array_equal(a, b) for field in fields for a, b in zip(before[field], after[field], strict=True))
+    return all(
+        np.array_equal(a, b)
+        for field in fields
+        for a, b in zip(before[field], after[field], strict=True)
+    )
 
 
 STATE = ("weights", "statistics", "slots", "averages")
@@ -56,10 +63,14 @@ def test_step_clips_gradients_and_updates_averages():
         np.testing.assert_allclose(weight, new, rtol=1e-6)
         np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-6)
     assert running and after["statistics"] == [8.0]
-    np.testing.assert_allclose(metrics, [2.0, 0.25, 5.0, 0.5])  # loss, accuracy, norm before clipping, learning rate
+    np.testing.assert_allclose(
+        metrics, [2.0, 0.25, 5.0, 0.5]
+    )  # loss, accuracy, norm before clipping, learning rate
 
 
-@pytest.mark.parametrize("bad", [{"loss": np.nan}, {"gradients": [GRADIENTS[0] + np.inf, GRADIENTS[1]]}])
+@pytest.mark.parametrize(
+    "bad", [{"loss": np.nan}, {"gradients": [GRADIENTS[0] + np.inf, GRADIENTS[1]]}]
+)
 @pytest.mark.parametrize("skip", [False, True])
 def test_nonfinite_step_changes_nothing(bad, skip):
     before, after, running, _ = _update(**bad, clip_norm=1.0, ema_decay=0.5, skip_nonfinite=skip)
@@ -86,7 +97,11 @@ def test_gradients_are_unscaled_and_loss_scale_adapts(monkeypatch):
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_nonfinite_loss_keeps_loss_scale(scale):
-    arguments = {"loss": np.nan, "scaling": (np.float32(scale), np.int32(1)), "skip_nonfinite": True}
+    arguments = {
+        "loss": np.nan,
+        "scaling": (np.float32(scale), np.int32(1)),
+        "skip_nonfinite": True,
+    }
     _, after, running, _ = _update(**arguments)
     assert running and after["scaling"] == [scale, 0]
 

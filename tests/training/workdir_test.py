@@ -23,11 +23,18 @@ def test_workdir_rejects_other_config(tmp_path):
         if checkpoints:
             (tmp_path / "a" / "run" / "checkpoints" / "000000040").mkdir(parents=True)
             (tmp_path / "a" / "run" / "checkpoints" / "000000040" / "finished").write_text("{}")
-        with pytest.raises(ValueError, match=f"model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* {advice}"):
-            Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
+        with pytest.raises(
+            ValueError, match=f"model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* {advice}"
+        ):
+            Workdir(
+                tmp_path / "a" / "run",
+                {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}},
+            )
     with pytest.raises(ValueError, match="extra was None and is 2"):
         Workdir(tmp_path / "a" / "run", {**CONFIG, "extra": 2})
-    assert json.loads((tmp_path / "a" / "run" / "config.json").read_text())["model.input_shape"] == [8, 8, 3]
+    assert json.loads((tmp_path / "a" / "run" / "config.json").read_text())[
+        "model.input_shape"
+    ] == [8, 8, 3]
 
 
 def test_results_round_trip(tmp_path):
@@ -36,13 +43,23 @@ def test_results_round_trip(tmp_path):
     assert workdir.results() is None
     workdir.write_results({"test/accuracy": 0.5})
     assert Workdir(tmp_path, CONFIG).results() == {"test/accuracy": 0.5}
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["command.json", "config.json", "results.json"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "command.json",
+        "config.json",
+        "results.json",
+    ]
 
 
 def test_nonfinite_results_are_valid_json(tmp_path):
-    Workdir(tmp_path, CONFIG).write_results({"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf})
+    Workdir(tmp_path, CONFIG).write_results(
+        {"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf}
+    )
     text = (tmp_path / "results.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail) == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "test/accuracy": 0.5,
+        "test/loss": None,
+        "test/knn": None,
+    }
     results = Workdir(tmp_path, CONFIG).results()
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
 
@@ -75,7 +92,9 @@ def test_empty_fields_of_older_versions_change_nothing(tmp_path):
     Workdir(tmp_path, {**CONFIG, "model": {**CONFIG["model"], "max_patches": 0}}).claim()
     assert not Workdir(tmp_path, CONFIG)._changes
     with pytest.raises(ValueError, match="model.hidden_units was 3 and is None"):
-        Workdir(tmp_path / "other", {**CONFIG, "model": {**CONFIG["model"], "hidden_units": 3}}).claim()
+        Workdir(
+            tmp_path / "other", {**CONFIG, "model": {**CONFIG["model"], "hidden_units": 3}}
+        ).claim()
         Workdir(tmp_path / "other", CONFIG)
 
 
@@ -98,7 +117,9 @@ def test_leftovers_of_killed_run_are_removed(tmp_path):
 
 def test_rejects_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="must be a writable folder. Received: workdir=.*/file/run"):
+    with pytest.raises(
+        ValueError, match="must be a writable folder. Received: workdir=.*/file/run"
+    ):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
 
 
@@ -123,7 +144,9 @@ def test_changed_machine_settings_are_recorded(tmp_path):
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
 
 
-@pytest.mark.parametrize("name", ["data.path", "data.class_names", "data.train_split", "data.test_split"])
+@pytest.mark.parametrize(
+    "name", ["data.path", "data.class_names", "data.train_split", "data.test_split"]
+)
 def test_paths_may_change(name, tmp_path):
     Workdir(tmp_path, {"data.name": "list", name: "old"}).claim()
     Workdir(tmp_path, {"data.name": "list", name: "new"}).claim()
@@ -153,7 +176,9 @@ def test_damaged_model_file_is_an_error(content, tmp_path):
 )
 def test_rejects_changes_that_cannot_take_effect(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
-    with pytest.raises(ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"):
+    with pytest.raises(
+        ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"
+    ):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
     if before == 0.9:  # a run with EMA may change the decay
         Workdir(tmp_path, {"seed": 0, name: 0.99}, change=True)
@@ -166,10 +191,14 @@ def test_config_changes_need_flag_and_unfinished_run(tmp_path):
         Workdir(tmp_path, changed)
     workdir = Workdir(tmp_path, changed, change=True)
     workdir.claim()
-    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}]
+    assert json.loads((tmp_path / "changes.json").read_text()) == [
+        {"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}
+    ]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(ValueError, match="is None. Choose another workdir, because this run is finished"):
+    with pytest.raises(
+        ValueError, match="is None. Choose another workdir, because this run is finished"
+    ):
         Workdir(tmp_path, CONFIG, change=True)
 
 
@@ -207,15 +236,25 @@ def test_removed_lock_file_locks_nothing(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_workdir_is_locked_only_by_live_run(tmp_path):
     other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with other:
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(ValueError, match=f"is using this workdir: process {other.pid} on .*Received: workdir="):
+        with pytest.raises(
+            ValueError, match=f"is using this workdir: process {other.pid} on .*Received: workdir="
+        ):
             Workdir(tmp_path, CONFIG).lock().__enter__()
         other.kill()
     workdir = Workdir(tmp_path, CONFIG)
-    with workdir.lock(), workdir.lock(), pytest.raises(ValueError, match="is using"), Workdir(tmp_path, CONFIG).lock():
+    with (
+        workdir.lock(),
+        workdir.lock(),
+        pytest.raises(ValueError, match="is using"),
+        Workdir(tmp_path, CONFIG).lock(),
+    ):
         pass
     with workdir.lock():
         pass
@@ -246,7 +285,9 @@ def test_remote_workdir():
 
 def test_only_process_0_writes(tmp_path, monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
+    )
     workdir = Workdir(tmp_path, CONFIG)
     with workdir.lock():
         workdir.claim()

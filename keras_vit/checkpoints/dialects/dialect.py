@@ -1,4 +1,5 @@
-"""A dialect: how a library names and stores the weights of a family, as a table that is read in both directions."""
+"""A dialect: how a library names and stores the weights of a family, as a table that is read in
+both directions."""
 
 import dataclasses
 import functools
@@ -13,12 +14,14 @@ from keras_vit.checkpoints import names
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a file, the JSON files next to it and its dialect say about a model; None for what they do not say.
+    """What a file, the JSON files next to it and its dialect say about a model; None for what they
+    do not say.
 
     Attributes:
         num_heads, exact_gelu, epsilon, mlp, rotary, position_resampling: arguments of the model.
         grid: `(rows, columns)` of the position embeddings.
-        image_size: the side or `[height, width]` of the images, in pixels; used only to find `grid`.
+        image_size: the side or `[height, width]` of the images, in pixels; used only to find
+            `grid`.
         class_row: whether the position embeddings always contain those of the class tokens.
         pool: timm's `global_pool`: "token", "avg", "map" or "".
         head_pool: the `pool` of files that have a head and do not state it.
@@ -56,14 +59,16 @@ class Facts:
         return dataclasses.replace(other, **self.stated())
 
     def replaced(self, arguments: Mapping[str, Any]) -> "Facts":
-        """Returns these facts with other arguments of the model, and without the stored ones of the same names."""
+        """Returns these facts with other arguments of the model, and without the stored ones of the
+        same names."""
         changes = {name: value for name, value in arguments.items() if hasattr(self, name)}
         stored = {name: value for name, value in self.arguments.items() if name not in arguments}
         return dataclasses.replace(self, **changes, arguments=stored)
 
 
 class Packed(tuple):
-    """Arrays of the model that are joined along their first axis in a file; None for one that the model lacks."""
+    """Arrays of the model that are joined along their first axis in a file; None for one that the
+    model lacks."""
 
     def __new__(cls, *parts: str | None) -> "Packed":
         return super().__new__(cls, parts)
@@ -112,8 +117,8 @@ class Folder:
         config: the config.json of the library.
         tower: the value of the field `{tower}`.
         omit: templates of the table that are not written.
-        class_row: what happens to the position embedding of the class token. "" keeps it, "zeros" inserts zeros, and
-            "into token" adds it to the class token.
+        class_row: what happens to the position embedding of the class token. "" keeps it, "zeros"
+            inserts zeros, and "into token" adds it to the class token.
         has_head_bias: whether the library's head has a bias.
     """
 
@@ -132,34 +137,36 @@ class NotSupportedError(Exception):
 class Dialect:
     """How a library names and stores the arrays of a family's weights.
 
-    A template is a name with fields in braces. `{i}` is the number of a block. Other fields match any text, or one of
-    `choices`.
+    A template is a name with fields in braces. `{i}` is the number of a block. Other fields match
+    any text, or one of `choices`.
 
     Attributes:
         name: name of the library, such as "timm".
         marker: template, or several; a file can have this dialect only if an array name matches.
-        table: pairs of a template of names in the file and a target, both with the same fields. The first pair that
-            matches a name applies; names that match no pair do not change. A target is a template of canonical names, a
-            `Packed`, `Stacked`, `Token` or `Alias` of such templates, or `IGNORED`. In the layout "pytorch", a pair
-            also describes the "weight" and "bias" of a module with this name: after a dot, or as the field `{kind}`.
+        table: pairs of a template of names in the file and a target, both with the same fields. The
+            first pair that matches a name applies; names that match no pair do not change. A target
+            is a template of canonical names, a `Packed`, `Stacked`, `Token` or `Alias` of such
+            templates, or `IGNORED`. In the layout "pytorch", a pair also describes the "weight" and
+            "bias" of a module with this name: after a dot, or as the field `{kind}`.
         layout: "keras" or "pytorch", the order of the axes.
-        prefixes: possible prefixes of weight names. The first prefix for which `marker` matches applies to the whole
-            file; arrays without this prefix are not weights.
-        choices: `{field: values}`, the texts that a field can have. The first one is written, or the `tower` of a
-            `Folder`.
+        prefixes: possible prefixes of weight names. The first prefix for which `marker` matches
+            applies to the whole file; arrays without this prefix are not weights.
+        choices: `{field: values}`, the texts that a field can have. The first one is written, or
+            the `tower` of a `Folder`.
         facts: facts that hold for every file, unless the file states others.
         config: name of the JSON file next to the weights, below "the config".
-        read_config: function that takes the parsed config and returns `Facts`; None to ignore the config.
-        fits: function that takes `{name in the file: shape}` and the parsed config, or {}, and returns whether the file
-            has this dialect; None if the names are sufficient. If two dialects recognize equally many names, the
-            dialect with `fits` takes precedence.
-        adapt: function that takes the renamed arrays, which it may change, the facts and the parsed config, and returns
-            the facts; None for nothing to change.
-        write_config: function that takes the arguments of a model and returns a `Folder`, or None if the dialect is for
-            other models; None if the dialect is read-only. Raises a `NotSupportedError` with the reason if the library
-            does not support the model.
-        shape_in_file: function that takes a canonical name and an array, and returns the array as stored in an .npz
-            file; None for unchanged arrays.
+        read_config: function that takes the parsed config and returns `Facts`; None to ignore the
+            config.
+        fits: function that takes `{name in the file: shape}` and the parsed config, or {}, and
+            returns whether the file has this dialect; None if the names are sufficient. If two
+            dialects recognize equally many names, the dialect with `fits` takes precedence.
+        adapt: function that takes the renamed arrays, which it may change, the facts and the parsed
+            config, and returns the facts; None for nothing to change.
+        write_config: function that takes the arguments of a model and returns a `Folder`, or None
+            if the dialect is for other models; None if the dialect is read-only. Raises a
+            `NotSupportedError` with the reason if the library does not support the model.
+        shape_in_file: function that takes a canonical name and an array, and returns the array as
+            stored in an .npz file; None for unchanged arrays.
     """
 
     name: str
@@ -183,14 +190,16 @@ class Dialect:
         return any(pattern.fullmatch(name) for name in names_in_file for pattern in patterns)
 
     def match(self, name: str) -> tuple[Any, dict[str, str]] | None:
-        """Returns the target and the fields of the first pair that matches a name in a file, or None."""
+        """Returns the target and the fields of the first pair that matches a name in a file, or
+        None."""
         for pattern, target in self._patterns:
             if found := pattern.fullmatch(name):
                 return target, found.groupdict()
         return None
 
     def read(self, name: str, array: Any, num_heads: int | None = None) -> list[tuple[str, Any]]:
-        """Returns `[(canonical name, array in the Keras layout), ...]` for a `LazyArray` of a file."""
+        """Returns `[(canonical name, array in the Keras layout), ...]` for a `LazyArray` of a
+        file."""
         target, fields = self.match(name) or (name, {})
         if isinstance(target, Alias | Token):
             target = target.target
@@ -218,16 +227,25 @@ class Dialect:
                 return template.format(**self._written, **found.groupdict())
         return name
 
-    def write(self, arrays: Mapping[str, np.ndarray], num_layers: int, folder: Folder) -> tuple[dict, dict]:
-        """Returns `{name in the file: array}`, and `{canonical name: array}` for arrays without a name there."""
-        left, tensors = dict(arrays), {}
+    def write(
+        self, arrays: Mapping[str, np.ndarray], num_layers: int, folder: Folder
+    ) -> tuple[dict, dict]:
+        """Returns `{name in the file: array}`, and `{canonical name: array}` for arrays without a
+        name there."""
+        left = dict(arrays)
+        tensors = {}
         fields = self._written | {"tower": folder.tower}
         for template, target in self.table:
             if isinstance(target, Alias | Ignored) or template in folder.omit:
                 continue
             parts = target if isinstance(target, Packed) else [getattr(target, "target", target)]
             for i in range(num_layers if "{i}" in template else 1):
-                for ending, kind in (("", ""), ("/kernel", "weight"), ("/scale", "weight"), ("/bias", "bias")):
+                for ending, kind in (
+                    ("", ""),
+                    ("/kernel", "weight"),
+                    ("/scale", "weight"),
+                    ("/bias", "bias"),
+                ):
                     found = [part.format(i=i) + ending for part in parts]
                     if not all(name in left for name in found):
                         continue
@@ -235,7 +253,9 @@ class Dialect:
                     if isinstance(target, Token):
                         values[0] = values[0].reshape(values[0].shape[3 - target.rank :])
                     is_module = kind and "{kind}" not in template
-                    name = template.format(i=i, kind=kind, **fields) + (f".{kind}" if is_module else "")
+                    name = template.format(i=i, kind=kind, **fields) + (
+                        f".{kind}" if is_module else ""
+                    )
                     tensors[name] = np.ascontiguousarray(np.concatenate(values), np.float32)
         return tensors, left
 
@@ -257,7 +277,8 @@ class Dialect:
 
     @functools.cached_property
     def _targets(self):
-        """`(compiled pattern of canonical names, template of names in the file)` of each pair of templates."""
+        """`(compiled pattern of canonical names, template of names in the file)` of each pair of
+        templates."""
         pairs = [(target, template) for template, target in self.table if isinstance(target, str)]
         return [(re.compile(self._pattern(target)), template) for target, template in pairs]
 
@@ -291,7 +312,8 @@ def _to_keras(path, kind, array, num_heads):
             array = array.transpose((2, 3, 1, 0))
     elif path in _TOKENS and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
-    # Separate the axis of attention heads. A width that `num_heads` does not divide is rejected later.
+    # Separate the axis of attention heads. A width that `num_heads` does not divide is rejected
+    # later.
     module = path.rpartition("/")[0]
     if num_heads and array.shape:
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
@@ -304,7 +326,8 @@ def _to_keras(path, kind, array, num_heads):
 
 
 def _to_pytorch(name, array):
-    """Transposes kernels to PyTorch's layout and merges the axis of attention heads into the features."""
+    """Transposes kernels to PyTorch's layout and merges the axis of attention heads into the
+    features."""
     if name.endswith("_0/out/kernel"):
         return array.reshape(-1, array.shape[-1]).T
     if re.search("/(query|key|value)/", name):
@@ -315,7 +338,8 @@ def _to_pytorch(name, array):
 
 
 def _without_axes_of_one(name, array):
-    """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
+    """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array
+    `(1, 1, 1, C)`."""
     axes = 2 if name == names.HEAD[0] else 3 if names.is_group_norm(name) else 0
     has_axes = len(array.shape) == 4 and array.shape[:axes] == (1,) * axes
     return array.reshape(array.shape[axes:]) if has_axes else array

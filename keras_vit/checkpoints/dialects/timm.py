@@ -8,43 +8,54 @@ from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Packed, gelu_of
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 
-# Names of the supported `model_args` of timm. The arrays determine some of them, the families read others from the
-# config, and the rest do not affect the output.
+# Names of the supported `model_args` of timm. The arrays determine some of them, the families read
+# others from the config, and the rest do not affect the output.
 _ARGUMENTS = re.compile(
     r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
     r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
     r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
     r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
-# Names of unsupported timm models. Their arrays do not reveal, for example, post-norms or rotary embeddings.
+# Names of unsupported timm models. Their arrays do not reveal, for example, post-norms or rotary
+# embeddings.
 _OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
 # Names of timm models that use the tanh approximation of the GELU.
 _TANH = r"vit_(so400m_patch16_siglip|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
-# Numbers of heads, by the start of timm's name, that differ from those of the size with equal dimensions, or that have
-# no such size.
+# Numbers of heads, by the start of timm's name, that differ from those of the size with equal
+# dimensions, or that have no such size.
 _HEADS = {"vit_base_patch16_gap_": 16, "vit_giant_patch16_radio": 24, "vit_so400m_patch14_reg1": 16}
 
 
 def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     """Returns the facts in timm's config.json; see `Dialect.read_config`."""
-    arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
-    config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
+    arguments = config.get("model_args") or {}
+    pool = config.get("global_pool")
+    name = config.get("architecture", "")
+    config = config.get("pretrained_cfg") or {}
+    pool = arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
         raise ValueError(
-            "`global_pool` must be token, avg, map or empty, and `pool_include_prefix` must not be set; `global_pool` "
-            f"is {pool!r}"
+            "`global_pool` must be token, avg, map or empty, and `pool_include_prefix` must not "
+            f"be set; `global_pool` is {pool!r}"
         )
     if re.match(_OTHERS, name):
         raise ValueError(f"{name} is not supported")
-    if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _ARGUMENTS.fullmatch(key)]:
+    if unknown := [
+        f"{key}={value!r}" for key, value in arguments.items() if not _ARGUMENTS.fullmatch(key)
+    ]:
         raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
-    activation, norm = arguments.get("act_layer"), arguments.get("norm_layer")
-    for key, value, known in (("act_layer", activation, activations), ("norm_layer", norm, ("layernorm",))):
+    activation = arguments.get("act_layer")
+    norm = arguments.get("norm_layer")
+    for key, value, known in (
+        ("act_layer", activation, activations),
+        ("norm_layer", norm, ("layernorm",)),
+    ):
         if value not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
     # Collect the facts that the arrays do not determine. The model name implies some defaults.
     facts = Facts(
-        num_heads=arguments.get("num_heads") or next((n for k, n in _HEADS.items() if name.startswith(k)), None),
+        num_heads=arguments.get("num_heads")
+        or next((n for k, n in _HEADS.items() if name.startswith(k)), None),
         image_size=arguments.get("img_size") or (config.get("input_size") or [])[1:],
         pool=pool,
     )
@@ -57,11 +68,13 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
         facts = replace(facts, exact_gelu=is_exact)
     if "mean" not in config or "std" not in config:
         return facts
-    interpolation, crop_mode = config.get("interpolation") or "bicubic", config.get("crop_mode") or "center"
+    interpolation = config.get("interpolation") or "bicubic"
+    crop_mode = config.get("crop_mode") or "center"
     if interpolation not in ("bilinear", "bicubic") or crop_mode not in ("center", "squash"):
         warnings.warn(
-            f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. Images are resized "
-            "with bilinear or, here, bicubic interpolation, and their centers are cropped.",
+            f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. "
+            "Images are resized with bilinear or, here, bicubic interpolation, and their centers "
+            "are cropped.",
             stacklevel=2,
         )
     preprocessing = {
@@ -79,10 +92,13 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
-    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead, add the position
-    # embedding of the class token to the class token itself.
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead,
+    # add the position embedding of the class token to the class token itself.
     into_token = has_row and arguments["num_registers"] > 0
-    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in ("qkvo", "o")
+    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in (
+        "qkvo",
+        "o",
+    )
     if not is_plain or arguments["rotary"] or arguments["representation_size"]:
         return None
     if arguments["epsilon"] == 1e-5:
@@ -105,10 +121,12 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
 
 
 def shared_config(arguments, architecture, packed=False):
-    """Returns the part of config.json that all timm models share; `packed` means that SwiGLU's kernels are joined."""
+    """Returns the part of config.json that all timm models share; `packed` means that SwiGLU's
+    kernels are joined."""
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
-    preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
+    preprocessing = arguments["preprocessing"]
+    (height, width, channels) = arguments["input_shape"]
     white = 2**preprocessing.bit_depth - 1
     return {
         "architecture": architecture,
@@ -123,7 +141,8 @@ def shared_config(arguments, architecture, packed=False):
             "depth": arguments["num_layers"],
             "num_heads": arguments["num_heads"],
             "qk_norm": arguments["qk_norm"],
-            "mlp_ratio": (arguments["mlp_dim"] * (2 if packed else 1) + 0.5) / arguments["hidden_size"],
+            "mlp_ratio": (arguments["mlp_dim"] * (2 if packed else 1) + 0.5)
+            / arguments["hidden_size"],
         },
         "pretrained_cfg": {
             "num_classes": classes,
@@ -153,7 +172,10 @@ TIMM = Dialect(
         ("patch_embed.proj", "embedding"),
         ("blocks.{i}.norm1", f"{BLOCK}LayerNorm_0"),
         ("blocks.{i}.norm2", f"{BLOCK}LayerNorm_1"),
-        ("blocks.{i}.attn.qkv", Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value")),
+        (
+            "blocks.{i}.attn.qkv",
+            Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
+        ),
         ("blocks.{i}.attn.proj", f"{ATTENTION}out"),
         ("blocks.{i}.mlp.fc1", f"{MLP}Dense_0"),
         ("blocks.{i}.mlp.fc2", f"{MLP}Dense_1"),

@@ -1,4 +1,5 @@
-"""The dialect of transformers for Vision Transformers, the parts that other families share, and image processors."""
+"""The dialect of transformers for Vision Transformers, the parts that other families share, and
+image processors."""
 
 import warnings
 
@@ -35,18 +36,26 @@ def read_config(config):
 
 
 def shared_config(arguments, model_type, architecture, square=False, **fields):
-    """Returns the part of config.json that all models share, with extra `fields`; may raise a `NotSupportedError`."""
-    bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
+    """Returns the part of config.json that all models share, with extra `fields`; may raise a
+    `NotSupportedError`."""
+    bias = arguments["attention_bias"]
+    (height, width, channels) = arguments["input_shape"]
     gelu = gelu_of({**arguments, "mlp": None} if arguments["mlp"] == "swiglu" else arguments)
     positions = "none" if arguments["rotary"] else "learned"
     if arguments["position_embedding"] != positions:
-        raise NotSupportedError(f"{architecture} in transformers requires position_embedding={positions!r}")
+        raise NotSupportedError(
+            f"{architecture} in transformers requires position_embedding={positions!r}"
+        )
     if square and height != width:
-        raise NotSupportedError(f'{architecture} in transformers supports only square images; format="timm" may work')
+        raise NotSupportedError(
+            f'{architecture} in transformers supports only square images; format="timm" may work'
+        )
     if "qkv_bias" in fields and bias in ("qkvo", "o"):
         fields["qkv_bias"] = bias == "qkvo"
     elif bias != "qkvo" and "key_bias" not in fields:
-        raise NotSupportedError(f"{architecture} in transformers has attention biases that the model lacks")
+        raise NotSupportedError(
+            f"{architecture} in transformers has attention biases that the model lacks"
+        )
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -60,14 +69,23 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
         "patch_size": arguments["patch_size"],
         "num_channels": channels,
         "layer_norm_eps": arguments["epsilon"],
-        **({"id2label": {i: f"LABEL_{i}" for i in range(arguments["classes"])}} if arguments["include_top"] else {}),
+        **(
+            {"id2label": {i: f"LABEL_{i}" for i in range(arguments["classes"])}}
+            if arguments["include_top"]
+            else {}
+        ),
         **fields,
     }
 
 
 def write_config(arguments):
-    """Returns the `Folder` for `ViTModel` or `ViTForImageClassification`; see `Dialect.write_config`."""
-    if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
+    """Returns the `Folder` for `ViTModel` or `ViTForImageClassification`; see
+    `Dialect.write_config`."""
+    if (
+        arguments["classifier"] != "token"
+        or arguments["rotary"]
+        or arguments["mlp"] not in (None, "gelu", "gelu_tanh")
+    ):
         return None
     if arguments["include_top"] and arguments["representation_size"]:
         return None
@@ -78,12 +96,14 @@ def write_config(arguments):
 
 
 def projections(prefix):
-    """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` is a template that contains `{i}`."""
+    """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` is a template that contains
+    `{i}`."""
     return [(f"{prefix}{name[0]}_proj", ATTENTION + name) for name in ("query", "key", "value")]
 
 
 # `ViTModel` and `ViTForImageClassification`. In published files, names are like
-# `encoder.layer.N.attention.attention.query`; in memory, transformers 5 uses `layers.N.attention.q_proj`.
+# `encoder.layer.N.attention.attention.query`; in memory, transformers 5 uses
+# `layers.N.attention.q_proj`.
 LAYER = "{tower}{layer}.{i}."
 EMBEDDINGS = (
     ("{tower}embeddings.mask_token", IGNORED),
@@ -128,18 +148,24 @@ HUGGING_FACE = Dialect(
     write_config=write_config,
 )
 
-# The JSON file of an image processor ---------------------------------------------------------------------------------
+# The JSON file of an image processor
+# ---------------------------------------------------------------------------------
 
 
 def read_preprocessor(config, defaults, file_name):
-    """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about other settings."""
+    """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about
+    other settings."""
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
-    size, crop = config.get("size"), config.get("crop_size")
+    size = config.get("size")
+    crop = config.get("crop_size")
     if isinstance(size, int):
-        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # these two stretch, then crop
+        is_short = "crop_size" in config and not kind.startswith(
+            ("DeiT", "ViT")
+        )  # these two stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
     # Find the resize method and the fraction of the image that the center crop keeps.
-    resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
+    resize = defaults["resize"]
+    crop_fraction = defaults["crop_fraction"]
     crops = config.get("do_center_crop", crop is not None)
     resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))
     if resized:
@@ -159,15 +185,19 @@ def read_preprocessor(config, defaults, file_name):
         raise ValueError(f"`rescale_factor` must be positive, not {factor}")
     white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
     white = white * 257 if config.get("bit_depth") == 16 else white
-    mean, std = config.get("image_mean"), config.get("image_std")
+    mean = config.get("image_mean")
+    std = config.get("image_std")
     if not config.get("do_normalize", True):
-        mean, std = 0, 1
+        mean = 0
+        std = 1
     mean, std = [[value] * 3 if isinstance(value, int | float) else value for value in (mean, std)]
     if any(is_ignored.values()):
-        values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
+        values = ", ".join(
+            f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored
+        )
         warnings.warn(
-            f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic interpolation, "
-            "then cropped to the model's image size.",
+            f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic "
+            "interpolation, then cropped to the model's image size.",
             stacklevel=2,
         )
     return {
@@ -181,14 +211,19 @@ def read_preprocessor(config, defaults, file_name):
 
 
 def write_preprocessor(model):
-    """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit reads."""
-    preprocessing, (height, width, _) = model.preprocessing, model.image_shape
-    resized, white = [*preprocessing.resized((height, width))], 2**preprocessing.bit_depth - 1
+    """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit
+    reads."""
+    preprocessing = model.preprocessing
+    (height, width, _) = model.image_shape
+    resized = [*preprocessing.resized((height, width))]
+    white = 2**preprocessing.bit_depth - 1
     is_stretched = preprocessing.resize == "stretch"
     return {
         "image_processor_type": "BitImageProcessor",
         "do_resize": True,
-        "size": {"height": resized[0], "width": resized[1]} if is_stretched else {"shortest_edge": min(resized)},
+        "size": {"height": resized[0], "width": resized[1]}
+        if is_stretched
+        else {"shortest_edge": min(resized)},
         "resample": 3 if preprocessing.interpolation == "bicubic" else 2,
         "do_center_crop": not is_stretched or resized != [height, width],
         "crop_size": {"height": height, "width": width},

@@ -1,7 +1,7 @@
 """Input kinds: how images become the arrays of one shape in a batch.
 
-An input kind is a subclass of `FixedSize` in a file of this folder and a line in `KINDS`. It owns its
-fields of `config.data`, which become fields of `Options`.
+An input kind is a subclass of `FixedSize` in a file of this folder and a line in `KINDS`. It owns
+its fields of `config.data`, which become fields of `Options`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from keras_vit.data.options import Options
 
 KINDS = (NaFlex(), FixedSize())
-"""Every input kind. The first one that the options choose is used, and `FixedSize` takes the rest."""
+"""Every input kind. The first one that the options choose is used, and `FixedSize` takes the
+rest."""
 
 DEFAULTS: dict[str, Any] = {name: value for kind in KINDS for name, value in kind.defaults.items()}
 

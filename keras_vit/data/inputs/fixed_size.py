@@ -32,7 +32,8 @@ class FixedSize:
         """Raises a `ValueError` if a field of this kind is out of range."""
 
     def resolve(self, options: "Options") -> "Options":
-        """Returns options in which the kind has replaced "auto"; raises a `ValueError` for bad fields."""
+        """Returns options in which the kind has replaced "auto"; raises a `ValueError` for bad
+        fields."""
         return options
 
     def shape(self, options: "Options", source: "Source | None" = None) -> tuple[int, ...]:
@@ -93,6 +94,9 @@ class FixedSize:
         """Returns the image of an example that cannot be read."""
         return np.zeros(shape, "float32")
 
-    def options_for(self, shape: tuple[int, ...], preprocessing: Preprocessing) -> dict[str, Any] | None:
-        """Returns the data options that make images of a model's shape, or None if the source decides too."""
+    def options_for(
+        self, shape: tuple[int, ...], preprocessing: Preprocessing
+    ) -> dict[str, Any] | None:
+        """Returns the data options that make images of a model's shape, or None if the source
+        decides too."""
         return None

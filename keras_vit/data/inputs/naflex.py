@@ -1,4 +1,5 @@
-"""SigLIP 2's NaFlex: images of any size as patch sequences of one length; see `keras_vit.naflex`."""
+"""SigLIP 2's NaFlex: images of any size as patch sequences of one length; see
+`keras_vit.naflex`."""
 
 import dataclasses
 from typing import ClassVar

@@ -1,4 +1,5 @@
-"""Sources of in-memory images: arrays, scikit-learn's handwritten digits, and IDX files such as MNIST's."""
+"""Sources of in-memory images: arrays, scikit-learn's handwritten digits, and IDX files such as
+MNIST's."""
 
 import contextlib
 import dataclasses
@@ -16,20 +17,24 @@ from keras_vit.data.sources.files import names_in
 from keras_vit.data.sources.source import Source, check_labels, parse_split, subset, white_of
 
 
-def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], max_value: float = 0) -> Source:
+def arrays(
+    images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], max_value: float = 0
+) -> Source:
     """Returns a source of images in memory.
 
     Args:
         images: pixel values `(N, H, W, C)`, integers or floats of at most `max_value`.
         labels: integers `(N,)` in [0, len(class_names)).
         class_names: name of each class.
-        max_value: value of a white pixel; 0 means 255 for uint8 and 65,535 for uint16. Required for other dtypes.
+        max_value: value of a white pixel; 0 means 255 for uint8 and 65,535 for uint16. Required for
+            other dtypes.
 
     Raises:
-        ValueError: images or labels have the wrong shape or dtype, there are no images, a label or a pixel value is out
-            of range, or `max_value` is required but 0.
+        ValueError: images or labels have the wrong shape or dtype, there are no images, a label or
+            a pixel value is out of range, or `max_value` is required but 0.
     """
-    images, labels = np.asarray(images), np.asarray(labels)
+    images = np.asarray(images)
+    labels = np.asarray(labels)
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
         raise ValueError(
             "`images` must be numbers of shape (N, H, W, C), with no dimension of size 0. "
@@ -38,27 +43,37 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
     max_value = white_of(images.dtype, max_value)
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
-            f"`labels` must be {len(images)} integers. Received: dtype={labels.dtype}, shape={labels.shape}"
+            f"`labels` must be {len(images)} integers. Received: dtype={labels.dtype}, "
+            f"shape={labels.shape}"
         )
     check_labels(labels, class_names)
-    lowest, highest = images.min(), images.max()
+    lowest = images.min()
+    highest = images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
         raise ValueError(
-            f"`images` must be finite and at most `max_value`, {max_value}. Received: pixels from {lowest} to {highest}"
+            f"`images` must be finite and at most `max_value`, {max_value}. Received: pixels from "
+            f"{lowest} to {highest}"
         )
-    image_tensor, label_tensor = tf.constant(images), tf.constant(labels, tf.int64)
+    image_tensor = tf.constant(images)
+    label_tensor = tf.constant(labels, tf.int64)
 
     def read(index):
         return {"image": image_tensor[index], "label": label_tensor[index]}
 
-    # In-memory images all have the same size, so crops are off. Flips are off because arrays are often digits.
+    # In-memory images all have the same size, so crops are off. Flips are off because arrays are
+    # often digits.
     rest: dict[str, Any] = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
-    rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes()), "empty_is_negative": False}
+    rest |= {
+        "labels": labels,
+        "checksum": lambda: zlib.crc32(images.tobytes()),
+        "empty_is_negative": False,
+    }
     return Source(read, len(images), tuple(class_names), max_value, **rest)
 
 
 def digits():
-    """Returns the splits of scikit-learn's 1,797 digits, 8x8 pixels with values from 0 to 16, as a dict of sources."""
+    """Returns the splits of scikit-learn's 1,797 digits, 8x8 pixels with values from 0 to 16, as a
+    dict of sources."""
     # Imported on use, because the import takes about a second.
     from sklearn.datasets import load_digits
 
@@ -73,15 +88,21 @@ def digits():
 
 
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
-    """Returns the splits of a folder of IDX files with MNIST's file names, plain or gzipped, as a dict of sources."""
+    """Returns the splits of a folder of IDX files with MNIST's file names, plain or gzipped, as a
+    dict of sources."""
     parts = {}
     for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
-        parts[split] = images, _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
+        parts[split] = (
+            images,
+            _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64),
+        )
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
     # Omit the tuning splits if the dataset is too small for every class to be in both.
     with contextlib.suppress(ValueError):
-        parts["tune_train"], parts["tune_val"] = _divide(parts["train"], len(parts["train"][1]) // 10)
+        parts["tune_train"], parts["tune_val"] = _divide(
+            parts["train"], len(parts["train"][1]) // 10
+        )
     return {split: arrays(*part, names) for split, part in parts.items()}
 
 
@@ -92,8 +113,11 @@ def _read_idx(path, dimensions):
     """
     found = next((name for name in (path, f"{path}.gz") if os.path.isfile(name)), None)
     if found is None:
-        raise ValueError(f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz")
-    content, start = b"", 4 + 4 * dimensions
+        raise ValueError(
+            f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz"
+        )
+    content = b""
+    start = 4 + 4 * dimensions
     opened = (gzip.open if found.endswith(".gz") else open)(found, "rb")
     # A damaged .gz file leaves `content` empty.
     with contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error), opened as file:
@@ -102,7 +126,8 @@ def _read_idx(path, dimensions):
     shape = np.frombuffer(content[4:start], ">i4") if has_header else ()
     if not has_header or len(content) - start != math.prod(shape.tolist()):
         raise ValueError(
-            f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. Received: {found}"
+            f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. "
+            f"Received: {found}"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
@@ -124,14 +149,17 @@ def split_of_idx(split, *, path="", class_names=""):
 
 def _part(splits, dataset, split):
     """Returns one of the `splits`, or its first examples, as in "train[:100]"."""
-    split, count = parse_split(dataset, split, {part: source.num_examples for part, source in splits.items()})
+    split, count = parse_split(
+        dataset, split, {part: source.num_examples for part, source in splits.items()}
+    )
     source = subset(splits[split], first_of_each_class(splits[split].labels, count))
     parts = ("tune_train", "tune_val") if split == "train" else (split,)
     return dataclasses.replace(source, stored=lambda: [(part, 0, 1) for part in parts])
 
 
 def first_of_each_class(labels, count):
-    """Returns the indices of `count` examples, balanced over classes; a larger `count` only adds examples."""
+    """Returns the indices of `count` examples, balanced over classes; a larger `count` only adds
+    examples."""
     rank = np.zeros(len(labels), int)  # number of earlier examples of the same class
     for label in np.unique(labels):
         rank[labels == label] = np.arange(np.count_nonzero(labels == label))

@@ -1,12 +1,14 @@
-"""Readers of record files (shards). They read sequentially, because random access to remote files is too slow.
+"""Readers of record files (shards). They read sequentially, because random access to remote files
+is too slow.
 
 - Batch: each reader fills the same number of consecutive slots (indices into the batch).
-- Epoch: the shards form one sequence of all examples. Training draws the order of the shards from (seed, epoch). Each
-  reader reads a contiguous part of this sequence, with one example for each slot that it fills in the epoch.
+- Epoch: the shards form one sequence of all examples. Training draws the order of the shards from
+  (seed, epoch). Each reader reads a contiguous part of this sequence, with one example for each
+  slot that it fills in the epoch.
 - Reader: in training, a reader shuffles its part of an epoch block by block.
 
-The order does not depend on the number of hosts. Each host opens only the shards that its readers need. The position of
-a reader is computed from the step, so that a run can resume at any step.
+The order does not depend on the number of hosts. Each host opens only the shards that its readers
+need. The position of a reader is computed from the step, so that a run can resume at any step.
 """
 
 import dataclasses
@@ -20,17 +22,21 @@ from keras_vit.data import order
 NO_EXAMPLE = -1  # marks a padding row instead of an example number
 
 _MAX_READERS = 64  # each reader keeps one file open
-_SHARDS_PER_READER = 2  # minimum if there are several readers; starting mid-shard wastes the skipped bytes
+_SHARDS_PER_READER = (
+    2  # minimum if there are several readers; starting mid-shard wastes the skipped bytes
+)
 _FOREVER = 2**62
 _BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """Record files that are read sequentially. Example indices continue from one shard to the next."""
+    """Record files that are read sequentially. Example indices continue from one shard to the
+    next."""
 
     lengths: np.ndarray  # int64 `(S,)`: the number of records of each shard
-    open: Callable  # `open(shard, skip)` returns a dataset of a shard's records, starting at record `skip`
+    # `open(shard, skip)` returns a dataset of a shard's records, starting at record `skip`
+    open: Callable
     parse: Callable  # maps a record to an example, as `Source.read` returns it
 
     @property
@@ -43,7 +49,8 @@ class Shards:
         return int(np.sum(self.lengths))
 
     def read(self, shard, skip, take):
-        """Returns a dataset of `take` pairs `(index, record)` of a shard, starting at record `skip`.
+        """Returns a dataset of `take` pairs `(index, record)` of a shard, starting at record
+        `skip`.
 
         Records after an error are empty.
         """
@@ -53,20 +60,28 @@ class Shards:
 
     def in_order(self):
         """Returns a dataset of all pairs `(index, record)`, shard by shard."""
-        shards = tf.data.Dataset.from_tensor_slices((np.arange(len(self.lengths)), np.int64(self.lengths)))
-        return shards.flat_map(lambda shard, length: self.read(shard, tf.constant(0, tf.int64), length))
+        shards = tf.data.Dataset.from_tensor_slices(
+            (np.arange(len(self.lengths)), np.int64(self.lengths))
+        )
+        return shards.flat_map(
+            lambda shard, length: self.read(shard, tf.constant(0, tf.int64), length)
+        )
 
 
 class ShardReaders:
     """Reads `Shards` with `count` readers, each of which fills `size` slots of a batch.
 
-    With a seed, the readers read endlessly in training order. Without a seed, they read each example once, in
-    evaluation order.
+    With a seed, the readers read endlessly in training order. Without a seed, they read each
+    example once, in evaluation order.
     """
 
     def __init__(self, shards, batch_size, seed=None, shuffle_buffer=1):
-        self._shards, self._n, self._batch_size, self._seed = shards, shards.num_examples, batch_size, seed
-        # Use the largest number of readers that divides the batch size and leaves each reader enough shards.
+        self._shards = shards
+        self._n = shards.num_examples
+        self._batch_size = batch_size
+        self._seed = seed
+        # Use the largest number of readers that divides the batch size and leaves each reader
+        # enough shards.
         most = min(_MAX_READERS, max(1, len(shards.lengths) // _SHARDS_PER_READER))
         self.count = max(count for count in range(1, most + 1) if batch_size % count == 0)
         self.size = batch_size // self.count
@@ -74,22 +89,37 @@ class ShardReaders:
         self._block = max(1, shuffle_buffer // (2 * self.count))
 
     def steps(self, slots, first_step):
-        """Returns a dataset that contains, for each step, the `(numbers, records)` of these slots."""
+        """Returns a dataset that contains, for each step, the `(numbers, records)` of these
+        slots."""
         readers = sorted({slot // self.size for slot in slots})
-        place = np.searchsorted(readers, np.array(slots) // self.size) * self.size + np.array(slots) % self.size
+        place = (
+            np.searchsorted(readers, np.array(slots) // self.size) * self.size
+            + np.array(slots) % self.size
+        )
         first_step = tf.cast(first_step, tf.int64)
-        read = self._evaluation_rows if self._seed is None else lambda reader: self._training_rows(reader, first_step)
+        read = (
+            self._evaluation_rows
+            if self._seed is None
+            else lambda reader: self._training_rows(reader, first_step)
+        )
         chunks = tf.data.Dataset.from_tensor_slices(np.int64(readers)).interleave(
-            read, cycle_length=len(readers), block_length=1, num_parallel_calls=len(readers), deterministic=True
+            read,
+            cycle_length=len(readers),
+            block_length=1,
+            num_parallel_calls=len(readers),
+            deterministic=True,
         )
 
         def rows(*parts):
-            return tuple(tf.gather(tf.reshape(part, [len(readers) * self.size]), place) for part in parts)
+            return tuple(
+                tf.gather(tf.reshape(part, [len(readers) * self.size]), place) for part in parts
+            )
 
         return chunks.batch(len(readers), drop_remainder=True).map(rows)
 
     def evaluation_order(self):
-        """Returns the index of the example at each position of an evaluation: int64 `(num_examples,)`."""
+        """Returns the index of the example at each position of an evaluation: int64
+        `(num_examples,)`."""
         indices = np.full((-(-self._n // self._batch_size), self.count, self.size), -1)
         for reader in range(self.count):
             start, stop = (int(edge) for edge in self._part(0, self._n, reader))
@@ -97,45 +127,61 @@ class ShardReaders:
         return indices.ravel()[: self._n]
 
     def _before(self, position, reader):
-        """Counts the positions before `position` that belong to readers with a smaller index than `reader`."""
-        batches, slot = position // self._batch_size, position % self._batch_size
+        """Counts the positions before `position` that belong to readers with a smaller index than
+        `reader`."""
+        batches = position // self._batch_size
+        slot = position % self._batch_size
         return batches * reader * self.size + tf.minimum(reader * self.size, slot)
 
     def _part(self, first, last, reader):
-        """Returns the start and end of a reader's part in the sequence of examples for positions `first` to `last`."""
-        return tuple(self._before(last, edge) - self._before(first, edge) for edge in (reader, reader + 1))
+        """Returns the start and end of a reader's part in the sequence of examples for positions
+        `first` to `last`."""
+        return tuple(
+            self._before(last, edge) - self._before(first, edge) for edge in (reader, reader + 1)
+        )
 
     def _records(self, epoch, start, stop):
-        """Returns a dataset of `(index, record)` from `start` to `stop` in the sequence of an epoch."""
+        """Returns a dataset of `(index, record)` from `start` to `stop` in the sequence of an
+        epoch."""
         shards = tf.range(len(self._shards.lengths), dtype=tf.int64)
         if self._seed is not None:
-            shards = order.permutation(tf.size(shards, tf.int64), order.shuffle_key(self._seed, epoch))
+            shards = order.permutation(
+                tf.size(shards, tf.int64), order.shuffle_key(self._seed, epoch)
+            )
         lengths = tf.gather(tf.constant(self._shards.lengths, tf.int64), shards)
         begins = tf.cumsum(lengths, exclusive=True)
         skips, ends = (tf.clip_by_value(edge - begins, 0, lengths) for edge in (start, stop))
-        parts = tuple(tf.boolean_mask(of_shard, ends > skips) for of_shard in (shards, skips, ends - skips))
+        parts = tuple(
+            tf.boolean_mask(of_shard, ends > skips) for of_shard in (shards, skips, ends - skips)
+        )
         return tf.data.Dataset.from_tensor_slices(parts).flat_map(self._shards.read)
 
     def _training_rows(self, reader, first_step):
-        """Returns an endless dataset with `(numbers, records)` of one reader's slots for each step."""
+        """Returns an endless dataset with `(numbers, records)` of one reader's slots for each
+        step."""
         position = first_step * self._batch_size + reader * self.size
         first_epoch = position // self._n
-        # The reader has already returned `stop - start` examples of this epoch: whole blocks, which are skipped, and
-        # part of a block, which is read again.
+        # The reader has already returned `stop - start` examples of this epoch: whole blocks, which
+        # are skipped, and part of a block, which is read again.
         start, stop = self._part(first_epoch * self._n, position, reader)
-        skipped_blocks, skipped = (stop - start) // self._block, (stop - start) % self._block
+        skipped_blocks = (stop - start) // self._block
+        skipped = (stop - start) % self._block
 
         def blocks(epoch):
             resumed = tf.cast(epoch == first_epoch, tf.int64)
             start, stop = self._part(epoch * self._n, (epoch + 1) * self._n, reader)
-            records = self._records(epoch, start + resumed * skipped_blocks * self._block, stop).batch(self._block)
+            records = self._records(
+                epoch, start + resumed * skipped_blocks * self._block, stop
+            ).batch(self._block)
 
             def shuffle(block, row):
                 indices, records = row
                 key = order.shuffle_key(self._seed, epoch, reader, block)
                 permutation = order.permutation(tf.size(indices, tf.int64), key)
                 permutation = permutation[tf.where(block == skipped_blocks, resumed * skipped, 0) :]
-                return epoch * self._n + tf.gather(indices, permutation), tf.gather(records, permutation)
+                return epoch * self._n + tf.gather(indices, permutation), tf.gather(
+                    records, permutation
+                )
 
             return records.enumerate(resumed * skipped_blocks).map(shuffle)
 
@@ -151,27 +197,41 @@ class ShardReaders:
 
 
 def record_namer(files, lengths, skips=None):
-    """Returns a function that names an example by its file and record number; see `open_tfrecords` for `skips`."""
+    """Returns a function that names an example by its file and record number; see `open_tfrecords`
+    for `skips`."""
     ends = np.cumsum(lengths)
 
     def name_of(index):
         file = int(np.searchsorted(ends, index, side="right"))
-        return f"{files[file]} record {index - ends[file] + lengths[file] + (skips[file] if skips else 0)}"
+        return (
+            f"{files[file]} record "
+            f"{index - ends[file] + lengths[file] + (skips[file] if skips else 0)}"
+        )
 
     return name_of
 
 
 def open_tfrecords(files, skips=None):
-    """Returns `Shards.open` for TFRecord files; a shard excludes the first `skips[shard]` records of its file."""
-    names, skips = tf.constant(files), tf.constant(skips or [0] * len(files), tf.int64)
+    """Returns `Shards.open` for TFRecord files; a shard excludes the first `skips[shard]` records
+    of its file."""
+    names = tf.constant(files)
+    skips = tf.constant(skips or [0] * len(files), tf.int64)
 
     def first_record(name):
         return tf.data.TFRecordDataset(name, buffer_size=0).take(1).get_single_element()
 
     def open_file(shard, skip):
-        records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(skips[shard] + skip)
-        # `ignore_errors` never returns for a file that cannot be opened, so test whether its first record can be read.
-        return tf.data.Dataset.from_tensors(names[shard]).map(first_record).ignore_errors().flat_map(lambda _: records)
+        records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(
+            skips[shard] + skip
+        )
+        # `ignore_errors` never returns for a file that cannot be opened, so test whether its first
+        # record can be read.
+        return (
+            tf.data.Dataset.from_tensors(names[shard])
+            .map(first_record)
+            .ignore_errors()
+            .flat_map(lambda _: records)
+        )
 
     return open_file
 
@@ -179,6 +239,10 @@ def open_tfrecords(files, skips=None):
 def count_records(file):
     """Counts the records of a TFRecord file by reading all of it."""
     try:
-        return sum(len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64))
+        return sum(
+            len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64)
+        )
     except tf.errors.DataLossError:
-        raise ValueError(f"A TFRecord file must be complete and uncompressed. Received: {file!r}") from None
+        raise ValueError(
+            f"A TFRecord file must be complete and uncompressed. Received: {file!r}"
+        ) from None

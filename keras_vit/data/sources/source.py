@@ -23,26 +23,29 @@ class Source:
     """A dataset of labeled images.
 
     Attributes:
-        read: function, used inside `tf.data`, that maps a scalar int64 tensor in [0, num_examples) to an example
-            `{"image": ..., "label": ...}`; `None` if examples can only be read in order. The image is a scalar string
-            (an encoded image), a string tensor `(P,)` (encoded images of one size, whose channels are concatenated), or
-            pixel values `(H, W, C)` of any dtype. The label is an int64 scalar, or a vector of all correct classes,
-            which may be empty; see `empty_is_negative`.
+        read: function, used inside `tf.data`, that maps a scalar int64 tensor in [0, num_examples)
+            to an example `{"image": ..., "label": ...}`; `None` if examples can only be read in
+            order. The image is a scalar string (an encoded image), a string tensor `(P,)` (encoded
+            images of one size, whose channels are concatenated), or pixel values `(H, W, C)` of any
+            dtype. The label is an int64 scalar, or a vector of all correct classes, which may be
+            empty; see `empty_is_negative`.
         num_examples: number of examples.
         class_names: class names, in the order of the labels.
         max_value: value of a white pixel, above 0; usually 255, but 16 for scikit-learn's digits.
         shards: the `Shards` to read in order, if `read` is `None`.
-        name_of: function that maps an index to a human-readable name, such as a file name or a record number.
+        name_of: function that maps an index to a human-readable name, such as a file name or a
+            record number.
         labels: integers `(N,)`, or `None` if they are unknown before the examples are read.
         options: values that replace "auto" in the fields of `Options`.
-        checksum: function that returns an integer to detect changed data: a checksum of the pixels for arrays, or of
-            file names and sizes for files. The default function returns 0.
+        checksum: function that returns an integer to detect changed data: a checksum of the pixels
+            for arrays, or of file names and sizes for files. The default function returns 0.
         old_checksum: the checksum of earlier versions, if it differs; for the runs that they began.
-        stored: function that returns `(name, start, stop)` of each range of stored examples, such as records of a
-            file, to find common examples of two splits; nothing if unknown.
-        empty_is_negative: whether an example with an empty label is a negative example of every class. If False, it
-            has no label, and gets weight 0.
-        finds_classes: whether the class names were found in this split, so that they must be given to other splits.
+        stored: function that returns `(name, start, stop)` of each range of stored examples, such
+            as records of a file, to find common examples of two splits; nothing if unknown.
+        empty_is_negative: whether an example with an empty label is a negative example of every
+            class. If False, it has no label, and gets weight 0.
+        finds_classes: whether the class names were found in this split, so that they must be given
+            to other splits.
     """
 
     read: Callable | None
@@ -60,7 +63,8 @@ class Source:
     finds_classes: bool = False
 
     def short_name(self, index: int) -> str:
-        """Returns an example's name without folders, for the title of a picture; "" for the default name."""
+        """Returns an example's name without folders, for the title of a picture; "" for the default
+        name."""
         name = self.name_of(index)
         return "" if name == f"example {index}" else name.rpartition("/")[2]
 
@@ -78,36 +82,57 @@ class Source:
 
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the source, without its examples."""
-        shape, white = self.image_spec.shape, np.asarray(self.max_value).item()
-        image = {"shape": shape.as_list() if shape.rank is not None else None, "dtype": self.image_spec.dtype.name}
-        described = {"num_examples": int(self.num_examples), "class_names": [*map(str, self.class_names)]}
+        shape = self.image_spec.shape
+        white = np.asarray(self.max_value).item()
+        image = {
+            "shape": shape.as_list() if shape.rank is not None else None,
+            "dtype": self.image_spec.dtype.name,
+        }
+        described = {
+            "num_examples": int(self.num_examples),
+            "class_names": [*map(str, self.class_names)],
+        }
         described |= {"options": self.options, "empty_is_negative": self.empty_is_negative}
         return {**described, "max_value": white, "image": image}
 
     @classmethod
     def from_description(cls, description: Mapping) -> "Source":
-        """Returns a source with the properties of the source that `describe` described, but without its examples."""
-        fields = {name: description[name] for name in ("num_examples", "options", "max_value", "empty_is_negative")}
+        """Returns a source with the properties of the source that `describe` described, but without
+        its examples."""
+        fields = {
+            name: description[name]
+            for name in ("num_examples", "options", "max_value", "empty_is_negative")
+        }
         source = cls(_read_nothing, class_names=tuple(description["class_names"]), **fields)
         vars(source)["image_spec"] = tf.TensorSpec(**description["image"])  # the cached property
         return source
 
 
 def _read_nothing(index):
-    raise ValueError("The data of a run must be loaded with `data.from_config`. Received: only its description")
+    raise ValueError(
+        "The data of a run must be loaded with `data.from_config`. Received: only its description"
+    )
 
 
 def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
     """Returns a source with the examples at `indices`, in this order.
 
     Raises:
-        ValueError: `source` can only be read in order, `indices` is empty or not one-dimensional, or an index is out of
-            range.
+        ValueError: `source` can only be read in order, `indices` is empty or not one-dimensional,
+            or an index is out of range.
     """
-    indices, read = np.asarray(indices), source.read
+    indices = np.asarray(indices)
+    read = source.read
     if read is None:
-        raise ValueError("`source` must be readable by index. Received: a source that can only be read in order")
-    if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
+        raise ValueError(
+            "`source` must be readable by index. Received: a source that can only be read in order"
+        )
+    if (
+        indices.ndim != 1
+        or not len(indices)
+        or indices.min() < 0
+        or indices.max() >= source.num_examples
+    ):
         raise ValueError(
             f"`indices` must be a non-empty vector of numbers from 0 to {source.num_examples - 1}. "
             f"Received: {indices.size} indices"
@@ -124,15 +149,16 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
 
 
 def parse_split(dataset, split, splits):
-    """Parses "train" or "train[:100]"; returns the name of the split and the number of examples to use.
+    """Parses "train" or "train[:100]"; returns the name of the split and the number of examples to
+    use.
 
     `splits` maps the names of all splits to their numbers of examples.
     """
     match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
     if not match or match[1] not in splits:
         raise ValueError(
-            f"The splits of {dataset} are {', '.join(splits)}, or the first examples of a split, as in train[:100]. "
-            f"Received: split={split!r}"
+            f"The splits of {dataset} are {', '.join(splits)}, or the first examples of a split, "
+            f"as in train[:100]. Received: split={split!r}"
         )
     whole = splits[match[1]]
     count = whole if match[2] is None else int(match[2])
@@ -142,17 +168,19 @@ def parse_split(dataset, split, splits):
 
 
 def check_pattern(split, path, pattern):
-    """Raises a `ValueError` if a split of files still has its default, and no file matches the pattern."""
+    """Raises a `ValueError` if a split of files still has its default, and no file matches the
+    pattern."""
     if split in ("train", "test") and not tf.io.gfile.glob(pattern):
         raise ValueError(
-            "--config.data.train_split and --config.data.test_split must be lists of files, as in train_split=train.csv"
-            ", or TFRecords in `path`, as in train_split='train-*'. "
+            "--config.data.train_split and --config.data.test_split must be lists of files, as in "
+            "train_split=train.csv, or TFRecords in `path`, as in train_split='train-*'. "
             f"Received: {split}_split={split!r}, path={path!r}"
         )
 
 
 def check_names(class_names):
-    """Returns class names as a tuple, normalized to NFC like folder names; raises a `ValueError` for duplicates."""
+    """Returns class names as a tuple, normalized to NFC like folder names; raises a `ValueError`
+    for duplicates."""
     names = tuple(unicodedata.normalize("NFC", str(name)) for name in class_names)
     twice = sorted({name for name, count in collections.Counter(names).items() if count > 1})
     if twice:
@@ -170,16 +198,20 @@ def check_labels(labels, class_names):
 
 
 def check_disjoint(train: Source, test: Source, splits: str) -> None:
-    """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes them."""
+    """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes
+    them."""
     ranges = collections.defaultdict(list)
     for name, start, stop in test.stored():
         ranges[name].append((start, stop))
     for name, start, stop in train.stored():
-        if any(start < other_stop and other_start < stop for other_start, other_stop in ranges.get(name, ())):
+        if any(
+            start < other_stop and other_start < stop
+            for other_start, other_stop in ranges.get(name, ())
+        ):
             raise ValueError(
-                "The training and test splits must have no common examples, such as 'tune_train' and 'tune_val', which "
-                f"divide 'train'; or must be equal, to measure the training accuracy. Received: {splits}, which share "
-                f"examples of {name!r}"
+                "The training and test splits must have no common examples, such as 'tune_train' "
+                "and 'tune_val', which divide 'train'; or must be equal, to measure the training "
+                f"accuracy. Received: {splits}, which share examples of {name!r}"
             )
 
 
@@ -188,7 +220,8 @@ def checksum_of(paths, moves=False):
 
     If `moves`, the name of the folder that contains all files may change.
     """
-    checksum, depth = 0, -2
+    checksum = 0
+    depth = -2
     if moves:
         folders = [path.split("/")[:-1] for path in paths]
         depth = len(os.path.commonprefix(folders))  # noqa: RUF071 (compares lists of names)
@@ -200,11 +233,12 @@ def checksum_of(paths, moves=False):
 
 
 def white_of(dtype, max_value=0):
-    """Returns the value of a white pixel: `max_value`, or the default for the dtype if `max_value` is 0."""
+    """Returns the value of a white pixel: `max_value`, or the default for the dtype if `max_value`
+    is 0."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(
-            f"`max_value`, the value of a white pixel, must be above 0; only {' and '.join(WHITE)} have a default. "
-            f"Received: max_value={max_value}, dtype={np.dtype(dtype)}"
+            f"`max_value`, the value of a white pixel, must be above 0; only {' and '.join(WHITE)} "
+            f"have a default. Received: max_value={max_value}, dtype={np.dtype(dtype)}"
         )
     return white

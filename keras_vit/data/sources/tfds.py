@@ -14,28 +14,37 @@ from keras_vit.data.sources.tfrecords import RecordIndex
 
 
 def tfds(
-    name: str, split: str, data_dir: str = "", image_key: str = "image", label_key: str | Callable = "label",
-    class_names: Sequence[str] | None = None, scale: int = 1,
-) -> Source:  # fmt: skip
+    name: str,
+    split: str,
+    data_dir: str = "",
+    image_key: str = "image",
+    label_key: str | Callable = "label",
+    class_names: Sequence[str] | None = None,
+    scale: int = 1,
+) -> Source:
     """Returns a source of one split of a classification dataset of TensorFlow Datasets.
 
-    ArrayRecord files and local TFRecords are read by index; remote TFRecords (`gs://`) are read in order.
+    ArrayRecord files and local TFRecords are read by index; remote TFRecords (`gs://`) are read in
+    order.
 
     Args:
         name: a name for `tfds.builder`, such as `cifar10`, `cifar10:3.*.*` or `eurosat/rgb:2.*.*`.
-        split: a split in the syntax of TFDS, such as `train`, `train[:800]+validation[:200]` or `test[50%:]`.
+        split: a split in the syntax of TFDS, such as `train`, `train[:800]+validation[:200]` or
+            `test[50%:]`.
         data_dir: folder of the datasets; "" for the default of TFDS.
         image_key: name of the image feature.
-        label_key: name of a feature whose value is a label or a list of all correct labels; or a function that maps
-            all features to an integer label. A function requires `class_names`. A negative label means that the image
-            has no label; an empty list means that it has no correct class.
-        class_names: the dataset's class names in any order, or names for a dataset that has none or only numbers; None
-            for the names in the dataset.
+        label_key: name of a feature whose value is a label or a list of all correct labels; or a
+            function that maps all features to an integer label. A function requires `class_names`.
+            A negative label means that the image has no label; an empty list means that it has no
+            correct class.
+        class_names: the dataset's class names in any order, or names for a dataset that has none or
+            only numbers; None for the names in the dataset.
         scale: factor on pixel values; 255 for images with values 0 and 1.
 
     Raises:
-        ValueError: the dataset, version, split or feature does not exist, the dataset is not prepared in `data_dir`,
-            its files are neither TFRecords nor ArrayRecords, or `class_names` are missing or do not fit the dataset.
+        ValueError: the dataset, version, split or feature does not exist, the dataset is not
+            prepared in `data_dir`, its files are neither TFRecords nor ArrayRecords, or
+            `class_names` are missing or do not fit the dataset.
     """
     # Imported on use, because the import takes seconds.
     import tensorflow_datasets
@@ -44,7 +53,8 @@ def tfds(
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
     except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
         raise ValueError(
-            f"`name` must be a dataset of TFDS. Received: name={name!r} ({str(error).splitlines()[0]})"
+            f"`name` must be a dataset of TFDS. Received: name={name!r} "
+            f"({str(error).splitlines()[0]})"
         ) from None
     features = builder.info.features
     keys = [image_key] if callable(label_key) else [image_key, label_key]
@@ -56,9 +66,10 @@ def tfds(
         tf.io.gfile.stat(str(parts[0].filename))
     except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
         raise ValueError(
-            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}. If its files are "
-            f"missing, prepare it with `tfds build` or `tfds.builder({name!r}).download_and_prepare()`. "
-            f"Received: split={split!r} ({str(error).splitlines()[0]})"
+            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}. If "
+            "its files are missing, prepare it with `tfds build` or "
+            f"`tfds.builder({name!r}).download_and_prepare()`. Received: split={split!r} "
+            f"({str(error).splitlines()[0]})"
         ) from None
     # Map the dataset's labels to the requested class names and order.
     known = () if callable(label_key) else _class_names(features[label_key])
@@ -74,7 +85,8 @@ def tfds(
         return {"image": stored[image_key], "label": label}
 
     # Read by index if the files allow it, else in order.
-    files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
+    files = [str(part.filename) for part in parts]
+    skips = [part.skip for part in parts]
     rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     rest["checksum"] = functools.partial(checksum_of, files)
     rest["empty_is_negative"] = not callable(label_key) and hasattr(features[label_key], "feature")
@@ -87,17 +99,27 @@ def tfds(
         records = ArrayRecordDataSource(parts)
 
         def read(index):
-            record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
+            record = tf.numpy_function(
+                lambda i: records[int(i)], [index], tf.string, stateful=False
+            )
             return parse(tf.ensure_shape(record, []))
 
         return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **rest)
     if kind != "tfrecord":
-        raise ValueError(f"The format of the files must be tfrecord or array_record. Received: {kind} in {name}")
+        raise ValueError(
+            f"The format of the files must be tfrecord or array_record. Received: {kind} in {name}"
+        )
     if _are_local(files):
         index = RecordIndex(files, [(part.skip, part.take) for part in parts])
         return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
-    return Source(None, shards.num_examples, shards=shards, name_of=record_namer(files, lengths, skips), **rest)
+    return Source(
+        None,
+        shards.num_examples,
+        shards=shards,
+        name_of=record_namer(files, lengths, skips),
+        **rest,
+    )
 
 
 def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_key=""):
@@ -105,13 +127,18 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
 
     Args:
         path: data folder of TFDS; "" for the default.
-        class_names: path of a text file with one class name per line, in order; "" for the names in the dataset.
+        class_names: path of a text file with one class name per line, in order; "" for the names in
+            the dataset.
         image_key: name of the image feature; "" for "image".
         label_key: name of the label feature; "" for "label".
     """
     if not name:
-        raise ValueError("`name` must be a dataset of TFDS, as in tfds:mnist. Received: name='tfds'")
-    return tfds(name, split, path, image_key or "image", label_key or "label", names_in(class_names))
+        raise ValueError(
+            "`name` must be a dataset of TFDS, as in tfds:mnist. Received: name='tfds'"
+        )
+    return tfds(
+        name, split, path, image_key or "image", label_key or "label", names_in(class_names)
+    )
 
 
 def _placed(place_of, label):
@@ -125,20 +152,27 @@ def _are_local(files):
 
 
 def _class_names(feature):
-    """Returns the class names of a `ClassLabel` feature or of a sequence of such labels, or () for other features."""
+    """Returns the class names of a `ClassLabel` feature or of a sequence of such labels, or () for
+    other features."""
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
 
 def _places(dataset, known, names):
-    """Returns the new value of each label of a dataset, int64 `(classes,)`, or None if labels do not change."""
+    """Returns the new value of each label of a dataset, int64 `(classes,)`, or None if labels do
+    not change."""
     if not names:
-        raise ValueError(f"`class_names` must be set for a dataset without class names. Received: name={dataset!r}")
+        raise ValueError(
+            "`class_names` must be set for a dataset without class names. Received: "
+            f"name={dataset!r}"
+        )
     if names == known or not known:
         return None
     if sorted(names) == sorted(known):
         return tf.constant([names.index(name) for name in known], tf.int64)
-    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # the dataset has only numbers
+    if len(names) == len(known) and known == tuple(
+        map(str, range(len(known)))
+    ):  # the dataset has only numbers
         return None
     other = sorted(set(names) ^ set(known))
     raise ValueError(

@@ -1,4 +1,5 @@
-"""Sources of TFRecords of `tf.train.Example`. Local files are read by index, remote files in order."""
+"""Sources of TFRecords of `tf.train.Example`. Local files are read by index, remote files in
+order."""
 
 import contextlib
 import functools
@@ -18,47 +19,59 @@ from keras_vit.data.sources.files import names_in
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, check_pattern, checksum_of, white_of
 
-# A record consists of its length (uint64), a checksum of the length (uint32), the data, and a checksum of the data
-# (uint32).
-_HEADER, _FRAME = 12, 16  # bytes before the data; sum of the bytes before and after the data
+# A record consists of its length (uint64), a checksum of the length (uint32), the data, and a
+# checksum of the data (uint32). bytes before the data; sum of the bytes before and after the data
+_HEADER = 12
+_FRAME = 16
 _FILES_AT_A_TIME = 16  # number of files read in parallel to count their records
 
 log = logging.getLogger(__name__)
 
 
 def tfrecords(
-    pattern: str, class_names: Sequence[str], image_key: str = "image/encoded", label_key: str = "image/class/label",
-    label_offset: int = 0, num_examples: int = 0, image_dtype: str = "", image_shape: Sequence[int] = (),
+    pattern: str,
+    class_names: Sequence[str],
+    image_key: str = "image/encoded",
+    label_key: str = "image/class/label",
+    label_offset: int = 0,
+    num_examples: int = 0,
+    image_dtype: str = "",
+    image_shape: Sequence[int] = (),
     max_value: float = 0,
-) -> Source:  # fmt: skip
+) -> Source:
     """Returns a source of uncompressed TFRecords of `tf.train.Example`.
 
-    Local files are indexed in one pass over the lengths of their records. Remote files are read in order; their records
-    are counted once, which downloads the files, and the counts are cached in Keras' cache folder.
+    Local files are indexed in one pass over the lengths of their records. Remote files are read in
+    order; their records are counted once, which downloads the files, and the counts are cached in
+    Keras' cache folder.
 
     Args:
         pattern: file name pattern, such as `train-*-of-01024`, local or remote (`gs://`).
         class_names: name of each class.
-        image_key: name of the bytes feature with the image, or comma-separated names of several such features, such as
-            "B02,B03,B08", whose channels are concatenated.
+        image_key: name of the bytes feature with the image, or comma-separated names of several
+            such features, such as "B02,B03,B08", whose channels are concatenated.
         label_key: name of the feature with the integer label.
         label_offset: stored label of the first class; labels in ImageNet's files start at 1.
         num_examples: expected number of records; 0 if unknown.
-        image_dtype: "" for encoded images, or the dtype of raw pixel values, such as "uint16". Raw values are stored by
-            `tf.io.serialize_tensor`, or as little-endian bytes if `image_shape` is set.
-        image_shape: `(H, W, C)` or `(H, W)` of the raw pixel values in each feature; () for encoded images and for
-            values stored by `tf.io.serialize_tensor`.
-        max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for uint16. Required for
-            other dtypes.
+        image_dtype: "" for encoded images, or the dtype of raw pixel values, such as "uint16". Raw
+            values are stored by `tf.io.serialize_tensor`, or as little-endian bytes if
+            `image_shape` is set.
+        image_shape: `(H, W, C)` or `(H, W)` of the raw pixel values in each feature; () for encoded
+            images and for values stored by `tf.io.serialize_tensor`.
+        max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for
+            uint16. Required for other dtypes.
 
     Raises:
-        ValueError: an argument is invalid, no file matches, a file is damaged, the number of records is not
-            `num_examples`, or the first local record lacks a feature or has a label out of range. Other records that
-            lack a feature count as bad examples; a label out of range ends the iteration over their batches.
+        ValueError: an argument is invalid, no file matches, a file is damaged, the number of
+            records is not `num_examples`, or the first local record lacks a feature or has a label
+            out of range. Other records that lack a feature count as bad examples; a label out of
+            range ends the iteration over their batches.
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
-        raise ValueError(f"`pattern` must match at least one file. Received: pattern={str(pattern)!r}")
+        raise ValueError(
+            f"`pattern` must match at least one file. Received: pattern={str(pattern)!r}"
+        )
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
@@ -75,23 +88,40 @@ def tfrecords(
 
     if "://" in files[0]:
         shards = Shards(_counts(files), open_tfrecords(files), parse)
-        source = Source(None, shards.num_examples, shards=shards, name_of=record_namer(files, shards.lengths), **rest)
+        source = Source(
+            None,
+            shards.num_examples,
+            shards=shards,
+            name_of=record_namer(files, shards.lengths),
+            **rest,
+        )
     else:
         index = RecordIndex(files)
         _check_first(index, parse, len(class_names))
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
-            "The files must contain `num_examples` records, or at least one record if `num_examples` is 0. Received: "
-            f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
+            "The files must contain `num_examples` records, or at least one record if "
+            f"`num_examples` is 0. Received: num_examples={num_examples}, {source.num_examples} "
+            f"records in {str(pattern)!r}"
         )
     return source
 
 
 def split_of_tfrecords(
-    split, *, path="", classes=0, class_names="", image_key="", label_key="", label_offset=0, num_examples=0,
-    image_dtype="", image_shape=(), max_value=0.0,
-):  # fmt: skip
+    split,
+    *,
+    path="",
+    classes=0,
+    class_names="",
+    image_key="",
+    label_key="",
+    label_offset=0,
+    num_examples=0,
+    image_dtype="",
+    image_shape=(),
+    max_value=0.0,
+):
     """Loads the TFRecords whose names match `split`.
 
     Args:
@@ -110,14 +140,19 @@ def split_of_tfrecords(
     check_pattern(split, path, pattern)
     names = names_in(class_names) or tuple(map(str, range(classes)))
     if not names:
-        raise ValueError("`classes` or `class_names` must be set for TFRecords. Received: classes=0, class_names=''")
+        raise ValueError(
+            "`classes` or `class_names` must be set for TFRecords. Received: classes=0, "
+            "class_names=''"
+        )
     if classes not in (0, len(names)):
         raise ValueError(
             "`classes` must be 0 or the number of names in `class_names`. "
             f"Received: classes={classes}, {len(names)} names in class_names={class_names!r}"
         )
     keys = image_key or "image/encoded", label_key or "image/class/label"
-    return tfrecords(pattern, names, *keys, label_offset, num_examples, image_dtype, image_shape, max_value)
+    return tfrecords(
+        pattern, names, *keys, label_offset, num_examples, image_dtype, image_shape, max_value
+    )
 
 
 def _check_first(index, parse, classes):
@@ -127,8 +162,8 @@ def _check_first(index, parse, classes):
         return  # a bad example
     except tf.errors.OpError as error:
         raise ValueError(
-            "Records must have the features of --config.data.image_key (bytes) and --config.data.label_key (an "
-            f"integer). Received: {index.name_of(0)}, {error.message}"
+            "Records must have the features of --config.data.image_key (bytes) and "
+            f"--config.data.label_key (an integer). Received: {index.name_of(0)}, {error.message}"
         ) from None
     if not 0 <= label < classes:
         raise ValueError(
@@ -138,11 +173,14 @@ def _check_first(index, parse, classes):
 
 
 def _counts(files):
-    """Returns the number of records in each remote file, int64 `(files,)`; cached by file names and file sizes."""
+    """Returns the number of records in each remote file, int64 `(files,)`; cached by file names and
+    file sizes."""
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
-        home = os.environ.get("KERAS_HOME") or "~/.keras"  # the same as in Keras, which has no public function for this
+        home = (
+            os.environ.get("KERAS_HOME") or "~/.keras"
+        )  # the same as in Keras, which has no public function for this
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
         try:
             return np.array(json.loads(cache.read_text()), np.int64).reshape(len(files))
@@ -160,21 +198,29 @@ def _image_reader(keys, dtype, shape):
     if not dtype:
         if shape:
             raise ValueError(
-                f"`image_dtype` must be set with `image_shape`. Received: image_shape={shape}, image_dtype=''"
+                f"`image_dtype` must be set with `image_shape`. Received: image_shape={shape}, "
+                "image_dtype=''"
             )
-        return lambda example: example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
+        return lambda example: (
+            example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
+        )
     try:
         dtype = tf.as_dtype(dtype)
     except TypeError as error:
-        raise ValueError(f"`image_dtype` must be '' or a numeric dtype. Received: {error}") from None
+        raise ValueError(
+            f"`image_dtype` must be '' or a numeric dtype. Received: {error}"
+        ) from None
     if shape and (len(shape) not in (2, 3) or min(shape) < 1):
         raise ValueError(
-            f"`image_shape` must be (), (H, W) or (H, W, C), with sides of 1 or more. Received: image_shape={shape}"
+            "`image_shape` must be (), (H, W) or (H, W, C), with sides of 1 or more. Received: "
+            f"image_shape={shape}"
         )
 
     def values(encoded):
         if shape:
-            return tf.reshape(tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1))
+            return tf.reshape(
+                tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1)
+            )
         tensor = tf.io.parse_tensor(encoded, dtype)
         # A single channel may be stored as `(H, W)`.
         return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
@@ -185,8 +231,8 @@ def _image_reader(keys, dtype, shape):
 class RecordIndex:
     """An index of the records in local TFRecord files.
 
-    `spans` contains a pair `(skip, take)` for each file: the index omits the first `skip` records and contains the next
-    `take` records, or all remaining records if `take` is -1.
+    `spans` contains a pair `(skip, take)` for each file: the index omits the first `skip` records
+    and contains the next `take` records, or all remaining records if `take` is -1.
     """
 
     def __init__(self, files, spans=None):
@@ -203,8 +249,12 @@ class RecordIndex:
         return int(self._offsets.shape[0])
 
     def read(self, index):
-        """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` if a checksum is wrong."""
-        place = {"filenames": self._files[self._file_of[index]][None], "byte_offsets": self._offsets[index][None]}
+        """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` if a
+        checksum is wrong."""
+        place = {
+            "filenames": self._files[self._file_of[index]][None],
+            "byte_offsets": self._offsets[index][None],
+        }
         dataset = tf.raw_ops.TFRecordDatasetV2(**place, compression_type="", buffer_size=64 * 1024)
         kind = {"output_types": [tf.string], "output_shapes": [[]]}
         dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)
@@ -212,8 +262,10 @@ class RecordIndex:
 
 
 def _offsets(path, skip, take):
-    """Returns the byte offsets of `take` records (-1: all) after the first `skip`, int64; reads only record lengths."""
-    offsets, place = [], 0
+    """Returns the byte offsets of `take` records (-1: all) after the first `skip`, int64; reads
+    only record lengths."""
+    offsets = []
+    place = 0
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -222,11 +274,13 @@ def _offsets(path, skip, take):
                 length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
                 if not length or place + _FRAME + length > size:
                     raise ValueError(
-                        "A TFRecord file must contain complete records and must not be compressed (use gunzip). "
-                        f"Received: {path!r}, broken at or before byte {place}"
+                        "A TFRecord file must contain complete records and must not be compressed "
+                        f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
                     )
                 offsets.append(place)
                 place += _FRAME + length
     except OSError as error:
-        raise ValueError(f"The TFRecord file cannot be opened ({error}). Received: {path!r}") from None
+        raise ValueError(
+            f"The TFRecord file cannot be opened ({error}). Received: {path!r}"
+        ) from None
     return np.array(offsets, np.int64)[skip:]

@@ -1,7 +1,8 @@
 """Target kinds: what a task learns from, such as classes.
 
-A target kind is a subclass of `Target` in a file of this folder and a line in `TARGETS`. A task names the kind that it
-learns from (`Task.target`). The fields of `config.data` that a kind owns become fields of `Options`.
+A target kind is a subclass of `Target` in a file of this folder and a line in `TARGETS`. A task
+names the kind that it learns from (`Task.target`). The fields of `config.data` that a kind owns
+become fields of `Options`.
 """
 
 from typing import Any
@@ -13,7 +14,9 @@ from keras_vit.data.targets.target import Target
 TARGETS: dict[str, type[Target]] = {"classes": Classes, "none": NoTarget}
 """Maps the value of `Task.target` to a target kind."""
 
-DEFAULTS: dict[str, Any] = {name: value for kind in TARGETS.values() for name, value in kind.defaults.items()}
+DEFAULTS: dict[str, Any] = {
+    name: value for kind in TARGETS.values() for name, value in kind.defaults.items()
+}
 
 
 def get(name: str) -> type[Target]:

@@ -15,14 +15,15 @@ log = logging.getLogger(__name__)
 
 
 class Classes(Target):
-    """A target is float32 `(classes,)`: 1 for each correct class, or shares of classes after mixing and smoothing.
+    """A target is float32 `(classes,)`: 1 for each correct class, or shares of classes after mixing
+    and smoothing.
 
     A stored label is an int64 scalar, or a vector of all correct classes, which may be empty.
 
     Args:
         source, options: as for `Target`.
-        empty_is_negative: False gives examples without a correct class weight 0, as the softmax loss requires. If True,
-            `Source.empty_is_negative` decides.
+        empty_is_negative: False gives examples without a correct class weight 0, as the softmax
+            loss requires. If True, `Source.empty_is_negative` decides.
 
     Attributes:
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
@@ -39,16 +40,20 @@ class Classes(Target):
         self.classes = len(source.class_names)
         if not self.classes:
             raise ValueError(
-                "A task that learns from classes needs a dataset with classes; --config.task=masked_patches "
-                "learns from images alone. Received: class_names=()"
+                "A task that learns from classes needs a dataset with classes; "
+                "--config.task=masked_patches learns from images alone. Received: class_names=()"
             )
-        self.rule = f"from 0 to {self.classes - 1} (for TFRecords, after --config.data.label_offset is subtracted)"
+        self.rule = (
+            f"from 0 to {self.classes - 1} (for TFRecords, after --config.data.label_offset is "
+            "subtracted)"
+        )
 
     @staticmethod
     def check(options):
         if not 0 <= options.label_smoothing < 1:
             raise ValueError(
-                f"`label_smoothing` must be in [0, 1). Received: label_smoothing={options.label_smoothing}"
+                "`label_smoothing` must be in [0, 1). Received: "
+                f"label_smoothing={options.label_smoothing}"
             )
 
     def spec(self):
@@ -66,7 +71,8 @@ class Classes(Target):
         return rows, weight, in_range
 
     def for_training(self, targets):
-        """Distributes `label_smoothing` of each row over all classes; a row without a positive class stays 0."""
+        """Distributes `label_smoothing` of each row over all classes; a row without a positive
+        class stays 0."""
         smoothing = self.options.label_smoothing
         if not smoothing:
             return targets
@@ -97,7 +103,8 @@ class Classes(Target):
 def check_splits(train: "Source", test: "Source") -> None:
     """Checks that two sources have the same classes, and that every class has training examples.
 
-    Logs classes without test examples. Sources with unknown labels are not checked for empty classes.
+    Logs classes without test examples. Sources with unknown labels are not checked for empty
+    classes.
 
     Raises:
         ValueError: the classes differ, or a class has no training examples.
@@ -111,15 +118,21 @@ def check_splits(train: "Source", test: "Source") -> None:
         )
     missing = []
     for source in (train, test):
-        counts = np.ones(1) if source.labels is None else np.bincount(source.labels, minlength=len(source.class_names))
+        counts = (
+            np.ones(1)
+            if source.labels is None
+            else np.bincount(source.labels, minlength=len(source.class_names))
+        )
         missing.append([name for name, count in zip(source.class_names, counts) if not count])
     if missing[0]:
         raise ValueError(
-            "Every class must have examples in the training split. Integer labels start at 0; the folder of a class "
-            f"must not be empty. Received: no examples of {missing[0][:10]}"
+            "Every class must have examples in the training split. Integer labels start at 0; the "
+            f"folder of a class must not be empty. Received: no examples of {missing[0][:10]}"
         )
     if missing[1]:
         log.warning(
-            "%d classes have no examples in the test split (for a folder, try another test_share or split_seed, or "
-            "subfolders `train` and `test`): %s", len(missing[1]), missing[1][:10],
-        )  # fmt: skip
+            "%d classes have no examples in the test split (for a folder, try another test_share "
+            "or split_seed, or subfolders `train` and `test`): %s",
+            len(missing[1]),
+            missing[1][:10],
+        )

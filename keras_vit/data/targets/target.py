@@ -34,13 +34,14 @@ class Target:
     refused: tuple[str, ...] = ("mixup_alpha", "cutmix_alpha", "label_smoothing")
 
     def __init__(self, source: "Source", options: "Options | None" = None) -> None:
-        self.source, self.options = source, options
+        self.source = source
+        self.options = options
         wrong = [name for name in self.refused if getattr(options, name, 0)]
         if wrong:
             received = ", ".join(f"{name}={getattr(options, name)}" for name in wrong)
             raise ValueError(
-                f"{', '.join(wrong)} must be 0 for a task that does not learn from classes; augreg may also set "
-                f"mixup_alpha. Received: {received}"
+                f"{', '.join(wrong)} must be 0 for a task that does not learn from classes; augreg "
+                f"may also set mixup_alpha. Received: {received}"
             )
 
     @staticmethod
@@ -52,15 +53,18 @@ class Target:
         raise NotImplementedError
 
     def decode(self, example: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the target of a stored example, its weight, and whether the stored value is valid.
+        """Returns the target of a stored example, its weight, and whether the stored value is
+        valid.
 
-        The weight is float32: 1, or 0 for an example without a target. An invalid value is an error that ends the run,
+        The weight is float32: 1, or 0 for an example without a target. An invalid value is an error
+            that ends the run,
         unlike an image that cannot be read.
         """
         raise NotImplementedError
 
     def transform(self, target: tf.Tensor, geometry: Callable) -> tf.Tensor:
-        """Returns a target that fits the crop, flip and size of its image; see `examples.geometry`."""
+        """Returns a target that fits the crop, flip and size of its image; see
+        `examples.geometry`."""
         return target
 
     def for_training(self, targets: tf.Tensor) -> tf.Tensor:
@@ -68,7 +72,8 @@ class Target:
         return targets
 
     def mix(self, targets: tf.Tensor, partners: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-        """Mixes targets `(B, ...)` with those of their partners; `share`, a float32 scalar, remains of each image."""
+        """Mixes targets `(B, ...)` with those of their partners; `share`, a float32 scalar, remains
+        of each image."""
         raise NotImplementedError
 
     def padding(self) -> tf.Tensor:
@@ -83,10 +88,12 @@ class Target:
         return labels.astype(np.int64 if labels.dtype.kind in "iu" else labels.dtype).tobytes()
 
     def check_splits(self, test: "Target") -> None:
-        """Raises a `ValueError` unless a model that learns from this split can be tested on the other one."""
+        """Raises a `ValueError` unless a model that learns from this split can be tested on the
+        other one."""
 
     def summary(self, shown: int = 10) -> str:
-        """Returns words such as "2 classes (cat 9, dog 8)" for the start of a run, with at most `shown` names."""
+        """Returns words such as "2 classes (cat 9, dog 8)" for the start of a run, with at most
+        `shown` names."""
         return ""
 
     def title(self, target: np.ndarray) -> str:

@@ -11,7 +11,8 @@ from keras_vit.training.jax.devices import AXIS
 
 
 class DeviceBatches:
-    """Iterates over an infinite `tf.data.Dataset` and prefetches `ahead` batches to the devices in a thread."""
+    """Iterates over an infinite `tf.data.Dataset` and prefetches `ahead` batches to the devices in
+    a thread."""
 
     def __init__(self, mesh, dataset, ahead):
         self._mesh = mesh
@@ -35,4 +36,6 @@ class DeviceBatches:
 def put_batch(mesh, batch):
     """Builds global arrays, sharded over the mesh, from this host's part of a batch."""
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-    return tuple(jax.make_array_from_process_local_data(sharding, np.asarray(part)) for part in batch)
+    return tuple(
+        jax.make_array_from_process_local_data(sharding, np.asarray(part)) for part in batch
+    )

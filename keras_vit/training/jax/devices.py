@@ -8,19 +8,21 @@ from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
-# The name of the only mesh axis. Batches are always sharded along this axis. The config field `shard` determines
-# whether the optimizer state and the weights are sharded too.
+# The name of the only mesh axis. Batches are always sharded along this axis. The config field
+# `shard` determines whether the optimizer state and the weights are sharded too.
 AXIS = "data"
 
-# Maximum time, in seconds, that a finished process waits for the other processes. Process 0 may still be exporting the
-# model.
+# Maximum time, in seconds, that a finished process waits for the other processes. Process 0 may
+# still be exporting the model.
 _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
     """Returns a `jax.sharding.Mesh` with one axis, "data", for a name in `STRATEGIES`."""
     if name not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
+        raise ValueError(
+            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}"
+        )
     if tpu_address:
         raise ValueError(
             "`tpu_address` must be empty on the JAX backend; run the command on the TPU machine. "
@@ -34,16 +36,20 @@ def choose_mesh(name="auto", tpu_address=""):
     try:
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     except RuntimeError as error:
-        raise ValueError(f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}") from error
+        raise ValueError(
+            f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}"
+        ) from error
     platform = devices[0].platform
     if name == "tpu" and platform != "tpu":
         raise ValueError(
-            f'No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-tpu]" on a TPU '
+            f"No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
+            '"keras_vit[cpu,jax-tpu]" on a TPU '
             "machine. Received: strategy='tpu'"
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
         raise ValueError(
-            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" on a '
+            f"No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
+            '"keras_vit[cpu,jax-gpu]" on a '
             "machine with a GPU. Received: strategy='mirrored'"
         )
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
@@ -55,8 +61,13 @@ def _join(count, index, address):
         return
     try:
         jax.distributed.initialize(
-            address, num_processes=count, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+            address,
+            num_processes=count,
+            process_id=index,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
         )
     except RuntimeError as error:
         reason = first_line(error)
-        raise ValueError(f"The workers in TF_CONFIG cannot connect ({reason}). Received: address={address}") from error
+        raise ValueError(
+            f"The workers in TF_CONFIG cannot connect ({reason}). Received: address={address}"
+        ) from error

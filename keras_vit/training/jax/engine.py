@@ -21,13 +21,16 @@ _EXECUTION_BYTES = 2**26
 
 
 class JaxEngine(Engine):
-    """Trains on a mesh of devices, with batches sharded over all of them; `Engine` documents the methods.
+    """Trains on a mesh of devices, with batches sharded over all of them; `Engine` documents the
+    methods.
 
-    An execution is one call of a compiled function that runs one or more steps. `train` dispatches the executions.
+    An execution is one call of a compiled function that runs one or more steps. `train` dispatches
+    the executions.
 
     Attributes:
         mesh: the `jax.sharding.Mesh`, as returned by `choose_mesh`.
-        state: the `TrainState`; `build` sets it. It includes the values of the model's and the optimizer's variables.
+        state: the `TrainState`; `build` sets it. It includes the values of the model's and the
+            optimizer's variables.
     """
 
     _trace = staticmethod(jax.profiler.trace)
@@ -50,12 +53,16 @@ class JaxEngine(Engine):
         return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
 
     def _building(self):
-        # Create the weights in host memory, because the unsharded weights may not fit on one device.
+        # Create the weights in host memory, because the unsharded weights may not fit on one
+        # device.
         return jax.default_device(_host_device())
 
     def _place(self, optimizer, averaged, scaled):
-        config, model = self._config, self.model
-        self._optimizer, self._batches = optimizer, None  # the engine may have trained before, on other data
+        config = self._config
+        model = self.model
+        # the engine may have trained before, on other data
+        self._optimizer = optimizer
+        self._batches = None
         state = initial_state(model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
@@ -65,45 +72,68 @@ class JaxEngine(Engine):
         )
 
     def _make_train_steps(self, task):
-        return make_train_steps(self.mesh, self.model, self._optimizer, task, self._shardings, self._config)
+        return make_train_steps(
+            self.mesh, self.model, self._optimizer, task, self._shardings, self._config
+        )
 
     def _set_state(self, state):
         """Sets the state and assigns its arrays to the variables of the model and the optimizer."""
         self.state = state
-        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, *self._optimizer.variables]
+        variables = [
+            *self.model.trainable_variables,
+            *self.model.non_trainable_variables,
+            *self._optimizer.variables,
+        ]
         for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
             variable.assign(array)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         # Start reading batches, and share the stop request with the other hosts.
         if self._batches is None:
-            dataset = self._inputs.train_batches(first, num_hosts=self.num_hosts, host_index=self.host_index)
+            dataset = self._inputs.train_batches(
+                first, num_hosts=self.num_hosts, host_index=self.host_index
+            )
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
-        outputs, waits = [], 0.0
-        state, running, train_steps = self.state, np.bool_(True), self._train_steps(first)
+        outputs = []
+        waits = 0.0
+        state = self.state
+        running = np.bool_(True)
+        train_steps = self._train_steps(first)
         # Dispatch executions of `steps_per_execution` steps.
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
-                batches += batches[-1:] * (self._steps_per_execution - count)  # padding, because shapes are static
-                state, running, more = train_steps(state, running, first + done, count, batches, stop)
+                batches += batches[-1:] * (
+                    self._steps_per_execution - count
+                )  # padding, because shapes are static
+                state, running, more = train_steps(
+                    state, running, first + done, count, batches, stop
+                )
                 if len(outputs) > 1:
-                    jax.block_until_ready(outputs[-2])  # two executions in flight keep the devices busy
+                    jax.block_until_ready(
+                        outputs[-2]
+                    )  # two executions in flight keep the devices busy
                 outputs.append({**more, "count": count})
-            outputs = [{name: np.asarray(output) for name, output in more.items()} for more in outputs]
+            outputs = [
+                {name: np.asarray(output) for name, output in more.items()} for more in outputs
+            ]
         self._set_state(state)
         metrics, flags = (
-            np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
+            np.concatenate([more[name][: more["count"]] for more in outputs])
+            for name in ("metrics", "running")
         )
-        return self._outputs(metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0)
+        return self._outputs(
+            metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0
+        )
 
     def _next_batches(self, count, running):
         """Returns the next batches and the seconds that the devices waited for them."""
-        batches, waited = [], 0.0
+        batches = []
+        waited = 0.0
         for _ in range(count):
             if not self._batches.ready():
                 jax.block_until_ready(running)
@@ -113,17 +143,24 @@ class JaxEngine(Engine):
         return batches, waited
 
     def _make_sums(self, compute):
-        parts = self._config.accumulate_steps  # micro-batches that fit in memory in training also fit here
+        parts = (
+            self._config.accumulate_steps
+        )  # micro-batches that fit in memory in training also fit here
         return make_sums(self.mesh, self.model, compute, self._shardings.weights, parts)
 
     def _batch_sums(self, sums):
-        inputs, pending = self._inputs, collections.deque()
-        batches = inputs.eval_batches(num_hosts=self.num_hosts, host_index=self.host_index).as_numpy_iterator()
+        inputs = self._inputs
+        pending = collections.deque()
+        batches = inputs.eval_batches(
+            num_hosts=self.num_hosts, host_index=self.host_index
+        ).as_numpy_iterator()
         number = -(-inputs.test.num_examples // inputs.batch_size)
         with terminal.progress_bar("evaluating", number, "batches") as update:
             for done, batch in enumerate(batches):
                 update(done)
-                pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
+                pending.append(
+                    sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch))
+                )
                 if len(pending) > 2:
                     yield pending.popleft()
             yield from pending
@@ -138,7 +175,11 @@ class JaxEngine(Engine):
                 for shard in array.addressable_shards:
                     if shard.replica_id == 0:  # write only one of the replicas
                         start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
-                        yield name, None if shard.data.shape == array.shape else start, np.asarray(shard.data)
+                        yield (
+                            name,
+                            None if shard.data.shape == array.shape else start,
+                            np.asarray(shard.data),
+                        )
 
     def save(self, path):
         if self.num_hosts == 1:
@@ -153,7 +194,9 @@ class JaxEngine(Engine):
             failure = error
         failed = multihost_utils.process_allgather(np.array([failure is not None])).ravel()
         if failed.any():
-            raise failure or OSError(f"host {failed.argmax()} could not write its part of the checkpoint")
+            raise failure or OSError(
+                f"host {failed.argmax()} could not write its part of the checkpoint"
+            )
 
     def gather_model(self):
         # Copy the arrays, because callers may donate them, as `keras.Model.predict` does.
@@ -194,7 +237,8 @@ class JaxEngine(Engine):
 
 
 def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):
-    """Returns the steps per execution: `steps_per_call`, or fewer if the batches would exceed 64 MiB per device."""
+    """Returns the steps per execution: `steps_per_call`, or fewer if the batches would exceed 64
+    MiB per device."""
     bytes_per_device = 4 * np.prod([batch_size, *image_shape]) / num_devices
     return max(1, min(steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
 

@@ -12,26 +12,33 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardings, config):
     """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`.
 
-    The returned function computes gradients, means of the loss and the metrics, and new statistics for the global
-    batch. Statistics are the non-trainable weights. If `loss_scale` is given, the gradients are multiplied by it.
+    The returned function computes gradients, means of the loss and the metrics, and new statistics
+    for the global batch. Statistics are the non-trainable weights. If `loss_scale` is given, the
+    gradients are multiplied by it.
     """
     accumulate_steps = config.accumulate_steps
 
-    # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n, i + 2n, ..., so
-    # that every device processes an equal part of each micro-batch.
+    # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n,
+    # i + 2n, ..., so that every device processes an equal part of each micro-batch.
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):
         example_weights = batch[-1]
 
         def mean(values):
-            # Divide by the batch size, so that the sum over micro-batches is the mean over the batch.
+            # Divide by the batch size, so that the sum over micro-batches is the mean over the
+            # batch.
             return jnp.sum(values * example_weights) / config.batch_size
 
-        with model_scope(model, weights, statistics, gradient_shardings) as scope, seed_scope(StepSeeds(key)):
+        with (
+            model_scope(model, weights, statistics, gradient_shardings) as scope,
+            seed_scope(StepSeeds(key)),
+        ):
             losses, metrics = task.losses_and_metrics(model, batch, training=True)
         loss = mean(losses)
         means = jnp.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
-        new_statistics = [scope.get_current_value(variable) for variable in model.non_trainable_variables]
+        new_statistics = [
+            scope.get_current_value(variable) for variable in model.non_trainable_variables
+        ]
         return loss if loss_scale is None else loss * loss_scale, (means, new_statistics)
 
     micro_batch_gradients = jax.grad(micro_batch_loss, has_aux=True)
@@ -48,7 +55,9 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
-            values, part = keep_in_loop(weights, part, weight_shardings) if config.remat else (weights, part)
+            values, part = (
+                keep_in_loop(weights, part, weight_shardings) if config.remat else (weights, part)
+            )
             more, (more_means, statistics) = micro_batch_gradients(
                 values, statistics, part, jax.random.fold_in(key, number), loss_scale
             )
@@ -64,7 +73,8 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
 
 
 def micro_batches(mesh, batch, number):
-    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays on its device."""
+    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays
+    on its device."""
     sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
 
     def divide(part):

@@ -7,7 +7,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
-# Arrays with fewer elements are replicated, because sharding them saves little memory and gathering them takes time.
+# Arrays with fewer elements are replicated, because sharding them saves little memory and gathering
+# them takes time.
 MIN_SHARDED_SIZE = 2**16
 
 
@@ -34,13 +35,19 @@ def state_shardings(mesh, state, shard=""):
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def layout(arrays, divide):
-        return [divided_sharding(mesh, np.shape(array)) if divide else replicated for array in arrays]
+        return [
+            divided_sharding(mesh, np.shape(array)) if divide else replicated for array in arrays
+        ]
 
-    if shard and mesh.size > 1 and all(sharding == replicated for sharding in layout(state.weights, True)):
+    if (
+        shard
+        and mesh.size > 1
+        and all(sharding == replicated for sharding in layout(state.weights, True))
+    ):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
-            f"`shard` must be '' for this model: none of its arrays of at least {MIN_SHARDED_SIZE:,} elements has a "
-            f"dimension divisible by the {mesh.size} devices. "
+            "`shard` must be '' for this model: none of its arrays of at least "
+            f"{MIN_SHARDED_SIZE:,} elements has a dimension divisible by the {mesh.size} devices. "
             f"Received: shard={shard!r}, devices={mesh.size}, largest array={largest:,}"
         )
     return TrainState(
@@ -70,6 +77,8 @@ def put(arrays, shardings):
     """
 
     def place(array, sharding):
-        return jax.make_array_from_callback(np.shape(array), sharding, lambda index: np.asarray(array)[index])
+        return jax.make_array_from_callback(
+            np.shape(array), sharding, lambda index: np.asarray(array)[index]
+        )
 
     return jax.tree.map(place, arrays, shardings)

@@ -13,34 +13,51 @@ from keras_vit.training.update import update
 
 def make_step(mesh, model, optimizer, task, shardings, config):
     """Returns `step(state, running, number, batch)`, which returns `(state, running, metrics)`."""
-    # Shard the gradients like the momentum, because a device needs only the gradients of the weights that it updates.
-    sharding_of = {id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)}
+    # Shard the gradients like the momentum, because a device needs only the gradients of the
+    # weights that it updates.
+    sharding_of = {
+        id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)
+    }
     gradient_shardings = [sharding_of[id(momentum)] for momentum in optimizer.momentums]
-    compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, config)
+    compute_gradients = make_compute_gradients(
+        mesh, model, task, shardings.weights, gradient_shardings, config
+    )
 
     def step(state, running, number, batch):
         loss_scale = state.scaling[0] if state.scaling else None
-        gradients, means, statistics = compute_gradients(state.weights, state.statistics, number, batch, loss_scale)
+        gradients, means, statistics = compute_gradients(
+            state.weights, state.statistics, number, batch, loss_scale
+        )
         gradients = jax.lax.with_sharding_constraint(gradients, gradient_shardings)
         state, running, metrics = update(
-            optimizer, state, gradients, means, statistics, running,
-            clip_norm=config.clip_norm, ema_decay=config.ema_decay, skip_nonfinite=config.skip_nonfinite,
-        )  # fmt: skip
+            optimizer,
+            state,
+            gradients,
+            means,
+            statistics,
+            running,
+            clip_norm=config.clip_norm,
+            ema_decay=config.ema_decay,
+            skip_nonfinite=config.skip_nonfinite,
+        )
         return jax.lax.with_sharding_constraint(state, shardings), running, metrics
 
     return step
 
 
 def make_train_steps(mesh, model, optimizer, task, shardings, config):
-    """Returns the compiled function that runs one or more steps; its argument `state` is donated."""
+    """Returns the compiled function that runs one or more steps; its argument `state` is
+    donated."""
     step = make_step(mesh, model, optimizer, task, shardings, config)
     columns = 1 + len(task.metrics) + 2
 
     def train_steps(state, running, first, steps, batches, stop_requested):
-        rows, flags = jnp.zeros((len(batches), columns)), jnp.zeros(len(batches), bool)
+        rows = jnp.zeros((len(batches), columns))
+        flags = jnp.zeros(len(batches), bool)
         if len(batches) == 1:
             state, running, row = step(state, running, first, batches[0])
-            rows, flags = row[None], running[None]
+            rows = row[None]
+            flags = running[None]
         else:
             stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *batches)
 
@@ -50,7 +67,9 @@ def make_train_steps(mesh, model, optimizer, task, shardings, config):
                 state, running, row = step(state, running, first + i, batch)
                 return state, running, rows.at[i].set(row), flags.at[i].set(running)
 
-            state, running, rows, flags = jax.lax.fori_loop(0, steps, body, (state, running, rows, flags))
+            state, running, rows, flags = jax.lax.fori_loop(
+                0, steps, body, (state, running, rows, flags)
+            )
         outputs = {"metrics": rows, "running": flags, "stop_requested": jnp.sum(stop_requested)}
         return state, running, outputs
 
@@ -59,7 +78,8 @@ def make_train_steps(mesh, model, optimizer, task, shardings, config):
 
 
 def make_swap_ema(shardings):
-    """Returns a compiled function that swaps weights and EMA and donates its argument; without an EMA, the identity."""
+    """Returns a compiled function that swaps weights and EMA and donates its argument; without an
+    EMA, the identity."""
     if not shardings.averages:
         return lambda state: state
 

@@ -1,4 +1,5 @@
-"""Sets a model's variables in a compiled function, and gathers sharded weights when a layer reads them."""
+"""Sets a model's variables in a compiled function, and gathers sharded weights when a layer reads
+them."""
 
 import jax
 import keras
@@ -6,7 +7,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def model_scope(model, weights, statistics, gradient_shardings=()):
-    """Returns a Keras scope in which the model's variables have the values `weights` and `statistics`."""
+    """Returns a Keras scope in which the model's variables have the values `weights` and
+    `statistics`."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
     shardings = zip(map(id, model.trainable_variables), gradient_shardings)
@@ -14,8 +16,13 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 
 
 def keep_in_loop(weights, part, shardings):
-    """Prevents the compiler from gathering all sharded weights before a loop, which would need more memory."""
-    return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
+    """Prevents the compiler from gathering all sharded weights before a loop, which would need more
+    memory."""
+    return (
+        jax.lax.optimization_barrier((weights, part))
+        if any(map(is_divided, shardings))
+        else (weights, part)
+    )
 
 
 def is_divided(sharding):
@@ -31,13 +38,14 @@ class _Scope(keras.StatelessScope):
     def get_current_value(self, variable):
         value = super().get_current_value(variable)
         sharding = self._gradient_shardings.get(id(variable))
-        # Cast before gathering, so that mixed precision gathers 16-bit values. In a layer, `variable.dtype` is the
-        # compute dtype.
+        # Cast before gathering, so that mixed precision gathers 16-bit values. In a layer,
+        # `variable.dtype` is the compute dtype.
         return value if sharding is None else _whole(value.astype(variable.dtype), sharding)
 
 
 def _whole(weight, gradient_sharding):
-    """Gathers a weight on every device and reduce-scatters its gradient, so each device sums only its own shard."""
+    """Gathers a weight on every device and reduce-scatters its gradient, so each device sums only
+    its own shard."""
     replicated = NamedSharding(gradient_sharding.mesh, PartitionSpec())
 
     @jax.custom_vjp

@@ -18,7 +18,8 @@ class TensorFlowEngine(Engine):
     """Trains under a `tf.distribute.Strategy`; `Engine` documents the methods.
 
     Attributes:
-        strategy: the default strategy, or a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+        strategy: the default strategy, or a MirroredStrategy, MultiWorkerMirroredStrategy or
+            TPUStrategy.
         state: the `State`; `build` sets it.
     """
 
@@ -33,15 +34,20 @@ class TensorFlowEngine(Engine):
     @property
     def description(self):
         name = type(self.strategy).__name__.lstrip("_")
-        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name  # the public name
+        return (
+            "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
+        )  # the public name
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
-            raise ValueError("`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True")
+            raise ValueError(
+                "`xla` must be False on a TPU, where XLA always compiles the step. Received: "
+                "xla=True"
+            )
         if config.shard:
             raise ValueError(
-                "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be ''. "
-                f"Received: shard={config.shard!r}"
+                "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be "
+                f"''. Received: shard={config.shard!r}"
             )
         super().build(config, task, inputs, total_steps, load_weights)
 
@@ -63,7 +69,10 @@ class TensorFlowEngine(Engine):
             self._iterator = iter(distributed_batches(self.strategy, self._inputs, train_batches))
         with self._explained_errors(), self._profiled(profile_folder):
             outputs = self._train_steps(first)(
-                self._iterator, tf.constant(first), tf.constant(steps), tf.constant(float(stop_requested))
+                self._iterator,
+                tf.constant(first),
+                tf.constant(steps),
+                tf.constant(float(stop_requested)),
             )
             outputs = {name: output.numpy() for name, output in outputs.items()}
         return self._outputs(peak_memory=_peak_memory(), **outputs)
@@ -82,11 +91,15 @@ class TensorFlowEngine(Engine):
         return sums
 
     def _batch_sums(self, sums):
-        parts = self._config.accumulate_steps  # micro-batches that fit in memory in training also fit here
+        parts = (
+            self._config.accumulate_steps
+        )  # micro-batches that fit in memory in training also fit here
         inputs = self._inputs
         iterator = iter(distributed_batches(self.strategy, inputs, inputs.eval_batches, parts))
         number = parts * -(-inputs.test.num_examples // inputs.batch_size)
-        return (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
+        return (
+            sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches")
+        )
 
     def swap_ema(self):
         self._swap_ema()
@@ -94,7 +107,11 @@ class TensorFlowEngine(Engine):
     def _named_variables(self):
         state = self.state
         names = state_files.state_names(state.model, state.optimizer, state.variables)
-        return [pair for field, each in names.items() for pair in zip(each, getattr(state.variables, field))]
+        return [
+            pair
+            for field, each in names.items()
+            for pair in zip(each, getattr(state.variables, field))
+        ]
 
     def save(self, path):
         pieces = ((name, None, variable.numpy()) for name, variable in self._named_variables())
@@ -106,20 +123,28 @@ class TensorFlowEngine(Engine):
 
     def restore(self, path):
         with state_files.StateReader(path) as reader, self.strategy.scope():
-            pairs = [pair for pair in self._named_variables() if reader.check(pair[0], pair[1].shape)]
+            pairs = [
+                pair for pair in self._named_variables() if reader.check(pair[0], pair[1].shape)
+            ]
             for name, variable in pairs:
                 variable.assign(tf.cast(reader.read(name, variable.shape), variable.dtype))
 
     @functools.cached_property
     def _sum_over_replicas(self):
         # Cache the function, because a new function would be traced in every call.
-        run, reduce, op = self.strategy.run, self.strategy.reduce, tf.distribute.ReduceOp.SUM
-        return tf.function(lambda rows: reduce(op, run(tf.identity, args=(rows,)), None), autograph=False)
+        run = self.strategy.run
+        reduce = self.strategy.reduce
+        op = tf.distribute.ReduceOp.SUM
+        return tf.function(
+            lambda rows: reduce(op, run(tf.identity, args=(rows,)), None), autograph=False
+        )
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
-        rows = np.zeros((self.num_hosts, len(values)))  # float64, so that the sum over replicas is exact
+        rows = np.zeros(
+            (self.num_hosts, len(values))
+        )  # float64, so that the sum over replicas is exact
         rows[self.host_index] = values
         try:
             rows = self._sum_over_replicas(tf.constant(rows)).numpy()
@@ -136,7 +161,9 @@ def make_replica_sums(model, compute):
     def replica_sums(*batch):
         weights = batch[-1]
         values = compute(model, batch)
-        return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
+        return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(
+            weights
+        )
 
     return replica_sums
 

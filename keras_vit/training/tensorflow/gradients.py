@@ -8,17 +8,20 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 def make_replica_gradients(strategy, model, task, config):
     """Returns `replica_gradients(step, batch, loss_scale=None)`.
 
-    That function returns `(gradients, metrics)` of one replica, divided by the global batch size. Summed over replicas,
-    they are the means over the batch. Gradients are multiplied by `loss_scale` if given. The first metric is the loss.
+    That function returns `(gradients, metrics)` of one replica, divided by the global batch size.
+    Summed over replicas, they are the means over the batch. Gradients are multiplied by
+    `loss_scale` if given. The first metric is the loss.
     """
-    batch_size, accumulate_steps = config.batch_size, config.accumulate_steps
+    batch_size = config.batch_size
+    accumulate_steps = config.accumulate_steps
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
 
     def key_of(key, micro_batch):
-        # Fold in twice, so that micro-batches share no seeds. `fold_in(key, i)` returns (hash of the key, i), and every
-        # draw increments the second number. After a single fold, micro-batches i and i + 1 would share most seeds.
+        # Fold in twice, so that micro-batches share no seeds. `fold_in(key, i)` returns (hash of
+        # the key, i), and every draw increments the second number. After a single fold,
+        # micro-batches i and i + 1 would share most seeds.
         return fold_in(fold_in(key, micro_batch), 0)
 
     @tf.autograph.experimental.do_not_convert
@@ -26,7 +29,8 @@ def make_replica_gradients(strategy, model, task, config):
         example_weights = batch[-1]
 
         def mean(values):
-            # Divide by the global batch size, so that the sum over micro-batches and replicas is the mean.
+            # Divide by the global batch size, so that the sum over micro-batches and replicas is
+            # the mean.
             return tf.reduce_sum(values * example_weights) / batch_size
 
         with tf.GradientTape() as tape:
@@ -34,11 +38,15 @@ def make_replica_gradients(strategy, model, task, config):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
             loss = mean(losses)
             scaled = loss if loss_scale is None else loss * loss_scale
-        gradients = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(
+            scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
         return gradients, tf.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
 
     if config.xla:
-        micro_batch_gradients = tf.function(micro_batch_gradients, jit_compile=True, autograph=False)
+        micro_batch_gradients = tf.function(
+            micro_batch_gradients, jit_compile=True, autograph=False
+        )
 
     @tf.autograph.experimental.do_not_convert
     def replica_gradients(step, batch, loss_scale=None):
@@ -53,11 +61,19 @@ def make_replica_gradients(strategy, model, task, config):
             parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
 
             def add(i, gradients, means):
-                more, more_means = micro_batch_gradients([part[i] for part in parts], key_of(key, i), loss_scale)
+                more, more_means = micro_batch_gradients(
+                    [part[i] for part in parts], key_of(key, i), loss_scale
+                )
                 return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
 
-            start = (0, [tf.zeros(v.shape, v.dtype) for v in variables], tf.zeros(1 + len(task.metrics)))
-            _, gradients, means = tf.while_loop(lambda i, *_: i < accumulate_steps, add, start, parallel_iterations=1)
+            start = (
+                0,
+                [tf.zeros(v.shape, v.dtype) for v in variables],
+                tf.zeros(1 + len(task.metrics)),
+            )
+            _, gradients, means = tf.while_loop(
+                lambda i, *_: i < accumulate_steps, add, start, parallel_iterations=1
+            )
         return gradients, means
 
     return replica_gradients

@@ -7,26 +7,33 @@ from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 
 class State:
-    """The model, its built optimizer and, optionally, EMA and loss scale; must be created in the strategy's scope."""
+    """The model, its built optimizer and, optionally, EMA and loss scale; must be created in the
+    strategy's scope."""
 
     def __init__(self, model, optimizer, averaged=False, scaled=False):
         self.model = model
         self.optimizer = optimizer
         self.running = _variable(True)
-        # Replace Keras' step counter. Its aggregation would make TPU replicas exchange the counter at each assignment.
-        # `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if Keras changes it.
+        # Replace Keras' step counter. Its aggregation would make TPU replicas exchange the counter
+        # at each assignment. `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if
+        # Keras changes it.
         optimizer.iterations._value = _variable(optimizer.iterations.numpy())
         self.variables = TrainState(
             weights=[variable.value for variable in model.trainable_variables],
             statistics=[variable.value for variable in model.non_trainable_variables],
             slots=[variable.value for variable in optimizer.variables],
-            averages=[_variable(variable.numpy()) for variable in model.trainable_variables] if averaged else [],
-            scaling=[_variable(np.float32(INITIAL_LOSS_SCALE)), _variable(np.int64(0))] if scaled else [],
+            averages=[_variable(variable.numpy()) for variable in model.trainable_variables]
+            if averaged
+            else [],
+            scaling=[_variable(np.float32(INITIAL_LOSS_SCALE)), _variable(np.int64(0))]
+            if scaled
+            else [],
         )
 
 
 def make_swap_ema(strategy, state):
-    """Returns the function that swaps weights and EMA on the devices; it does nothing without an EMA."""
+    """Returns the function that swaps weights and EMA on the devices; it does nothing without an
+    EMA."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_swap():
@@ -41,5 +48,6 @@ def make_swap_ema(strategy, state):
 
 
 def _variable(value):
-    # Every replica computes the same new value. Any other aggregation would exchange values between replicas.
+    # Every replica computes the same new value. Any other aggregation would exchange values between
+    # replicas.
     return tf.Variable(value, trainable=False, aggregation=tf.VariableAggregation.NONE)

@@ -11,8 +11,8 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(strategy, state, task, config):
     """Returns the function that runs a whole step on one replica without returning to the host."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, config)
-    # Layers update float statistics in the forward pass. The other non-trainable variables are states of
-    # unused seed generators.
+    # Layers update float statistics in the forward pass. The other non-trainable variables are
+    # states of unused seed generators.
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
@@ -22,10 +22,14 @@ def make_replica_step(strategy, state, task, config):
     @tf.autograph.experimental.do_not_convert
     def replica_step(step, first, stop_requested, *batch):
         running = state.running | (step == first)
-        before = TrainState(*(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState)))
+        before = TrainState(
+            *(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState))
+        )
 
         # Run the forward and backward passes, and sum gradients and metrics over replicas.
-        gradients, means = replica_gradients(step, batch, before.scaling[0] if before.scaling else None)
+        gradients, means = replica_gradients(
+            step, batch, before.scaling[0] if before.scaling else None
+        )
         *gradients, means = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, [*gradients, tf.concat([means, [stop_requested]], 0)]
         )
@@ -45,7 +49,9 @@ def make_replica_step(strategy, state, task, config):
             skip_nonfinite=config.skip_nonfinite,
         )
         for field in dataclasses.fields(TrainState):
-            for variable, old, new in zip(*(getattr(each, field.name) for each in (variables, before, after))):
+            for variable, old, new in zip(
+                *(getattr(each, field.name) for each in (variables, before, after))
+            ):
                 if new is not old:
                     variable.assign(new)
         state.running.assign(running)
@@ -55,7 +61,8 @@ def make_replica_step(strategy, state, task, config):
 
 
 def where(condition, new, old):
-    """Works like `tf.where` for a scalar condition, but does not copy the selected tensor on a CPU."""
+    """Works like `tf.where` for a scalar condition, but does not copy the selected tensor on a
+    CPU."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
@@ -68,7 +75,8 @@ def make_train_steps(strategy, state, task, config):
         outputs = [tf.TensorArray(dtype, size=steps) for dtype in (tf.float32, tf.bool, tf.float32)]
         input_wait = tf.constant(0.0, tf.float64)
         for i in tf.range(steps):
-            # Measure the wait for the batch, but not for the previous step, which a device may still be computing.
+            # Measure the wait for the batch, but not for the previous step, which a device may
+            # still be computing.
             start = tf.timestamp()
             with tf.control_dependencies([start]):
                 batch = next(iterator)
@@ -80,6 +88,11 @@ def make_train_steps(strategy, state, task, config):
             outputs = [array.write(i, value) for array, value in zip(outputs, row)]
         metrics, running, stops = (array.stack() for array in outputs)
         stop_requested = tf.reduce_any(stops > 0)
-        return {"metrics": metrics, "running": running, "input_wait": input_wait, "stop_requested": stop_requested}
+        return {
+            "metrics": metrics,
+            "running": running,
+            "input_wait": input_wait,
+            "stop_requested": stop_requested,
+        }
 
     return train_steps

@@ -13,15 +13,19 @@ from keras_vit.training.hosts import workers
 
 log = logging.getLogger(__name__)
 
-# PCI ids of TPUs, from `jax/_src/hardware_utils.py`. Other Google devices, such as network cards, have other ids.
+# PCI ids of TPUs, from `jax/_src/hardware_utils.py`. Other Google devices, such as network cards,
+# have other ids.
 GOOGLE_PCI_VENDOR = "0x1ae0"
 TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "0x0076")
 
 
 def choose_strategy(name="auto", tpu_address=""):
-    """Returns the `tf.distribute.Strategy` for a name in `STRATEGIES`; must run before other TensorFlow operations."""
+    """Returns the `tf.distribute.Strategy` for a name in `STRATEGIES`; must run before other
+    TensorFlow operations."""
     if name not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
+        raise ValueError(
+            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}"
+        )
     if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):
         return _tpu_strategy(tpu_address)
     if name == "auto" and _tpu_chips():
@@ -31,7 +35,9 @@ def choose_strategy(name="auto", tpu_address=""):
             log.warning("this machine has a TPU that is not used: %s", error)
     if name == "multi_worker" or (name == "auto" and workers() is not None):
         if workers() is None:
-            raise ValueError("TF_CONFIG must specify the workers. Received: strategy='multi_worker'")
+            raise ValueError(
+                "TF_CONFIG must specify the workers. Received: strategy='multi_worker'"
+            )
         return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_physical_devices("GPU")
     if name == "mirrored" and not gpus:
@@ -42,7 +48,8 @@ def choose_strategy(name="auto", tpu_address=""):
 
 
 def _tpu_chips(devices="/sys/bus/pci/devices"):
-    """Returns the device folders of TPUs, found by PCI id: /dev/accel0 and /dev/vfio/0 may belong to other devices."""
+    """Returns the device folders of TPUs, found by PCI id: /dev/accel0 and /dev/vfio/0 may belong
+    to other devices."""
     chips = []
     for device in sorted(Path(devices).glob("*")):
         with contextlib.suppress(OSError):
@@ -55,8 +62,8 @@ def _tpu_chips(devices="/sys/bus/pci/devices"):
 def _tpu_strategy(address):
     if not address and "TPU_NAME" not in os.environ and not _tpu_chips():
         raise ValueError(
-            "No TPU was found: `tpu_address` is empty, TPU_NAME is not set, and no PCI device is a TPU. "
-            "Received: strategy='tpu'"
+            "No TPU was found: `tpu_address` is empty, TPU_NAME is not set, and no PCI device is "
+            "a TPU. Received: strategy='tpu'"
         )
     address = address or os.environ.get("TPU_NAME", "local")
     try:
@@ -65,4 +72,6 @@ def _tpu_strategy(address):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, OSError, RuntimeError) as error:
-        raise ValueError(f"The TPU cannot be used ({first_line(error)}). Received: tpu_address={address!r}") from error
+        raise ValueError(
+            f"The TPU cannot be used ({first_line(error)}). Received: tpu_address={address!r}"
+        ) from error

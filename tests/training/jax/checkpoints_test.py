@@ -7,19 +7,30 @@ import pytest
 from keras_vit.training import state_files
 from keras_vit.training.checkpoint_manager import CheckpointManager
 
-COUNTERS = {"step": 3, "skipped_steps": 0, "train_seconds": 0.1, "best_step": -1, "best_value": None}
+COUNTERS = {
+    "step": 3,
+    "skipped_steps": 0,
+    "train_seconds": 0.1,
+    "best_step": -1,
+    "best_value": None,
+}
 
 
 @pytest.fixture(scope="module")
 def engines(tiny, jax_engines):
-    """Returns `{(devices, shard): engine}`. Each engine has trained for a different number of steps."""
+    """Returns `{(devices, shard): engine}`. Each engine has trained for a different number of
+    steps."""
     from keras_vit.training.jax import state
 
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 1)
     engines = {
         (devices, shard): jax_engines.engine_of(
-            devices, tiny.input_of(), shard=shard, optimizer={"name": "adamw"}, precision="mixed_float16"
+            devices,
+            tiny.input_of(),
+            shard=shard,
+            optimizer={"name": "adamw"},
+            precision="mixed_float16",
         )
         for devices, shard in ((1, ""), (4, "parameters"), (2, "optimizer"))
     }
@@ -41,11 +52,17 @@ def _same(ours, theirs):
 
 @pytest.mark.parametrize(
     ("written_by", "read_by"),
-    [((1, ""), (4, "parameters")), ((4, "parameters"), (2, "optimizer")), ((2, "optimizer"), (1, ""))],
+    [
+        ((1, ""), (4, "parameters")),
+        ((4, "parameters"), (2, "optimizer")),
+        ((2, "optimizer"), (1, "")),
+    ],
 )
 def test_restores_exactly_across_layouts(written_by, read_by, engines, tmp_path):
-    writer, reader = engines[written_by], engines[read_by]
-    expected, shardings = _numbers(writer), [array.sharding for array in reader.state.slots]
+    writer = engines[written_by]
+    reader = engines[read_by]
+    expected = _numbers(writer)
+    shardings = [array.sharding for array in reader.state.slots]
     assert not _same(_numbers(reader), expected)
     CheckpointManager(tmp_path, writer, write=lambda line: None).save(3, COUNTERS)
     assert CheckpointManager(tmp_path, reader, write=lambda line: None).restore() == COUNTERS
@@ -63,7 +80,9 @@ def test_sharded_arrays_are_written_in_parts(engines, tmp_path):
     (file,) = tmp_path.iterdir()
     assert file.name == "state-00000-of-00001.npz"
     with NpzFile(file) as npz:
-        kernels = {name: array.shape for name, array in npz.arrays.items() if "embedding/kernel" in name}
+        kernels = {
+            name: array.shape for name, array in npz.arrays.items() if "embedding/kernel" in name
+        }
         names = [name for name in npz.arrays if "iteration" in name]
     weights = {name for name in kernels if name.startswith("weights/0/embedding/kernel@")}
     assert weights == {f"weights/0/embedding/kernel@{3 * i},0" for i in range(4)}
@@ -85,18 +104,25 @@ def test_checkpoint_needs_files_of_all_hosts(tmp_path):
         np.testing.assert_array_equal(part, whole[1:3])
         assert reader.read("slots/0/n", ()) == 7
         for shape in ((4, 4), (3, 3), (4, 3, 1), (12,)):
-            with pytest.raises(ValueError, match="must match the model.*: it needs 'weights/0/a@b' of shape"):
+            with pytest.raises(
+                ValueError, match="must match the model.*: it needs 'weights/0/a@b' of shape"
+            ):
                 reader.check("weights/0/a@b", shape)
-        with pytest.raises(ValueError, match=r"it needs 'weights/1/c' of shape \(2,\). Received: \[\]"):
+        with pytest.raises(
+            ValueError, match=r"it needs 'weights/1/c' of shape \(2,\). Received: \[\]"
+        ):
             reader.check("weights/1/c", (2,))
     (tmp_path / "state-00001-of-00002.npz").unlink()
-    with pytest.raises(state_files.CorruptCheckpointError, match="a file is missing: .*state-00001-of-00002.npz"):
+    with pytest.raises(
+        state_files.CorruptCheckpointError, match="a file is missing: .*state-00001-of-00002.npz"
+    ):
         state_files.StateReader(path)
 
 
 @pytest.mark.parametrize("damage", ["half the data", "a flipped bit", "no data"])
 def test_corrupt_checkpoint_falls_back_to_previous(damage, engines, tmp_path):
-    engine, lines = engines[1, ""], []
+    engine = engines[1, ""]
+    lines = []
     checkpoints = CheckpointManager(tmp_path, engine, write=lines.append)
     checkpoints.save(3, COUNTERS)
     expected = _numbers(engine)
@@ -119,10 +145,14 @@ def test_corrupt_checkpoint_falls_back_to_previous(damage, engines, tmp_path):
 
 def test_rejects_checkpoint_of_other_model(engines, tmp_path, tiny, jax_engines):
     keras.utils.clear_session()
-    other = jax_engines.engine_of(1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines))
+    other = jax_engines.engine_of(
+        1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines)
+    )
     other.save(str(tmp_path / "state"))
     before = _numbers(engines[1, ""])
-    with pytest.raises(ValueError, match=r"must match the model.*: .*mlp_1/kernel' of shape \(8, 12\)"):
+    with pytest.raises(
+        ValueError, match=r"must match the model.*: .*mlp_1/kernel' of shape \(8, 12\)"
+    ):
         engines[1, ""].restore(str(tmp_path / "state"))
     assert _same(_numbers(engines[1, ""]), before)
 

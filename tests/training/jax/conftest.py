@@ -1,4 +1,5 @@
-"""Helpers for engines on four virtual CPU devices. The tests in this folder need the JAX backend."""
+"""Helpers for engines on four virtual CPU devices. The tests in this folder need the JAX
+backend."""
 
 import functools
 import types
@@ -14,7 +15,14 @@ if keras.backend.backend() != "jax":
     collect_ignore_glob = ["*_test.py"]  # tests/jax_backend_test.py runs these files on JAX
 
 BATCH = 8
-MODEL = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+MODEL = {
+    "input_shape": (4, 6, 3),
+    "patch_size": 2,
+    "hidden_size": 8,
+    "mlp_dim": 12,
+    "num_heads": 2,
+    "num_layers": 1,
+}
 
 
 def config_of(model=(), **changes):
@@ -31,7 +39,9 @@ def initial_weights(policy="float32", **model):
     from keras_vit import VisionTransformer
 
     keras.utils.set_random_seed(0)
-    with jax.default_device(jax.devices("cpu")[0]):  # the same device as the engine, to avoid compiling twice
+    with jax.default_device(
+        jax.devices("cpu")[0]
+    ):  # the same device as the engine, to avoid compiling twice
         weights = VisionTransformer(classes=3, **{**MODEL, **model}).get_weights()
     random = np.random.default_rng(0)
     return [*weights[:-2], random.normal(size=weights[-2].shape).astype("float32"), weights[-1]]
@@ -49,7 +59,9 @@ def engine_of(devices=1, inputs=None, model=(), weights=None, task=None, **chang
     weights = initial_weights(**dict(model)) if weights is None else weights
     keras.config.set_dtype_policy(config.precision)
     task = task or tasks.get(config)
-    engine.build(config, task, inputs, config.total_steps, lambda model: _set_weights(model, weights))
+    engine.build(
+        config, task, inputs, config.total_steps, lambda model: _set_weights(model, weights)
+    )
     keras.config.set_dtype_policy("float32")
     return engine
 
@@ -69,9 +81,12 @@ def train(engine, steps=5, first=0, steps_per_call=None):
 
 
 def arrays_of(engine):
-    """Returns a dict of trainable weights and averages. The keys are `PATH` and `average of PATH`."""
+    """Returns a dict of trainable weights and averages. The keys are `PATH` and `average of
+    PATH`."""
     paths = [variable.path for variable in engine.model.trainable_variables]
-    averages = {f"average of {path}": np.asarray(array) for path, array in zip(paths, engine.state.averages)}
+    averages = {
+        f"average of {path}": np.asarray(array) for path, array in zip(paths, engine.state.averages)
+    }
     return {path: np.asarray(array) for path, array in zip(paths, engine.state.weights)} | averages
 
 

@@ -23,10 +23,16 @@ def test_mesh_has_all_devices_or_one():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("gpu",), "must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"),
+        (
+            ("gpu",),
+            "must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'",
+        ),
         (("tpu",), "No TPU is visible to JAX, only 'cpu'; .*Received: strategy='tpu'"),
         (("mirrored",), "No GPU is visible to JAX, only 'cpu'; .*Received: strategy='mirrored'"),
-        (("multi_worker",), "TF_CONFIG must specify the workers. Received: strategy='multi_worker'"),
+        (
+            ("multi_worker",),
+            "TF_CONFIG must specify the workers. Received: strategy='multi_worker'",
+        ),
         (("auto", "node-1"), "`tpu_address` must be empty .*Received: tpu_address='node-1'"),
     ],
 )
@@ -40,15 +46,23 @@ def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
         raise RuntimeError("Unable to initialize backend 'cuda': no driver\nand more")
 
     monkeypatch.setattr(jax, "devices", fail)
-    with pytest.raises(ValueError, match=r"JAX cannot use its devices \(Unable to .*no driver\). Received: strategy="):
+    with pytest.raises(
+        ValueError,
+        match=r"JAX cannot use its devices \(Unable to .*no driver\). Received: strategy=",
+    ):
         choose_mesh()
 
 
 def test_processes_in_tf_config_connect_to_chief(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs)))
-    task = {"cluster": {"chief": ["a:1"], "worker": ["b:2"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs))
+    )
+    task = {
+        "cluster": {"chief": ["a:1"], "worker": ["b:2"]},
+        "task": {"type": "worker", "index": 0},
+    }
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
     choose_mesh("default")
     assert not calls
@@ -57,7 +71,9 @@ def test_processes_in_tf_config_connect_to_chief(monkeypatch):
     assert address == ("a:1",)
     assert (arguments["num_processes"], arguments["process_id"]) == (2, 1)
     monkeypatch.setattr(
-        jax.distributed, "initialize", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out"))
+        jax.distributed,
+        "initialize",
+        lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out")),
     )
     with pytest.raises(ValueError, match=r"cannot connect \(timed out\). Received: address=a:1"):
         choose_mesh()
@@ -71,18 +87,25 @@ def test_engine_describes_its_devices(jax_engines, tiny):
 
 
 def test_rejects_sharding_of_small_model(jax_engines, tiny):
-    with pytest.raises(ValueError, match="`shard` must be '' for this model.*Received: shard='optimizer', devices=4, "):
+    with pytest.raises(
+        ValueError,
+        match="`shard` must be '' for this model.*Received: shard='optimizer', devices=4, ",
+    ):
         jax_engines.engine_of(4, tiny.input_of(), shard="optimizer")
 
 
 def test_rejects_unknown_sharding(jax_engines):
-    with pytest.raises(ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"):
+    with pytest.raises(
+        ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"
+    ):
         validation.validate_config(jax_engines.config_of(shard="fsdp"), 1)
 
 
 def test_rejects_batch_not_divisible_by_devices(jax_engines, tmp_path):
     config = jax_engines.config_of(batch_size=10, data={"name": "digits"})
-    with pytest.raises(ValueError, match="must be divisible by 4 replicas.*Received: batch_size=10"):
+    with pytest.raises(
+        ValueError, match="must be divisible by 4 replicas.*Received: batch_size=10"
+    ):
         training.run(config, training.Workdir(tmp_path, config.to_dict()))
 
 
@@ -90,10 +113,14 @@ def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkey
     engine = jax_engines.engine_of(1, tiny.input_of())
 
     def fail(*_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore")
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore"
+        )
 
     monkeypatch.setattr(engine, "_train_steps", lambda step: fail)
-    with pytest.raises(ValueError, match="accumulate_steps=8 .*remat=True .*Received: RESOURCE_EXHAUSTED: Out"):
+    with pytest.raises(
+        ValueError, match="accumulate_steps=8 .*remat=True .*Received: RESOURCE_EXHAUSTED: Out"
+    ):
         engine.train(0, 1)
 
 

@@ -1,4 +1,5 @@
-"""Evaluation on several devices counts every example once, and uses the EMA weights inside `ema_scope`."""
+"""Evaluation on several devices counts every example once, and uses the EMA weights inside
+`ema_scope`."""
 
 import numpy as np
 import pytest
@@ -7,15 +8,23 @@ from keras_vit import evaluation
 
 
 def _expected(model, source):
-    images = np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32") / 127.5 - 1
-    logits, labels = np.asarray(model(images), "float64"), np.asarray(source.labels)
+    images = (
+        np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32")
+        / 127.5
+        - 1
+    )
+    logits = np.asarray(model(images), "float64")
+    labels = np.asarray(source.labels)
     losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(labels)), labels]
     return losses.mean(), (logits.argmax(-1) == labels).mean()
 
 
 @pytest.mark.parametrize(
     ("devices", "examples", "parts"),
-    [(4, 11, 2), *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11, 2), (4, 1, 1))]],
+    [
+        (4, 11, 2),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11, 2), (4, 1, 1))],
+    ],
 )
 def test_every_example_counts_once(devices, examples, parts, tiny, jax_engines):
     inputs = tiny.input_of(test=examples)

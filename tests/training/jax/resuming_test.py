@@ -36,7 +36,8 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Trains on four devices. Returns the workdir, the `RunResult` and a copy of the workdir at step 7."""
+    """Trains on four devices. Returns the workdir, the `RunResult` and a copy of the workdir at
+    step 7."""
     folder = tmp_path_factory.mktemp("whole")
     write = small_run.writer(folder / "run", "step  7/11", folder / "copy", write=lambda line: None)
     return folder / "run", small_run.start("alone", folder / "run", write), folder / "copy"
@@ -44,7 +45,13 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("moment", "step"),
-    [("", 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in (("step  7/11", 5), ("saving", 4))]],
+    [
+        ("", 5),
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("step  7/11", 5), ("saving", 4))
+        ],
+    ],
 )
 def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
     workdir, expected, copy = whole
@@ -61,7 +68,9 @@ def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
     for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
         np.testing.assert_array_equal(ours, theirs)
-    ours, theirs = ({k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected))
+    ours, theirs = (
+        {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
+    )
     assert ours == theirs
 
 
@@ -101,7 +110,10 @@ def _workers(scripts, workdir, moment="", kind="workers"):
             ports.append(free.getsockname()[1])
     processes = []
     for index in range(2):
-        task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
+        task = {
+            "cluster": {"worker": [f"localhost:{p}" for p in ports]},
+            "task": {"type": "worker", "index": index},
+        }
         flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
         environment = {**os.environ, "XLA_FLAGS": flags, "TF_CONFIG": json.dumps(task)}
         processes.append(scripts.start(SCRIPT, kind, workdir, moment, env=environment))
@@ -125,8 +137,10 @@ def test_losses_of_two_processes_match_one_process(pair, tmp_path):
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
     checkpoint = pair / "checkpoints" / f"{small_run.STEPS:09}"
     assert {file.name for file in checkpoint.iterdir()} == {
-        "finished", "state-00000-of-00002.npz", "state-00001-of-00002.npz",
-    }  # fmt: skip
+        "finished",
+        "state-00000-of-00002.npz",
+        "state-00001-of-00002.npz",
+    }
 
 
 @pytest.mark.slow
@@ -152,9 +166,14 @@ def test_losses_of_sharded_and_replicated_runs_match(pair, scripts, tmp_path):
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
-    # The state files of the two processes have similar sizes. Together, they contain each array once.
-    checkpoints = [workdir / "checkpoints" / f"{small_run.STEPS:09}" for workdir in (tmp_path, pair)]
-    sizes, sizes_of_whole = ([_array_bytes(part) for part in folder.glob("state-*.npz")] for folder in checkpoints)
+    # The state files of the two processes have similar sizes. Together, they contain each array
+    # once.
+    checkpoints = [
+        workdir / "checkpoints" / f"{small_run.STEPS:09}" for workdir in (tmp_path, pair)
+    ]
+    sizes, sizes_of_whole = (
+        [_array_bytes(part) for part in folder.glob("state-*.npz")] for folder in checkpoints
+    )
     assert len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), sizes
     assert sum(sizes) == sum(sizes_of_whole)
 

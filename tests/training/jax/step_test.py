@@ -1,4 +1,5 @@
-"""Tests of the JAX training step: devices, sharding, micro-batches, dropout, nonfinite steps and loss scaling."""
+"""Tests of the JAX training step: devices, sharding, micro-batches, dropout, nonfinite steps and
+loss scaling."""
 
 import jax
 import numpy as np
@@ -9,7 +10,10 @@ from keras_vit.training import update
 from keras_vit.training.jax import state as state_module
 
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3}
-ADAMW = {"optimizer": {"name": "adamw", "weight_decay": 0.1}, "schedule": {"decay": "constant", "base": 1e-3}}
+ADAMW = {
+    "optimizer": {"name": "adamw", "weight_decay": 0.1},
+    "schedule": {"decay": "constant", "base": 1e-3},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +23,8 @@ def shard_small_arrays(monkeypatch):
 
 def _assert_same(ours, theirs, atol=1e-5):
     for name, array in ours.items():
-        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into
+        # steps.
         allowed = 1e-3 if "key/bias" in name else atol
         np.testing.assert_allclose(array, theirs[name], atol=allowed, rtol=0, err_msg=name)
 
@@ -50,7 +55,9 @@ def test_several_devices_match_one_device(devices, shard, alone, tiny, jax_engin
     np.testing.assert_allclose(rows, alone[0], rtol=1e-5, atol=1e-6)
     _assert_same(jax_engines.arrays_of(engine), alone[1])
     parts = lambda arrays: sum(not array.sharding.is_fully_replicated for array in arrays)  # noqa: E731
-    divided = {field: parts(getattr(engine.state, field)) for field in ("weights", "slots", "averages")}
+    divided = {
+        field: parts(getattr(engine.state, field)) for field in ("weights", "slots", "averages")
+    }
     assert (divided["weights"] > 10) == (shard == "parameters")
     assert (divided["slots"] > 20) == (divided["averages"] > 10) == bool(shard)
     for arrays in (engine.state.weights, engine.state.slots):
@@ -62,7 +69,10 @@ def test_several_devices_match_one_device(devices, shard, alone, tiny, jax_engin
 def test_execution_options_do_not_change_results(tiny, jax_engines):
     plain = jax_engines.engine_of(1, tiny.input_of())
     rows, _ = jax_engines.train(plain)
-    moved = [np.abs(np.asarray(a) - b).max() for a, b in zip(plain.state.weights, jax_engines.initial_weights())]
+    moved = [
+        np.abs(np.asarray(a) - b).max()
+        for a, b in zip(plain.state.weights, jax_engines.initial_weights())
+    ]
     assert sum(distance > 1e-4 for distance in moved) > 15
     changes = {"accumulate_steps": 2, "steps_per_call": 3, "remat": True, "shard": "parameters"}
     other = jax_engines.engine_of(2, tiny.input_of(), **changes)
@@ -79,7 +89,8 @@ def test_steps_per_call_does_not_change_results(tiny, jax_engines):
     rows, _ = jax_engines.train(together, steps=5)
     more, _ = jax_engines.train(apart, steps=5, steps_per_call=2)
     np.testing.assert_array_equal(rows, more)
-    ours, theirs = jax_engines.arrays_of(together), jax_engines.arrays_of(apart)
+    ours = jax_engines.arrays_of(together)
+    theirs = jax_engines.arrays_of(apart)
     for name, array in ours.items():
         np.testing.assert_array_equal(array, theirs[name])
 
@@ -90,7 +101,9 @@ def test_dropout_masks_are_unique_and_reproducible(tiny, jax_engines):
 
     class Recording(tasks.Classification):
         def losses_and_metrics(self, model, batch, training=False):
-            images = batch[0] * 0.0 + jax.numpy.linspace(-1.0, 1.0, batch[0][0].size).reshape(batch[0][0].shape)
+            images = batch[0] * 0.0 + jax.numpy.linspace(-1.0, 1.0, batch[0][0].size).reshape(
+                batch[0][0].shape
+            )
             logits = model(images, training=training)
             if training:
                 jax.debug.callback(lambda values: seen.append(np.asarray(values)), logits)
@@ -118,7 +131,9 @@ def test_shard_replicates_all_arrays_on_one_device(shard, tiny, jax_engines):
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nonfinite_step_changes_nothing(skip, tiny, jax_engines, tmp_path):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
-    engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
+    engine = jax_engines.engine_of(
+        2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4
+    )
     before = jax_engines.arrays_of(engine)
     rows, outputs = jax_engines.train(engine)
     for name, array in jax_engines.arrays_of(engine).items():
@@ -135,14 +150,17 @@ def test_nonfinite_step_changes_nothing(skip, tiny, jax_engines, tmp_path):
 def test_float16_adapts_its_loss_scale(tiny, jax_engines, monkeypatch):
     monkeypatch.setattr(update, "LOSS_SCALE_GROWTH_STEPS", 3)
     monkeypatch.setattr(state_module, "INITIAL_LOSS_SCALE", 2.0**26)
-    engine = jax_engines.engine_of(2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0)
+    engine = jax_engines.engine_of(
+        2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0
+    )
     rows, outputs = jax_engines.train(engine, steps=24)
     finite = np.isfinite(rows[:, 2])
     assert np.isfinite(rows[:, 0]).all() and outputs.can_continue
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
     # Each nonfinite step halves the loss scale. Three finite steps in a row double it.
-    exponent, good = 26, 0
+    exponent = 26
+    good = 0
     for fine in finite:
         good = good + 1 if fine else 0
         exponent += (1 if good == 3 else 0) if fine else -1

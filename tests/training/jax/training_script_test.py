@@ -1,4 +1,5 @@
-"""On JAX, the training script trains, exports a SavedModel and predicts. Bad input is a one-line error."""
+"""On JAX, the training script trains, exports a SavedModel and predicts. Bad input is a one-line
+error."""
 
 import json
 import re
@@ -46,4 +47,6 @@ def test_bad_input_is_a_one_line_error(run, tmp_path):
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert re.search("`shard` must be '' for this model.*Received: shard='parameters', devices=4", last), last
+    assert re.search(
+        "`shard` must be '' for this model.*Received: shard='parameters', devices=4", last
+    ), last

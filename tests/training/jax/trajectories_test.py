@@ -14,30 +14,53 @@ from keras_vit import Preprocessing, checkpoints, recipes, tasks
     ("case", "optimizer", "schedule", "devices", "parts"),
     [
         pytest.param(
-            "train_sgd_cosine_clip1", {"name": "sgd"}, {"decay": "cosine", "base": 0.1}, 1, 1, marks=pytest.mark.slow
+            "train_sgd_cosine_clip1",
+            {"name": "sgd"},
+            {"decay": "cosine", "base": 0.1},
+            1,
+            1,
+            marks=pytest.mark.slow,
         ),
         (
-            "train_adamw_linear_clip1", {"name": "adamw", "weight_decay": 0.1}, {"decay": "linear", "base": 3e-3}, 2, 2
+            "train_adamw_linear_clip1",
+            {"name": "adamw", "weight_decay": 0.1},
+            {"decay": "linear", "base": 3e-3},
+            2,
+            2,
         ),
     ],
-)  # fmt: skip
-def test_twenty_steps_match_reference(case, optimizer, schedule, devices, parts, golden, jax_engines, tmp_path):
+)
+def test_twenty_steps_match_reference(
+    case, optimizer, schedule, devices, parts, golden, jax_engines, tmp_path
+):
     import jax
     from jax.sharding import Mesh
 
     from keras_vit.training.jax import JaxEngine
 
     arrays = golden(case)
-    np.savez(tmp_path / "init.npz", **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")})
-    images, labels = arrays["images"], np.eye(10, dtype="float32")[arrays["labels"]]
+    np.savez(
+        tmp_path / "init.npz",
+        **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")},
+    )
+    images = arrays["images"]
+    labels = np.eye(10, dtype="float32")[arrays["labels"]]
     model = {"patch_size": 8, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "mlp_dim": 128}
     config = ConfigDict(
         recipes.defaults(
-            batch_size=images.shape[1], total_steps=20, accumulate_steps=parts, steps_per_call=7, clip_norm=1.0,
-            model={**model, "input_shape": (32, 32, 3)}, optimizer=optimizer, schedule={"warmup_steps": 5, **schedule},
+            batch_size=images.shape[1],
+            total_steps=20,
+            accumulate_steps=parts,
+            steps_per_call=7,
+            clip_norm=1.0,
+            model={**model, "input_shape": (32, 32, 3)},
+            optimizer=optimizer,
+            schedule={"warmup_steps": 5, **schedule},
         )
-    )  # fmt: skip
-    batches = tf.data.Dataset.from_tensor_slices((images, labels, np.ones(images.shape[:2], "float32")))
+    )
+    batches = tf.data.Dataset.from_tensor_slices(
+        (images, labels, np.ones(images.shape[:2], "float32"))
+    )
     inputs = types.SimpleNamespace(
         train=types.SimpleNamespace(class_names=list("0123456789")),
         image_shape=(32, 32, 3),
@@ -57,6 +80,7 @@ def test_twenty_steps_match_reference(case, optimizer, schedule, devices, parts,
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
-        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
+        # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into
+        # steps.
         tolerance = 1e-3 if optimizer["name"] == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

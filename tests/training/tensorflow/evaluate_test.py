@@ -14,16 +14,24 @@ from keras_vit.training.tensorflow import TensorFlowEngine
 def _engine(tiny, replicas, inputs, ema_decay=0.0, **changes):
     """Returns an engine whose model has the weights of `tiny.new_state`."""
     model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
-    config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes))
+    config = ConfigDict(
+        recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes)
+    )
     weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
     engine = TensorFlowEngine(tiny.strategy_of(replicas))
     task = tiny.classification(model=model)
-    engine.build(config, task, inputs, total_steps=5, load_weights=lambda model: model.set_weights(weights))
+    engine.build(
+        config, task, inputs, total_steps=5, load_weights=lambda model: model.set_weights(weights)
+    )
     return engine
 
 
 def _logits_and_labels(model, source):
-    images = np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32") / 127.5 - 1
+    images = (
+        np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32")
+        / 127.5
+        - 1
+    )
     return np.asarray(model(images), "float64"), np.asarray(source.labels)
 
 
@@ -45,8 +53,9 @@ def test_every_example_counts_once(replicas, examples, tiny):
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
     # evaluation.evaluate() needs no engine and returns the same metrics.
     assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
-        "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
-    }  # fmt: skip
+        "top1/accuracy": pytest.approx(metrics["accuracy"]),
+        "top1/top5_accuracy": 1.0,
+    }
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -107,7 +116,12 @@ def test_rejects_evaluation_without_labeled_examples(tiny):
     inputs = tiny.input_of(test=3)
     labeled = inputs.test.read
     no_label = tf.zeros([0], tf.int64)
-    test = dataclasses.replace(inputs.test, read=lambda index: {**labeled(index), "label": no_label}, labels=None)
+    test = dataclasses.replace(
+        inputs.test, read=lambda index: {**labeled(index), "label": no_label}, labels=None
+    )
     engine = _engine(tiny, 1, dataclasses.replace(inputs, test=test))
-    with pytest.raises(ValueError, match="one evaluation example must be readable and labeled. Received: 3 examples"):
+    with pytest.raises(
+        ValueError,
+        match="one evaluation example must be readable and labeled. Received: 3 examples",
+    ):
         engine.evaluate()

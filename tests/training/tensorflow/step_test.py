@@ -14,10 +14,12 @@ OPTIONS = {"clip_norm": CLIP, "ema_decay": 0.75}
 
 
 def _assert_same(tiny, ours, theirs, atol=1e-5):
-    (state, rows, _), (other, other_rows, _) = ours, theirs
+    (state, rows, _) = ours
+    (other, other_rows, _) = theirs
     np.testing.assert_allclose(rows, other_rows, rtol=1e-5, atol=1e-6)
     expected = tiny.weights_of(other)
-    # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into steps.
+    # In exact arithmetic, key biases have zero gradients. Adam turns the rounding errors into
+    # steps.
     allowed = lambda name: 1e-3 if "key/bias" in name else atol  # noqa: E731
     for name, weight in tiny.weights_of(state).items():
         np.testing.assert_allclose(weight, expected[name], atol=allowed(name), err_msg=name)
@@ -34,8 +36,13 @@ RATES = {"sgd": 0.1, "adamw": 1e-4}
 @pytest.fixture(scope="module")
 def alone(tiny):
     """Trains on one replica with each optimizer. Returns the results by optimizer name."""
-    results = {name: tiny.train(1, optimizer=name, rate=rate, options=OPTIONS) for name, rate in RATES.items()}
-    assert all((rows[:, 2] > CLIP).sum() >= 2 for _, rows, _ in results.values()), "at least two steps must be clipped"
+    results = {
+        name: tiny.train(1, optimizer=name, rate=rate, options=OPTIONS)
+        for name, rate in RATES.items()
+    }
+    assert all((rows[:, 2] > CLIP).sum() >= 2 for _, rows, _ in results.values()), (
+        "at least two steps must be clipped"
+    )
     return results
 
 
@@ -56,7 +63,11 @@ def test_replicas_and_micro_batches_do_not_change_results(optimizer, replicas, p
 
 def test_weights_move_and_averages_follow(alone, tiny):
     state, rows, outputs = alone["sgd"]
-    assert rows.shape == (5, 4) and outputs["running"].numpy().all() and not outputs["stop_requested"].numpy()
+    assert (
+        rows.shape == (5, 4)
+        and outputs["running"].numpy().all()
+        and not outputs["stop_requested"].numpy()
+    )
     assert outputs["input_wait"].numpy() > 0
     before = tiny.new_state(tiny.strategy_of(1))
     for variable, first, average in zip(
@@ -70,13 +81,16 @@ def test_weights_move_and_averages_follow(alone, tiny):
 
 def test_steps_per_call_is_bit_exact(tiny):
     arguments = {"options": {**OPTIONS, "accumulate_steps": 2}, "dropout": 0.3}
-    together, apart = tiny.train(2, **arguments), tiny.train(2, steps_per_call=2, **arguments)
+    together = tiny.train(2, **arguments)
+    apart = tiny.train(2, steps_per_call=2, **arguments)
     np.testing.assert_array_equal(together[1], apart[1])
     for name, weight in tiny.weights_of(together[0]).items():
         np.testing.assert_array_equal(weight, tiny.weights_of(apart[0])[name])
 
 
-@pytest.mark.parametrize("dropped", [{"dropout": 0.3, "attention_dropout": 0.3}, {"stochastic_depth": 0.6}])
+@pytest.mark.parametrize(
+    "dropped", [{"dropout": 0.3, "attention_dropout": 0.3}, {"stochastic_depth": 0.6}]
+)
 def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
     from keras_vit.training.tensorflow.gradients import make_replica_gradients
 
@@ -89,12 +103,20 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
     cross_entropy = task.loss
 
     def recording(labels, logits):
-        zero = tf.py_function(lambda values: seen.append(values.numpy()) or 0.0, [tf.stop_gradient(logits)], tf.float32)
+        zero = tf.py_function(
+            lambda values: seen.append(values.numpy()) or 0.0,
+            [tf.stop_gradient(logits)],
+            tf.float32,
+        )
         return cross_entropy(labels, logits) + tf.ensure_shape(zero, ())
 
     task.loss = recording
     compute = make_replica_gradients(strategy, model, task, task.config)
-    parts = (np.tile(image, (4, 1, 1, 1)), np.eye(3, dtype="float32")[[0] * 4], np.ones(4, "float32"))
+    parts = (
+        np.tile(image, (4, 1, 1, 1)),
+        np.eye(3, dtype="float32")[[0] * 4],
+        np.ones(4, "float32"),
+    )
 
     @tf.function
     def gradients(step):
@@ -102,7 +124,9 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
 
     for step in (3, 4, 3):
         gradients(tf.constant(step))
-    first, other, again = (np.array(sorted(map(np.ravel, seen[i : i + 4]), key=tuple)) for i in (0, 4, 8))
+    first, other, again = (
+        np.array(sorted(map(np.ravel, seen[i : i + 4]), key=tuple)) for i in (0, 4, 8)
+    )
     np.testing.assert_array_equal(first, again)
     distinct = np.unique(np.round(np.concatenate([first, other]), 5), axis=0)
     assert len(distinct) == 8  # two steps, two replicas, two micro-batches
@@ -120,7 +144,9 @@ def test_every_draw_has_a_unique_seed(tiny):
     class FiveDraws(type(tiny.classification())):
         def losses_and_metrics(self, model, batch, training=False):
             drawn = tf.stack([current_seeds().next() for _ in range(5)])
-            recorded = tf.py_function(lambda values: seeds.extend(values.numpy()) or 0.0, [drawn], tf.float32)
+            recorded = tf.py_function(
+                lambda values: seeds.extend(values.numpy()) or 0.0, [drawn], tf.float32
+            )
             losses, metrics = super().losses_and_metrics(model, batch, training)
             return losses + tf.ensure_shape(recorded, ()), metrics
 
@@ -141,7 +167,9 @@ def test_remat_does_not_change_results_with_dropout(tiny):
     arguments = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
     arguments["options"] = {"accumulate_steps": 2}
     # Recomputed values differ by rounding errors, so the tolerance is higher.
-    _assert_same(tiny, tiny.train(2, remat=True, **arguments), tiny.train(2, **arguments), atol=1e-4)
+    _assert_same(
+        tiny, tiny.train(2, remat=True, **arguments), tiny.train(2, **arguments), atol=1e-4
+    )
 
 
 def test_xla_does_not_change_results_without_dropout(alone, tiny, xla):
@@ -177,7 +205,8 @@ def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
     # Each nonfinite step halves the loss scale. Three finite steps in a row double it.
-    exponent, good = 26, 0
+    exponent = 26
+    good = 0
     for fine in finite:
         good = good + 1 if fine else 0
         exponent += (1 if good == 3 else 0) if fine else -1
@@ -190,16 +219,20 @@ def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_step_graph_has_no_branches(replicas, tiny, monkeypatch):
-    """Steps never wait for the host, because the graph has no conditionals and its loop calls `strategy.run` once."""
+    """Steps never wait for the host, because the graph has no conditionals and its loop calls
+    `strategy.run` once."""
     strategy = tiny.strategy_of(replicas)
-    programs, run = [], strategy.run
+    programs = []
+    run = strategy.run
 
     def counted(function, **options):
         programs.append(function)
         return run(function, **options)
 
     monkeypatch.setattr(strategy, "run", counted)
-    task = tiny.classification(batch_size=tiny.batch, accumulate_steps=2, clip_norm=1.0, ema_decay=0.5)
+    task = tiny.classification(
+        batch_size=tiny.batch, accumulate_steps=2, clip_norm=1.0, ema_decay=0.5
+    )
     state = tiny.new_state(strategy, averaged=True, scaled=True)
     train_steps = make_train_steps(strategy, state, task, task.config)
     inputs = tiny.input_of()

@@ -25,11 +25,14 @@ def test_rejects_unavailable_strategies(no_tpu):
     with pytest.raises(ValueError, match="No GPU is visible"):
         choose_strategy("mirrored")
     with pytest.raises(
-        ValueError, match="must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"
+        ValueError,
+        match="must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'",
     ):
         choose_strategy("gpu")
 
-    with pytest.raises(ValueError, match="TF_CONFIG must specify.*Received: strategy='multi_worker'"):
+    with pytest.raises(
+        ValueError, match="TF_CONFIG must specify.*Received: strategy='multi_worker'"
+    ):
         choose_strategy("multi_worker")
 
 
@@ -54,25 +57,34 @@ def test_auto_skips_unusable_tpu(no_tpu, monkeypatch, caplog):
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", refuse)
     monkeypatch.delenv("TPU_NAME", raising=False)
     assert choose_strategy("auto") is tf.distribute.get_strategy()
-    assert "a TPU that is not used: The TPU cannot be used (no TPU in this TensorFlow)" in caplog.text
+    assert (
+        "a TPU that is not used: The TPU cannot be used (no TPU in this TensorFlow)" in caplog.text
+    )
     with pytest.raises(ValueError, match="The TPU cannot be used"):
         choose_strategy("tpu")
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Replaces the functions that create strategies with stubs. Returns the list in which the stubs record calls."""
+    """Replaces the functions that create strategies with stubs. Returns the list in which the stubs
+    record calls."""
     recorded = []
 
     def record(step, result=None):
         return lambda *args, **kwargs: recorded.append((step, args, kwargs)) or result
 
-    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", record("resolve", "resolver"))
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", record("resolve", "resolver")
+    )
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", record("connect"))
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialize"))
     monkeypatch.setattr(tf.distribute, "TPUStrategy", record("tpu", "a TPU strategy"))
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", record("mirrored", "a mirrored strategy"))
-    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", record("workers", "a strategy of workers"))
+    monkeypatch.setattr(
+        tf.distribute, "MirroredStrategy", record("mirrored", "a mirrored strategy")
+    )
+    monkeypatch.setattr(
+        tf.distribute, "MultiWorkerMirroredStrategy", record("workers", "a strategy of workers")
+    )
     return recorded
 
 
@@ -102,7 +114,9 @@ def test_tpu_startup_failure_is_a_one_line_error(calls, monkeypatch):
         raise tf.errors.InternalError(None, None, "no platform\nand more")
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fails)
-    with pytest.raises(ValueError, match=r"The TPU cannot be used \(no platform\). Received: tpu_address='node-1'"):
+    with pytest.raises(
+        ValueError, match=r"The TPU cannot be used \(no platform\). Received: tpu_address='node-1'"
+    ):
         choose_strategy("tpu", "node-1")
 
 
@@ -113,8 +127,13 @@ def test_package_sets_tpu_skip_mds_query_only_in_tpu():
 
 
 def test_auto_mirrors_several_gpus(no_tpu, calls, monkeypatch):
-    for gpus, name, expected in ((2, "auto", "a mirrored strategy"), (1, "mirrored", "a mirrored strategy")):
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: ["a GPU"] * gpus)
+    for gpus, name, expected in (
+        (2, "auto", "a mirrored strategy"),
+        (1, "mirrored", "a mirrored strategy"),
+    ):
+        monkeypatch.setattr(
+            tf.config, "list_physical_devices", lambda kind, gpus=gpus: ["a GPU"] * gpus
+        )
         assert choose_strategy(name) == expected
     assert choose_strategy("auto") is tf.distribute.get_strategy()
 
@@ -141,10 +160,16 @@ def test_tf_config_lists_the_workers(tf_config, expected, no_tpu, calls, monkeyp
 @pytest.mark.parametrize(
     "tf_config",
     [
-        "{", "[]", "3", "{}", '{"cluster": {}, "task": 3}', _tf_config("worker", 2, worker=["a:1", "b:1"]),
-        _tf_config("ps", 0, ps=["a:1"]), _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
+        "{",
+        "[]",
+        "3",
+        "{}",
+        '{"cluster": {}, "task": 3}',
+        _tf_config("worker", 2, worker=["a:1", "b:1"]),
+        _tf_config("ps", 0, ps=["a:1"]),
+        _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
     ],
-)  # fmt: skip
+)
 def test_rejects_malformed_tf_config(tf_config, no_tpu, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
