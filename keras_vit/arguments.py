@@ -29,11 +29,12 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     parameters: dict[str, inspect.Parameter] = {}
     for base in constructor.__mro__:
         own = vars(base).get("__init__")
-        if own is not None:
-            parameters = {**_named(own), **parameters}
-            if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(own).parameters.values()):
-                break
-        if base.__module__.startswith("keras_vit") and base.__name__ == "ImageModel":
+        if base.__name__ == "ImageModel":
+            break
+        if own is None:
+            continue
+        parameters = {**_named(own), **parameters}
+        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(own).parameters.values()):
             break
     return parameters
 

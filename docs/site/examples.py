@@ -257,6 +257,9 @@ keras_vit.families.canonical_name("R50x1")  # "BiT-R50x1"
 fields = keras_vit.families.model_config("ViT-B/16", dropout=0.1)
 config = keras_vit.recipes.defaults(**fields)
 
+# %% keras_vit.families.model_class
+keras_vit.families.model_class("SigLIP2-NaFlex-B/16")  # keras_vit.NaFlexVisionTransformer
+
 # %% keras_vit.families.model_fields
 # Returns {"patch_size": <class 'int'>, "dropout": 0.0, ...}
 keras_vit.families.model_fields("VisionTransformer")

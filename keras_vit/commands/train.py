@@ -121,7 +121,7 @@ def print_next(config, workdir):
         return
     model = shlex.quote(str(workdir.path))
     commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
-    if families.find_family(config.architecture).constructor.has_attention_maps:
+    if families.model_class(config.architecture).has_attention_maps:
         commands.append(f"inspect --model={model} --output={model}/inspection")
     commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
     print("\n  keras-vit ".join(["Next:", *commands]))

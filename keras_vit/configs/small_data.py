@@ -43,7 +43,7 @@ def get_config(request=""):
             data=data.defaults(
                 name=name,
                 path=path,
-                **families.find_family(model).constructor.data_fields(fields),
+                **families.model_class(model).data_fields(fields),
                 augreg="light1",
                 label_smoothing=0.1,
             ),

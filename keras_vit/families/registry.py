@@ -16,6 +16,7 @@ from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
+from keras_vit.models.image_model import ImageModel
 from keras_vit.models.vision_transformer import VisionTransformer
 
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set
@@ -160,6 +161,12 @@ def find_family(architecture: str) -> Family:
         f"`architecture` must be one of {', '.join(known)}.{near} Received: "
         f"architecture={architecture!r}"
     )
+
+
+def model_class(architecture: str) -> type[ImageModel]:
+    """Returns the class of a family's models, or `ImageModel` if its constructor is a function."""
+    constructor = find_family(architecture).constructor
+    return constructor if isinstance(constructor, type) else ImageModel
 
 
 def model_fields(architecture: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from keras_vit.models import parts
 from keras_vit.models.image_model import VARIANTS
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.naflex import batch_shape, linear_weights
-from keras_vit.preprocessing import concrete_values
+from keras_vit.preprocessing import Layout, concrete_values
 
 # Arguments that the model does not support; see `VisionTransformer`.
 _REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
@@ -60,7 +60,9 @@ class NaFlexVisionTransformer(VisionTransformer):
         self.num_tokens = max_patches
 
     @classmethod
-    def arguments_for(cls, batch_shape, arguments, layout):
+    def arguments_for(
+        cls, batch_shape: tuple[int, ...], arguments: Mapping[str, Any], layout: Layout
+    ) -> dict[str, Any]:
         side = arguments.get("patch_size") or 0
         if layout.has_one_size or batch_shape[1] != side**2 + 2:
             raise ValueError(
@@ -72,7 +74,7 @@ class NaFlexVisionTransformer(VisionTransformer):
         return {"max_patches": batch_shape[0], "input_shape": shape}
 
     @classmethod
-    def data_fields(cls, arguments):
+    def data_fields(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {name: arguments[name] for name in ("max_patches", "patch_size")}
 
     def own_arguments(self) -> dict[str, Any]:

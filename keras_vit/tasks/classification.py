@@ -84,8 +84,8 @@ class Classification(Task):
         arguments |= {"remat": True} if self.config.remat else {}
         preprocessing = inputs.model_preprocessing()
         shape = tuple(inputs.image_shape)
-        constructor: Any = self.family.constructor
-        arguments |= constructor.arguments_for(shape, arguments, preprocessing.layout)
+        model_class = families.model_class(self.config.architecture)
+        arguments |= model_class.arguments_for(shape, arguments, preprocessing.layout)
         names = inputs.train.class_names
         may_be_negative = self.config.loss == "sigmoid" and getattr(
             inputs.train, "empty_is_negative", True
@@ -117,7 +117,7 @@ class Classification(Task):
                 f"`config.weights`. Received: architecture={self.config.architecture!r}, "
                 f"weights={weights!r}"
             )
-        free = (*_FREE, *self.family.constructor.set_by_data)
+        free = (*_FREE, *families.model_class(self.config.architecture).set_by_data)
         for name, value in arguments.items():
             if name in free or str(value).endswith("unpooled"):
                 continue

@@ -55,7 +55,7 @@ def test_prepared_tfds_splits_are_read_by_index(prepared, split, expected):
         lambda i: source.read(tf.cast(i, tf.int64))
     )
     actual = [
-        (int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"]))
+        (int(tf.io.decode_image(example["image"])[0, 0, 0]), int(np.squeeze(example["label"])))
         for example in examples
     ]
     assert actual == [(i, i % 3) for i in reversed(list(expected))]
@@ -107,7 +107,12 @@ def test_array_records_are_read_by_index(tmp_path):
     )
     source = data.load_split("tfds:flat", "train[3:]", path=str(tmp_path))
     assert source.read is not None and source.num_examples == 17
-    assert [int(source.read(tf.constant(i, tf.int64))["label"]) for i in range(4)] == [0, 1, 2, 0]
+    assert [int(np.squeeze(source.read(tf.constant(i, tf.int64))["label"])) for i in range(4)] == [
+        0,
+        1,
+        2,
+        0,
+    ]
     assert sorted(flat_numbers(source)[:17]) == list(range(3, 20))
 
 
@@ -116,7 +121,11 @@ def test_tfds_classes_follow_the_order_of_class_names(prepared, tmp_path):
     names.write_text("z\nx\ny\n")
     source = data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
     assert source.class_names == ("z", "x", "y")
-    assert [int(source.read(tf.constant(i, tf.int64))["label"]) for i in range(3)] == [1, 2, 0]
+    assert [int(np.squeeze(source.read(tf.constant(i, tf.int64))["label"])) for i in range(3)] == [
+        1,
+        2,
+        0,
+    ]
     for text, other in (
         ("x\ny\nw\n", r"3 names; names in only one of the two lists: \['w', 'z'\]"),
         ("x\ny\n", r"2 names; names in only one of the two lists: \['z'\]"),

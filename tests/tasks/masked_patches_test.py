@@ -25,7 +25,7 @@ def inputs(image_shape=(16, 20, 3), preprocessing=None):
     return types.SimpleNamespace(
         image_shape=image_shape,
         train=types.SimpleNamespace(class_names=("a", "b")),
-        model_preprocessing=lambda: preprocessing,
+        model_preprocessing=lambda: preprocessing or Preprocessing(),
     )
 
 
