@@ -29,8 +29,10 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     parameters: dict[str, inspect.Parameter] = {}
     for base in constructor.__mro__:
         own = vars(base).get("__init__")
-        if base.__name__ == "ImageModel":
-            break
+        if base.__name__ == "ImageModel":  # subclasses set its other arguments
+            known = _named(vars(base)["__init__"])
+            rest = {name: known[name] for name in ("name", "dtype") if name not in parameters}
+            return {**parameters, **rest}
         if own is None:
             continue
         parameters = {**_named(own), **parameters}

@@ -167,9 +167,21 @@ _NO_FACTS = Facts()
 
 
 def dialects(model_class: type | None = None) -> list[Dialect]:
-    """Returns the dialects of the families with this class, or of all; the most recently added
-    families come first."""
-    families = [family for family in FAMILIES if family.constructor is model_class] or FAMILIES
+    """Returns the dialects that can write models of a class, those of the most recently added
+    families first.
+
+    These are the dialects of the nearest base class that has any, and of families whose constructor
+    is a function; None stands for all families.
+    """
+    families = FAMILIES
+    for base in () if model_class is None else model_class.__mro__:
+        if any(family.constructor is base and family.dialects for family in FAMILIES):
+            families = [
+                family
+                for family in FAMILIES
+                if family.constructor is base or not isinstance(family.constructor, type)
+            ]
+            break
     return [dialect for family in reversed(families) for dialect in family.dialects]
 
 

@@ -20,6 +20,16 @@ log = logging.getLogger(__name__)
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
 
 
+# Fields that do not belong to a source.
+_OWN = {"name", "train_split", "test_split", "max_bad_share", *_OPTIONS}
+
+
+def _loading_fields():
+    """Returns the fields of the sources, without those that have another meaning in `data`."""
+    fields = loading.loading_fields()
+    return {name: value for name, value in fields.items() if name not in _OWN}
+
+
 def defaults(**changes: Any) -> dict[str, Any]:
     """Returns the fields of a config's `data` group as a dict of defaults, updated with `changes`.
 
@@ -35,7 +45,7 @@ def defaults(**changes: Any) -> dict[str, Any]:
         "name": "digits",
         "train_split": "train",
         "test_split": "test",
-        **loading.loading_fields(),
+        **_loading_fields(),
         **_OPTIONS,
         "max_bad_share": 0.01,
     }
@@ -239,7 +249,7 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
 
 def _load_pair(fields, is_checked=True):
     """Loads both splits that the fields of a `data` group name."""
-    arguments = {name: fields[name] for name in loading.loading_fields()}
+    arguments = {name: fields[name] for name in _loading_fields()}
     return loading.load_pair(
         fields["name"], fields["train_split"], fields["test_split"], is_checked, **arguments
     )

@@ -126,7 +126,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
         )
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
-        image = tf.ensure_shape(image, shape)
+        image.set_shape(shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white

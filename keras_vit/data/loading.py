@@ -84,7 +84,12 @@ def loading_fields() -> dict[str, Any]:
     its default."""
     every: dict[str, Any] = {}
     for function in SOURCES.values():
-        every = _signature(function)[1] | every
+        own = {
+            name: value
+            for name, value in _signature(function)[1].items()
+            if isinstance(value, bool | int | float | str | tuple)  # what a config can store
+        }
+        every = own | every
     return every
 
 
@@ -157,7 +162,10 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
             f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: "
             f"{received}"
         )
-    return function(split, *rest, **changed)
+    source = function(split, *rest, **changed)
+    if source.finds_classes and "class_names" not in taken:  # the names cannot be passed to it
+        source = dataclasses.replace(source, finds_classes=False)
+    return source
 
 
 def dataset_names() -> list[str]:
@@ -201,7 +209,7 @@ def _signature(function):
         :2
     ]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    fields = {
-        p.name: p.default for p in parameters if p not in positional and p.kind is not p.VAR_KEYWORD
-    }
-    return len(positional) == 2, fields, takes_all
+    takes_rest = len(positional) == 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    others = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    fields = {p.name: p.default for p in others if p not in positional}
+    return takes_rest, fields, takes_all

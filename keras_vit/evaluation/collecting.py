@@ -201,6 +201,13 @@ def outputs_of(model, batch):
     return {"outputs": ops.cast(model(batch[0], training=False), "float32")}
 
 
+def _with_labels(inputs):
+    """Returns inputs with classes as targets, also if the task learns from images alone."""
+    if inputs.target != "none" or not inputs.test.class_names:
+        return inputs
+    return dataclasses.replace(inputs, target="classes", target_arguments={})
+
+
 def collect(model, compute, inputs, split="test", indices=None):
     """Applies `compute(model, batch)` to a split; returns a dict of the computed arrays, "labels"
     and "weights".
@@ -208,6 +215,7 @@ def collect(model, compute, inputs, split="test", indices=None):
     The first axis of each array indexes the examples. Unreadable examples and examples without a
     label have weight 0; `with_class` also leaves out examples without a correct class.
     """
+    inputs = _with_labels(inputs)
     if indices is not None:
         inputs = dataclasses.replace(
             inputs, **{split: data.subset(getattr(inputs, split), indices)}
@@ -324,7 +332,7 @@ def read_test_examples(inputs, indices):
     examples = {}
     start = 0
     # Read batches up to the last position, and keep the requested examples.
-    selected = dataclasses.replace(inputs, test=source)
+    selected = dataclasses.replace(_with_labels(inputs), test=source)
     bad_examples = selected.bad_examples("test", log.debug)
     for step, batch in enumerate(selected.eval_batches()):
         images, labels, weights = (np.asarray(part) for part in batch)
@@ -363,7 +371,7 @@ def check_one_label(inputs):
     """Raises a `ValueError` if a test example has several labels; unknown labels are read from the
     first batch."""
     if inputs.test.labels is None:
-        _, labels, _ = next(iter(inputs.eval_batches()))
+        _, labels, _ = next(iter(_with_labels(inputs).eval_batches()))
         refuse_several_labels(np.asarray(labels))
 
 

@@ -73,9 +73,10 @@ def _check_counts(labels):
     that occurs."""
     counts = np.unique(labels, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 2:
+        fewest = counts.min(initial=len(labels))
         raise ValueError(
             "A linear probe requires at least two classes and at least two training examples of "
-            f"each. Received: {len(counts)} classes, the smallest with {counts.min()} examples"
+            f"each. Received: {len(counts)} classes, the smallest with {fewest} examples"
         )
 
 

@@ -62,7 +62,8 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
             "eval_crop": "resize_small_crop",
             "resize_size": round(options["image_size"] * _RESIZE),
         }
-    return ObjectNet(source, source, options, whole.batch_size, whole.seed, max_bad_share, of_class)
+    arguments = (options, whole.batch_size, whole.seed, max_bad_share)
+    return ObjectNet(source, source, *arguments, groups=of_class)
 
 
 def read_groups(path):

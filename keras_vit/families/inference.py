@@ -5,6 +5,7 @@ import re
 
 from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.families.registry import sizes
+from keras_vit.layers.resnet_stem import stem_stride_of
 
 _BLOCK_0 = "Transformer/encoderblock_0"
 _POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
@@ -58,7 +59,7 @@ def infer(shapes, facts):
     stride = arguments["patch_size"]
     if names.STEM_ROOT in shapes:
         arguments["resnet_blocks"] = stages(shapes)
-        stride = stride and stride * 2 ** (2 + max(len(arguments["resnet_blocks"]) - 1, 0))
+        stride = stride and stride * stem_stride_of(arguments["resnet_blocks"])
     if grid is not None and stride:
         arguments["input_shape"] = (
             *(side * stride for side in grid),
@@ -155,7 +156,8 @@ def _add_positions(arguments, shapes, known_grid, class_row):
         return shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1]
     if names.POSITIONS not in shapes and arguments.get("rotary"):
         arguments["position_embedding"] = "none"
-        return known_grid or (224 // arguments["patch_size"],) * 2
+        patch_size = arguments["patch_size"]
+        return known_grid or (patch_size and (224 // patch_size,) * 2)
     if names.POSITIONS not in shapes and _DISTANCES not in shapes:
         arguments |= {"position_embedding": "sincos2d", "class_token_position": not has_token}
         return known_grid

@@ -114,7 +114,7 @@ def test_classification_task_accepts_axial_model():
     inputs = types.SimpleNamespace(
         image_shape=(8, 12, 3),
         train=types.SimpleNamespace(class_names=tuple("abc")),
-        model_preprocessing=lambda: None,
+        model_preprocessing=keras_vit.Preprocessing,
     )
     sizes = {name: value for name, value in SIZES.items() if name != "classes"}
     task = tasks.get(

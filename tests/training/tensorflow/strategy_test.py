@@ -120,9 +120,11 @@ def test_tpu_startup_failure_is_a_one_line_error(calls, monkeypatch):
         choose_strategy("tpu", "node-1")
 
 
-def test_package_sets_tpu_skip_mds_query_only_in_tpu():
+def test_few_files_set_tpu_skip_mds_query():
     for file in Path(strategy.__file__).parent.parent.parent.rglob("*.py"):
-        if file.parent.name != "tpu":  # `keras_vit.tpu` compiles for TPUs without using one
+        # `keras_vit.tpu` compiles for TPUs without using one, and the commands set the variable
+        # where JAX has found no TPU.
+        if file.parent.name != "tpu" and file.name != "command_line.py":
             assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
 
 
