@@ -38,6 +38,7 @@ FULL = (
     "tpu",
     "tasks/masked_patches_run_test.py",
     "training/resuming_test.py",
+    "training/run_test.py",
     "training/tensorflow/step_test.py",
 )
 

@@ -43,6 +43,26 @@ def test_a_source_declares_its_fields(monkeypatch):
             data.load_split(name, "train", **field)
 
 
+def test_source_of_a_user_may_wrap_a_folder(photos, monkeypatch):
+    monkeypatch.setitem(data.SOURCES, "mine", lambda split, rest: data.folder(photos, split))
+    train, test = data.load("mine:x")
+    assert train.class_names == test.class_names == data.folder(photos, "train").class_names
+
+
+def test_parameters_of_a_source_need_not_be_config_fields(monkeypatch):
+    received = []
+
+    def drawn(*args, image_size=64, decode=len, **fields):
+        received.append((*args, image_size, decode, fields))
+        return data.arrays(np.zeros((2, 8, 8, 3), "uint8"), [0, 1], ["a", "b"])
+
+    before = data.defaults()
+    monkeypatch.setitem(data.SOURCES, "drawn", drawn)
+    assert data.defaults() == before
+    data.from_config({"name": "drawn:x", "test_split": "val"}, batch_size=2, seed=0)
+    assert received == [("train", "x", 64, len, {}), ("val", "x", 64, len, {})]
+
+
 def test_large_batches_log_no_warning(photos, caplog):
     folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
     assert (

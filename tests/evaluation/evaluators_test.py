@@ -841,3 +841,15 @@ def test_rejects_nan_outputs(name):
     )  # knn uses the input of the last layer
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(deeper, [name], inputs_of())
+
+
+def test_feature_evaluators_of_a_masked_model_read_labels():
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
+    model = keras_vit.MaskedPatchVisionTransformer(
+        **sizes, input_shape=(8, 8, 3), classes=4, classifier="token_unpooled"
+    )
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    source = data.arrays(images, np.arange(20) % 2, ["a", "b"])
+    inputs = data.InputPipeline(source, source, {}, 8, 0, 0.01, target="none")
+    metrics = evaluation.evaluate(model, ["knn"], inputs)
+    assert 0 <= metrics["knn/accuracy"] <= 1

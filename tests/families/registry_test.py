@@ -6,7 +6,9 @@ import pytest
 
 import keras_vit
 from keras_vit import families, recipes
+from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints import published
+from keras_vit.models.image_model import ImageModel
 
 NAMES = [*families.sizes()]
 
@@ -140,3 +142,27 @@ def test_model_config_applies_changes():
         ValueError, match="`pre_logits` must be False for BiT-R50x1. Received: pre_logits=True"
     ):
         families.model_config("R50x1", pre_logits=True)
+
+
+def test_subclasses_are_written_as_their_base_class(tmp_path):
+    class MyVisionTransformer(keras_vit.VisionTransformer):
+        pass
+
+    class MyNaFlex(keras_vit.NaFlexVisionTransformer):
+        pass
+
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 32, "num_heads": 2}
+    shape = {"input_shape": (8, 8, 3), "classes": 3}
+    vit = MyVisionTransformer(**sizes, **shape, exact_gelu=True)
+    keras_vit.checkpoints.save(vit, tmp_path / "vit", format="timm")
+    naflex = MyNaFlex(**sizes, **shape)
+    with pytest.raises(ValueError, match="No format of 'huggingface' supports"):
+        keras_vit.checkpoints.save(naflex, tmp_path / "naflex", format="huggingface")
+
+
+def test_arguments_of_a_subclass_include_name_and_dtype():
+    class Mine(ImageModel):
+        def __init__(self, *, input_shape=(8, 8, 3), **kwargs):
+            raise NotImplementedError
+
+    assert set(parameters_of(Mine)) == {"input_shape", "name", "dtype"}
