@@ -44,7 +44,7 @@ def main():
     others = {path: shared_flags.load_model(path)[0] for path in FLAGS.others}
     classifier = find_classifier(model, details)
     images, names = read_images(model, details, FLAGS.count)
-    print(f"{len(images)} images of {FLAGS.data or 'the run'}")
+    print(f"images of {FLAGS.data or 'the run'}: {len(images)}")
     captions = [
         f"{said}\n{name}"
         for said, name in zip(predictions(classifier, images[: FLAGS.shown]), names)

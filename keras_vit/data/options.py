@@ -194,7 +194,7 @@ class Options(_FieldsOfKinds):
     @property
     def kind(self) -> inputs.FixedSize:
         """The input kind that these options choose."""
-        return inputs.chosen_by(self)
+        return inputs.kind_chosen_by(self)
 
     def resolve(self, source: Source) -> "Options":
         """Returns these options for a source, with "auto" and `augreg` replaced by the values that

@@ -123,7 +123,9 @@ def _options_for(model, source):
     height, width, channels = check_images_known(model)
     options: dict[str, Any] = {"channels": channels, "exif": False}
     preprocessing = find_preprocessing(model)
-    fixed = data.inputs.of(preprocessing).options_for((height, width, channels), preprocessing)
+    fixed = data.inputs.kind_for(preprocessing).options_for(
+        (height, width, channels), preprocessing
+    )
     if fixed is not None:
         return fixed
     # Resize stored images that do not have the model's size.

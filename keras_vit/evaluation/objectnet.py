@@ -21,7 +21,7 @@ from keras_vit.models.any_model import check_not_masked, output_shape_of
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
 _BORDER = 2  # pixels to remove on each side, because the images have a thin red border
-_RESIZE = 512 / 480  # Kolesnikov et al. resize the shorter side to 512 pixels and crops 480
+_RESIZE = 512 / 480  # Kolesnikov et al. resize the shorter side to 512 pixels and crop 480
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +34,28 @@ class ObjectNet(data.InputPipeline):
 
 def load(model, name, path, splits=(), max_bad_share=0.01, **_):
     """Loads the images without their border; resizes and crops them as appendix D.9 does."""
-    groups = read_groups(path)
+    classes_of_folder = read_groups(path)
     whole = load_inputs(model, name, f"{path}/images", ("",), max_bad_share=max_bad_share)
     source = whole.test
     options = dict(whole.options)
-    of_class = tuple(groups.get(title, ()) for title in source.class_names)
-    kept = [index for index, label in enumerate(source.labels) if of_class[label]]
+    groups = tuple(classes_of_folder.get(folder, ()) for folder in source.class_names)
+    kept = [index for index, label in enumerate(source.labels) if groups[label]]
     if not kept:
         raise ValueError(
             f"At least one image must have a class that ImageNet has. Received: path={path!r}"
         )
     source = data.subset(source, kept)
     read = source.read
-    how = {"channels": options["channels"], "bit_depth": options.get("bit_depth", 8)}
-    how["library"] = options.get("library", "vit_jax")
+    decode_options = {
+        "channels": options["channels"],
+        "bit_depth": options.get("bit_depth", 8),
+        "library": options.get("library", "vit_jax"),
+    }
 
     def without_border(index):
         example = read(index)
-        return {
-            **example,
-            "image": decode(example["image"], **how)[_BORDER:-_BORDER, _BORDER:-_BORDER],
-        }
+        image = decode(example["image"], **decode_options)
+        return {**example, "image": image[_BORDER:-_BORDER, _BORDER:-_BORDER]}
 
     source = dataclasses.replace(source, read=without_border)
     if "image_size" in options:  # other models read the whole image
@@ -63,28 +64,26 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
             "resize_size": round(options["image_size"] * _RESIZE),
         }
     arguments = (options, whole.batch_size, whole.seed, max_bad_share)
-    return ObjectNet(source, source, *arguments, groups=of_class)
+    return ObjectNet(source, source, *arguments, groups=groups)
 
 
 def read_groups(path):
     """Reads the archive's mappings; returns `{folder name: ImageNet classes}` for the overlapping
     classes."""
-    titles = _read(path, "folder_to_objectnet_label.json")
-    names_of = _read(path, "objectnet_to_imagenet_1k.json")  # ImageNet names, separated by "; "
-    line_of = _read(
-        path, "pytorch_to_imagenet_2012_id.json"
-    )  # from a class to the line of its name
+    label_of_folder = _read(path, "folder_to_objectnet_label.json")
+    imagenet_names = _read(path, "objectnet_to_imagenet_1k.json")  # separated by "; "
+    line_numbers = _read(path, "pytorch_to_imagenet_2012_id.json")  # {class: line of its name}
     names = read_text_file(f"{path}/mappings/imagenet_to_label_2012_v2").splitlines()
     try:
-        class_of = {names[int(line)].strip(): int(label) for label, line in line_of.items()}
+        class_of = {names[int(line)].strip(): int(label) for label, line in line_numbers.items()}
         return {
-            folder: tuple(sorted(class_of[name] for name in names_of[title].split("; ")))
-            for folder, title in titles.items()
-            if title in names_of
+            folder: tuple(sorted(class_of[name] for name in imagenet_names[label].split("; ")))
+            for folder, label in label_of_folder.items()
+            if label in imagenet_names
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"The mappings must be those of ObjectNet's archive ({error}). Received: {path!r}"
+            f"The mappings must be those of ObjectNet's archive ({error}). Received: path={path!r}"
         ) from error
 
 

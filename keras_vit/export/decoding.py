@@ -77,5 +77,5 @@ class Decoder:
                 f"an image more than {_MAX_ASPECT_RATIO} times as long as wide; height and width:"
             )
             image = checked(image, narrow, message, size)
-        image = inputs.of(p).evaluation_image(image, self.image_shape[:2], p)
+        image = inputs.kind_for(p).evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)

@@ -132,7 +132,7 @@ def _tensor(served):
             decoded = (
                 decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
             )
-            kind = inputs.of(preprocessing)
+            kind = inputs.kind_for(preprocessing)
             size = (height, width)
             return tf.stack(
                 [kind.evaluation_image(image, size, preprocessing) for image in decoded]

@@ -23,12 +23,15 @@ BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 
 
 def _branch(number, letter):
-    """Returns the pairs of a convolution and its norm; TensorFlow may number them in a file."""
-    file = f"resnet/{{unit}}/{letter}"
+    """Returns pairs `(name in the file, canonical name)` for a convolution and its norm.
+
+    `{count}` stands for the number that TensorFlow may append to the name of a layer.
+    """
+    prefix = f"resnet/{{unit}}/{letter}"
     return (
-        (f"{file}/standardized_conv2d{{count}}/kernel", f"{{unit}}/conv{number}/kernel"),
-        (f"{file}/group_norm{{count}}/gamma", f"{{unit}}/gn{number}/scale"),
-        (f"{file}/group_norm{{count}}/beta", f"{{unit}}/gn{number}/bias"),
+        (f"{prefix}/standardized_conv2d{{count}}/kernel", f"{{unit}}/conv{number}/kernel"),
+        (f"{prefix}/group_norm{{count}}/gamma", f"{{unit}}/gn{number}/scale"),
+        (f"{prefix}/group_norm{{count}}/beta", f"{{unit}}/gn{number}/bias"),
     )
 
 
@@ -78,9 +81,11 @@ def infer(shapes, facts):
         return None
     width = dimension(shapes, names.STEM_ROOT if has_stem else names.BIT_ROOT, -1)
     depth = next((depth for depth, units in BIT_UNITS.items() if units == stages(shapes)), None)
-    arguments = {"depth": depth, "width_factor": width and (1 if width % 64 else width // 64)}
-    if width and width % 64:
-        arguments["width"] = width
+    arguments = {"depth": depth}
+    if width and width % 64:  # not a multiple of the published width
+        arguments |= {"width_factor": 1, "width": width}
+    else:
+        arguments["width_factor"] = width and width // 64
     return {**arguments, **head_arguments(shapes), "version": 1 if has_stem else 2}
 
 

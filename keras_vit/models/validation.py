@@ -1,4 +1,4 @@
-"""Checks the arguments of a Vision Transformer."""
+"""Completes and checks the arguments of a Vision Transformer, and computes its patch grid."""
 
 import types
 
@@ -36,7 +36,11 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
 
 
 def complete_arguments(arguments, weights, stem):
-    """Fills arguments that are None from published weights, and resolves the ResNet stem."""
+    """Returns the arguments with the ResNet stem resolved and without unset values.
+
+    `classes` and `representation_size` default to those of the published `weights`, otherwise to
+    1000 and 0. `include_top` becomes False if the published weights have no head.
+    """
     arguments = {**arguments, "resnet_blocks": resolve_stem(stem, arguments["resnet_blocks"])}
     published = None if weights is None else checkpoints.find_published(weights, **arguments)
     if published is not None and published.classes == 0 and arguments["classes"] is None:
@@ -54,62 +58,35 @@ def complete_arguments(arguments, weights, stem):
 
 
 def check_vision_transformer(arguments, position_embeddings):
-    """Raises a `ValueError` for an invalid argument; the layers check further arguments."""
+    """Raises a `ValueError` for an invalid argument; the layers check further arguments.
+
+    `position_embeddings` maps names to layer classes.
+    """
     check_choice("position_embedding", arguments["position_embedding"], position_embeddings)
-    can_position_class_token = position_embeddings[
-        arguments["position_embedding"]
-    ].has_class_token_position
+    positions = position_embeddings[arguments["position_embedding"]]
+    can_position_class_token = positions.has_class_token_position
     a = types.SimpleNamespace(**arguments)
 
     def refuse(message, *names):
         received = ", ".join(f"{name}={arguments[name]!r}" for name in names)
         raise ValueError(f"{message} Received: {received}")
 
+    _check_values(a, arguments, refuse)
+    _check_combinations(a, can_position_class_token, refuse)
+
+
+def _check_values(a, arguments, refuse):
+    """Checks each argument on its own."""
     check_choice("classifier", a.classifier, CLASSIFIERS)
     check_choice("position_embedding_at", a.position_embedding_at, POSITION_EMBEDDING_AT)
     check_choice("position_resampling", a.position_resampling, RULES)
-    # Check each argument on its own.
-    counts = ["patch_size", "num_layers", "hidden_size", "classes"]
-    for name in counts + [
-        name for name in ("num_registers", "representation_size") if arguments[name]
-    ]:
+    for name in ("patch_size", "num_layers", "hidden_size", "classes"):
         check_positive_int(name, arguments[name])
+    for name in ("num_registers", "representation_size"):  # 0 is off
+        if arguments[name]:
+            check_positive_int(name, arguments[name])
     for name in ("dropout", "stochastic_depth"):
         check_rate(name, arguments[name])
-    # Check combinations of arguments.
-    is_learned = a.position_embedding in ("learned", "learned2d")
-    if a.position_embedding_at != "stem" and not (
-        is_learned and a.class_token_position and not a.num_registers
-    ):
-        refuse(
-            "`position_embedding_at` must be stem unless every token has a learned or learned2d "
-            "position embedding.",
-            *(
-                "position_embedding_at",
-                "position_embedding",
-                "class_token_position",
-                "num_registers",
-            ),
-        )
-    is_plain = (a.classifier, a.position_embedding_at) == (
-        "token",
-        "stem",
-    ) and a.position_embedding[-2:] != "2d"
-    if a.distilled and (a.representation_size or not is_plain):
-        refuse(
-            '`distilled` requires classifier="token", no `representation_size`, '
-            'position_embedding_at="stem" and a 1-D '
-            "`position_embedding`.",
-            *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
-        )
-    if a.pool_norm and "unpooled" in a.classifier:
-        refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
-    if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
-        message = (
-            "`class_token_position` must be False with "
-            f"position_embedding={a.position_embedding!r},"
-        )
-        refuse(f"{message} which has no position for a class token.", "class_token_position")
     if not isinstance(a.epsilon, int | float) or not a.epsilon > 0:
         refuse("`epsilon` must be a number above 0.", "epsilon")
     is_shape = isinstance(a.input_shape, list | tuple) and len(a.input_shape) == 3
@@ -117,4 +94,46 @@ def check_vision_transformer(arguments, position_embeddings):
         refuse(
             "`input_shape` must be (height, width, channels), three positive integers.",
             "input_shape",
+        )
+
+
+def _check_combinations(a, can_position_class_token, refuse):
+    """Checks arguments that depend on each other."""
+    every_token_has_position = (
+        a.position_embedding in ("learned", "learned2d")
+        and a.class_token_position
+        and not a.num_registers
+    )
+    if a.position_embedding_at != "stem" and not every_token_has_position:
+        refuse(
+            "`position_embedding_at` must be stem unless every token has a learned or learned2d "
+            "position embedding.",
+            "position_embedding_at",
+            "position_embedding",
+            "class_token_position",
+            "num_registers",
+        )
+    can_be_distilled = (
+        a.classifier == "token"
+        and not a.representation_size
+        and a.position_embedding_at == "stem"
+        and not a.position_embedding.endswith("2d")
+    )
+    if a.distilled and not can_be_distilled:
+        refuse(
+            '`distilled` requires classifier="token", no `representation_size`, '
+            'position_embedding_at="stem" and no 2-D `position_embedding`.',
+            "classifier",
+            "representation_size",
+            "position_embedding",
+            "position_embedding_at",
+        )
+    if a.pool_norm and "unpooled" in a.classifier:
+        refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
+    if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
+        refuse(
+            "`class_token_position` must be False with "
+            f"position_embedding={a.position_embedding!r}, which has no position for a class "
+            "token.",
+            "class_token_position",
         )

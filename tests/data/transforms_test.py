@@ -64,7 +64,7 @@ def test_evaluation_image_uses_the_given_interpolation():
     preprocessing = Preprocessing(
         mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic"
     )
-    actual = inputs.of(preprocessing).evaluation_image(IMAGE, (7, 7), preprocessing)
+    actual = inputs.kind_for(preprocessing).evaluation_image(IMAGE, (7, 7), preprocessing)
     side = (7, 11)  # the width 7 * 22 / 13 = 11.8 is truncated, as in torchvision
     expected = transforms.central_crop(
         transforms.resize(IMAGE, side, interpolation="bicubic"), (7, 7)
@@ -93,7 +93,7 @@ def test_evaluation_image_matches_timm_and_transformers(case, size, fields):
         **fields,
     }
     preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, **fields)
-    actual = inputs.of(preprocessing).evaluation_image(
+    actual = inputs.kind_for(preprocessing).evaluation_image(
         images.decode(file, library=fields["library"]), size, preprocessing
     )
     difference = np.abs(np.rint(actual) - expected)  # Pillow also rounds between its two passes

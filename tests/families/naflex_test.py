@@ -103,7 +103,7 @@ def test_batches_match_reference(images, pictures, budget):
     preprocessing = keras_vit.Preprocessing(resize="naflex")
     shape = naflex.batch_shape(budget, 4)
     tf_images = [
-        data.inputs.of(preprocessing).evaluation_image(image, shape, preprocessing)
+        data.inputs.kind_for(preprocessing).evaluation_image(image, shape, preprocessing)
         for image in pictures
     ]
     np.testing.assert_allclose(tf_images, result, atol=1e-5)

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from keras_vit.data.options import Options
 
 KINDS = (NaFlex(), FixedSize())
-"""Every input kind. The first one that the options choose is used, and `FixedSize` takes the
-rest."""
+"""Every input kind. The first one that the options choose is used; `FixedSize` accepts all
+options."""
 
 DEFAULTS: dict[str, Any] = {name: value for kind in KINDS for name, value in kind.defaults.items()}
 
 
-def chosen_by(options: "Options") -> FixedSize:
+def kind_chosen_by(options: "Options") -> FixedSize:
     """Returns the input kind that data options choose."""
     return next(kind for kind in KINDS if kind.is_chosen(options))
 
 
-def of(preprocessing: Preprocessing | None) -> FixedSize:
-    """Returns the input kind of models with a preprocessing."""
+def kind_for(preprocessing: Preprocessing | None) -> FixedSize:
+    """Returns the input kind that a model's preprocessing requires; `FixedSize` for None."""
     resize = Preprocessing().resize if preprocessing is None else preprocessing.resize
     return next(kind for kind in KINDS if resize in kind.resizes)
