@@ -88,11 +88,12 @@ def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", False)]
+    ("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", "off")]
 )
 def test_recipes_of_the_paper_ignore_exif(file, exif):
     assert _config(file, REQUESTS[file][0]).data.exif == exif
-    assert not any(_config("pretrain", request).data.exif for request in REQUESTS["pretrain"])
+    for request in REQUESTS["pretrain"]:
+        assert _config("pretrain", request).data.exif == "off"
 
 
 @config_files
@@ -149,10 +150,10 @@ def test_flags_for_all_fields_reproduce_the_config(file, request_):
     values(["test"])
     fields = [(name, value) for name, value in _leaves(values.config.to_dict())]
     overrides = []
-    for name, value in fields:
+    for field, value in fields:
         if isinstance(value, tuple):
             value = ",".join(map(str, value)) or "()"
-        overrides.append(f"--config.{name}={value}")
+        overrides.append(f"--config.{field}={value}")
     assert "None" not in str(overrides)
     again = flags.FlagValues()
     config_flags.DEFINE_config_file(
