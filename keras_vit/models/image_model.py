@@ -10,6 +10,7 @@ from keras.dtype_policies import QuantizedDTypePolicy
 from keras_vit.arguments import check_names, parameters_of
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
+from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.preprocessing import Layout, Preprocessing
 
 # Subclasses by the argument that selected them in `.keras` files of version 0.2.
@@ -90,8 +91,21 @@ class ImageModel(keras.Model):
         this."""
 
     def check_grid(self) -> None:
-        """Raises a `ValueError` if the patch tokens do not form maps of one size, as in a
-        subclass."""
+        """Raises a `ValueError` if the patch tokens do not form maps of the model's grid."""
+        replacement = replacement_of(self)
+        if replacement is not None and replacement.embed is not None:
+            raise ValueError(
+                "Maps of patches require the model's own patch size; call this outside of "
+                f"`at_patch_size`. Received: model={self.name!r}"
+            )
+
+    def call(
+        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
+    ) -> Any:
+        replacement = replacement_of(self)
+        if replacement is not None:
+            return replacement.function(keras.tree.flatten(inputs)[0], training)
+        return super().call(inputs, training=training, mask=mask)
 
     def keep(self, **parts: Any) -> None:
         """Sets attributes before the graph is built, without Keras' tracking, which would reorder

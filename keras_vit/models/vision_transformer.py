@@ -295,19 +295,3 @@ class VisionTransformer(ImageModel):
         encoded = self.norm(tokens[-1])
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": self.pool(encoded)}
         return {**result, "attention": scores} if attention else result
-
-    def check_grid(self) -> None:
-        replacement = replacement_of(self)
-        if replacement is not None and replacement.embed is not None:
-            raise ValueError(
-                "Maps of patches require the model's own patch size; call this outside of "
-                f"`at_patch_size`. Received: model={self.name!r}"
-            )
-
-    def call(
-        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
-    ) -> Any:
-        replacement = replacement_of(self)
-        if replacement is not None:
-            return replacement.function(keras.tree.flatten(inputs)[0], training)
-        return super().call(inputs, training=training, mask=mask)
