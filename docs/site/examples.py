@@ -113,7 +113,7 @@ outputs, corrupted = masked(keras.ops.zeros((1, 32, 48, 3)))
 
 # %% keras_vit.at_patch_size
 with keras_vit.at_patch_size(model, 4):
-    logits = model(keras.ops.zeros((1, 32, 48, 3)))
+    logits = model(keras.ops.zeros((1, *model.image_shape)))
 
 # %% keras_vit.models.AxialVisionTransformer
 model = keras_vit.AxialVisionTransformer(
