@@ -95,7 +95,7 @@ small_run.start("alone", sys.argv[1], custom_task=Slow(small_run.config_of(**cha
 """
 
 
-@pytest.mark.full
+@pytest.mark.slow  # depends on the speed of the machine
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_second_ctrl_c_ends_a_long_call(backend, tmp_path):
     pytest.importorskip(backend)
