@@ -111,6 +111,28 @@ masked = keras_vit.MaskedPatchVisionTransformer(
 )
 outputs, corrupted = masked(keras.ops.zeros((1, 32, 48, 3)))
 
+# %% keras_vit.models.TextTransformer
+text = keras_vit.TextTransformer(
+    vocabulary_size=1000,
+    length=16,
+    num_layers=2,
+    hidden_size=32,
+    mlp_dim=64,
+    num_heads=4,
+    embedding_size=48,
+)
+embeddings = text(np.zeros((1, 16), "int32"))  # (1, 48)
+
+# %% keras_vit.models.TwoTowers
+sizes = {"num_layers": 2, "hidden_size": 32, "mlp_dim": 64, "num_heads": 4}
+image = keras_vit.VisionTransformer(
+    patch_size=8, input_shape=(32, 48, 3), classifier="map", include_top=False, **sizes
+)
+text = keras_vit.TextTransformer(vocabulary_size=1000, length=16, embedding_size=32, **sizes)
+model = keras_vit.TwoTowers(image, text, scale=10.0, bias=-10.0)
+ids = np.zeros((5, 16), "int32")
+logits = model([np.zeros((3, 32, 48, 3)), ids])  # (3, 5): images, texts
+
 # %% keras_vit.at_patch_size
 with keras_vit.at_patch_size(model, 4):
     logits = model(keras.ops.zeros((1, *model.image_shape)))

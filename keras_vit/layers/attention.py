@@ -186,7 +186,7 @@ class MultiHeadAttention(BaseLayer):
         """Computes `_attend` on JAX: in half precision on GPUs by Keras' attention, for long
         sequences in chunks."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
-            mask = None if real is None else real[:, None, None, :]
+            mask = self.visible(query.shape[1], key.shape[1], real)
             return ops.dot_product_attention(
                 query, key, value, mask=mask
             )  # uses cuDNN flash attention if supported
@@ -229,11 +229,15 @@ class MultiHeadAttention(BaseLayer):
             scores = scores + self._distance_scores(query)
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
-        if real is not None:
-            scores = ops.where(
-                real[:, None, None, :], scores, -1e9
-            )  # -inf would give NaN if all tokens are padding
+        mask = self.visible(scores.shape[2], scores.shape[3], real)
+        if mask is not None:
+            scores = ops.where(mask, scores, -1e9)  # -inf gives NaN if all tokens are padding
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
+
+    def visible(self, queries, keys, real=None):
+        """Returns which keys a query attends to, bool, broadcast to `(B, heads, M, N)`; None for
+        all."""
+        return None if real is None else real[:, None, None, :]
 
     def _distance_scores(self, query):
         """Computes `q . r[i - j]` for queries at positions i < M: `(B, heads, M, D/heads)` to `(B,

@@ -68,6 +68,8 @@ class TransformerBlock(BaseLayer):
         1e-6, tanh GELU).
     """
 
+    attention_class = MultiHeadAttention
+
     def __init__(
         self,
         num_heads: int,
@@ -110,7 +112,7 @@ class TransformerBlock(BaseLayer):
         self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
         norms = {"qk_norm": self.qk_norm, "out_norm": self.attention_norm, "epsilon": self.epsilon}
         positions = {"relative_positions": self.relative_positions, "rotary": self.rotary}
-        self.attention = MultiHeadAttention(
+        self.attention = self.attention_class(
             self.num_heads,
             self.attention_dropout,
             biases=self.attention_bias,

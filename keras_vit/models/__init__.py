@@ -7,6 +7,8 @@ from keras_vit.models.backbone import Backbone  # noqa: F401, registers the clas
 from keras_vit.models.bit_resnet import BiTResNet
 from keras_vit.models.masked_patches import MaskedPatchVisionTransformer
 from keras_vit.models.naflex import NaFlexVisionTransformer
+from keras_vit.models.text_transformer import TextTransformer
+from keras_vit.models.two_towers import TwoTowers
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.models.zero_shot import ClassEmbeddings  # noqa: F401, registers the class, so that Keras can load it
 
@@ -15,6 +17,8 @@ __all__ = [
     "BiTResNet",
     "MaskedPatchVisionTransformer",
     "NaFlexVisionTransformer",
+    "TextTransformer",
+    "TwoTowers",
     "VisionTransformer",
     "load_keras_file",
 ]

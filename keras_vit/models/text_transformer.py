@@ -1,0 +1,174 @@
+"""The text tower of CLIP and SigLIP: token ids to embeddings."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_vit.layers import PositionEmbedding, TransformerBlock
+from keras_vit.layers.causal import CausalTransformerBlock
+from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.end_token import EndTokenPooling
+from keras_vit.layers.mlp import ACTIVATIONS
+from keras_vit.layers.validation import check_choice, check_positive_int
+from keras_vit.models.image_model import policy_of
+
+POOLS = ("last", "end", "largest")
+_LEFT_OUT = ("self", "__class__", "name", "dtype", "kwargs")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TextTransformer(keras.Model):
+    """A Transformer from token ids, int32 `(B, length)`, to text embeddings, float32
+    `(B, embedding_size)`.
+
+    The embeddings are not normalized; `TwoTowers.encode_text` normalizes them. Padding is attended
+    to like any other token, so texts must be padded as in training; see `text.Tokenizer`.
+
+    Args:
+        vocabulary_size: number of token ids.
+        length: number of tokens of a text, including padding.
+        num_layers, hidden_size, mlp_dim, num_heads: number of blocks, size of a token, size of the
+            MLPs' hidden layer and number of attention heads (a divisor of `hidden_size`).
+        embedding_size: size of the embeddings, the space shared with the images.
+        causal: whether a token attends only to itself and earlier tokens, as in CLIP.
+        pool: token that becomes the embedding: "last" (SigLIP), "end" (the first `end_id`, or
+            position 0 of a text without it) or "largest" (the first of the largest ids, as in
+            OpenAI's CLIP, in which the end token has the largest id).
+        end_id: id of the end token; required by `pool="end"`.
+        projection_bias: whether the projection to the embeddings has a bias.
+        mlp: activation of the MLPs, "gelu_tanh", "gelu" (exact) or "quick_gelu".
+        epsilon: epsilon of all LayerNorms.
+        dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
+        remat: whether to recompute the blocks in the backward pass, which saves memory.
+        name, dtype: as for any Keras model.
+
+    Attributes:
+        arguments: the arguments of the constructor, as a read-only mapping.
+        token_embedding, position_embedding, blocks, norm, end_token, head: the layers, or None.
+        tokenizer: the `text.Tokenizer` of the weights, which `from_pretrained` sets, or None. It is
+            not saved with the model.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Reference: CLIP (Radford et al., 2021), SigLIP (Zhai et al., 2023), and big_vision's
+        `models/proj/image_text/text_transformer.py`.
+    """
+
+    tokenizer: Any = None
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        length: int,
+        num_layers: int,
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        embedding_size: int,
+        causal: bool = False,
+        pool: str = "last",
+        end_id: int | None = None,
+        projection_bias: bool = True,
+        mlp: str = "gelu_tanh",
+        epsilon: float = 1e-6,
+        dropout: float = 0.0,
+        remat: bool = False,
+        name: str = "text_transformer",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        arguments = {key: value for key, value in locals().items() if key not in _LEFT_OUT}
+        _check(arguments)
+        policy = {"dtype": policy_of(dtype)}
+        for attribute, part in _make_layers(arguments, policy).items():
+            # Keras' tracking would reorder the weights.
+            object.__setattr__(self, attribute, part)
+        object.__setattr__(self, "arguments", types.MappingProxyType(arguments))
+        ids = keras.Input((length,), dtype="int32", name="ids")
+        super().__init__(ids, self.forward(ids), name=name, **kwargs)
+        self.dtype_policy = policy["dtype"]
+
+    # The forward pass: takes KerasTensors while the model is built, and arrays afterwards.
+
+    def forward(self, ids: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+        """Computes the embeddings of token ids."""
+        return self.head(self.pool(self.encode(ids, training), ids))
+
+    def encode(self, ids: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+        """Computes all tokens after the last norm: `(B, length)` to `(B, length, D)`."""
+        x = self.position_embedding(self.token_embedding(ids))
+        x = self.token_dropout(x, training=training)
+        for block in self.blocks:
+            x = block(x, training=training)
+        return self.norm(x)
+
+    def pool(self, tokens: keras.KerasTensor, ids: keras.KerasTensor) -> keras.KerasTensor:
+        """Selects the token that becomes the embedding: `(B, length, D)` to `(B, D)`."""
+        return tokens[:, -1] if self.end_token is None else self.end_token(tokens, ids)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **self.arguments,
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "TextTransformer":
+        config = dict(config)
+        trainable = config.pop("trainable", True)
+        model = cls(**config)
+        if not trainable:
+            model.trainable = False
+        return model
+
+
+def _check(arguments):
+    """Raises a `ValueError` for an argument out of range; the blocks check the others."""
+    for name in ("vocabulary_size", "length", "num_layers", "hidden_size", "embedding_size"):
+        check_positive_int(name, arguments[name])
+    check_choice("pool", arguments["pool"], POOLS)
+    check_choice("mlp", arguments["mlp"], ACTIVATIONS)
+    end = arguments["end_id"]
+    if arguments["pool"] == "end" and end not in range(arguments["vocabulary_size"]):
+        raise ValueError(
+            '`pool="end"` requires `end_id`, the id of the end token in the vocabulary. Received: '
+            f"end_id={end!r}, vocabulary_size={arguments['vocabulary_size']}"
+        )
+
+
+def _make_layers(a, policy):
+    """Creates the layers, by attribute name."""
+    normal = keras.initializers.RandomNormal(stddev=0.02)
+    block_class = CausalTransformerBlock if a["causal"] else TransformerBlock
+    shared = ("num_heads", "mlp_dim", "dropout", "epsilon", "mlp", "remat")
+    options = {name: a[name] for name in shared}
+    end_token = None
+    if a["pool"] != "last":
+        end_id = a["end_id"] if a["pool"] == "end" else None
+        end_token = EndTokenPooling(end_id, name="pool", **policy)
+    blocks = [
+        block_class(name=f"encoderblock_{i}", **options, **policy) for i in range(a["num_layers"])
+    ]
+    return {
+        "token_embedding": keras.layers.Embedding(
+            a["vocabulary_size"], a["hidden_size"], normal, name="token_embedding", **policy
+        ),
+        "position_embedding": PositionEmbedding(name="position_embedding", **policy),
+        "token_dropout": Dropout(a["dropout"], name="dropout", **policy),
+        "blocks": tuple(blocks),
+        "norm": keras.layers.LayerNormalization(
+            epsilon=a["epsilon"], name="encoder_norm", **policy
+        ),
+        "end_token": end_token,
+        "head": keras.layers.Dense(
+            a["embedding_size"], use_bias=a["projection_bias"], name="head", dtype="float32"
+        ),
+    }

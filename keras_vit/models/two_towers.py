@@ -1,0 +1,164 @@
+"""An image tower and a text tower that embed images and texts in the same space."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.models.text_transformer import TextTransformer
+from keras_vit.preprocessing import Preprocessing
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Similarity(keras.layers.Layer):
+    """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`: `exp(scale) *
+    cosine + bias`.
+
+    Args:
+        scale: initial factor of the cosine; its logarithm is the weight `logit_scale`.
+        bias: initial value of the weight `logit_bias`; None for no bias.
+    """
+
+    def __init__(self, scale: float = 10.0, bias: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        if not scale > 0:
+            raise ValueError(
+                "`scale` must be above 0, because it is the exponential of `logit_scale`. "
+                f"Received: scale={scale!r}"
+            )
+        self.scale = scale
+        self.bias = bias
+
+    def build(self, images_shape: tuple, texts_shape: tuple | None = None) -> None:
+        self.logit_scale = self._number("logit_scale", math.log(self.scale))
+        self.logit_bias = None if self.bias is None else self._number("logit_bias", self.bias)
+
+    def _number(self, name, value):
+        initializer = keras.initializers.Constant(value)
+        return self.add_weight(name=name, shape=(), initializer=initializer)
+
+    def call(self, images: keras.KerasTensor, texts: keras.KerasTensor) -> keras.KerasTensor:
+        logits = ops.exp(self.logit_scale) * ops.matmul(images, ops.transpose(texts))
+        return logits if self.logit_bias is None else logits + self.logit_bias
+
+    def compute_output_shape(self, images_shape: tuple, texts_shape: tuple) -> tuple:
+        return (images_shape[0], texts_shape[0])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale, "bias": self.bias}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TwoTowers(keras.Model):
+    """An image and a text tower, called on `[images, ids]`: float32 logits `(images, texts)`.
+
+    Row i of the logits belongs to image i, and column j to text j. The numbers of images and texts
+    may differ.
+
+    Args:
+        image: model from images to embeddings `(B, E)`: CLIP with its head (the projection), SigLIP
+            without a head. It is shared, not copied.
+        text: `TextTransformer` with `embedding_size` E; also shared.
+        scale: initial factor of the cosine similarity, the exponential of the weight
+            `logit_scale`.
+        bias: initial value of the weight `logit_bias` that is added to the logits, as in SigLIP;
+            None for no bias, as in CLIP.
+        name: as for any Keras model.
+
+    Attributes:
+        image, text: the towers.
+        similarity: the layer with the weights `logit_scale` and `logit_bias` (None without a bias).
+        preprocessing: that of the image tower.
+
+    Raises:
+        ValueError: the embeddings of the towers differ in size, or `scale` is not above 0.
+
+    Reference: CLIP (Radford et al., 2021), SigLIP (Zhai et al., 2023).
+    """
+
+    def __init__(
+        self,
+        image: keras.Model,
+        text: TextTransformer,
+        *,
+        scale: float = 10.0,
+        bias: float | None = None,
+        name: str = "two_towers",
+        **kwargs: Any,
+    ) -> None:
+        sizes = image.output_shape[-1], text.output_shape[-1]
+        if len(image.output_shape) != 2 or sizes[0] != sizes[1]:
+            raise ValueError(
+                "Both towers must return embeddings (B, E) of the same size E. Received: outputs "
+                f"of shape {image.output_shape} from {image.name!r}, {text.output_shape} from "
+                f"{text.name!r}"
+            )
+        similarity = Similarity(scale, bias, name="similarity")
+        for attribute, part in (("image", image), ("text", text), ("similarity", similarity)):
+            object.__setattr__(self, attribute, part)  # Keras' tracking would reorder the weights
+        images = keras.Input(image.input_shape[1:], name="images")
+        ids = keras.Input(text.input_shape[1:], dtype="int32", name="ids")
+        logits = similarity(self.encode_image(images), self.encode_text(ids))
+        super().__init__([images, ids], logits, name=name, **kwargs)
+
+    def encode_image(
+        self, images: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Computes the normalized embeddings of images: `(B, H, W, C)` to float32 `(B, E)`."""
+        return _unit(self.image(images, training=training))
+
+    def encode_text(
+        self, ids: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Computes the normalized embeddings of texts: int32 token ids `(B, length)` to float32
+        `(B, E)`."""
+        return _unit(self.text(ids, training=training))
+
+    @property
+    def logit_scale(self) -> keras.Variable:
+        """The logarithm of the factor of the cosine, a float32 weight of shape `()`."""
+        return self.similarity.logit_scale
+
+    @property
+    def logit_bias(self) -> keras.Variable | None:
+        """The weight that is added to the logits, float32 of shape `()`, or None."""
+        return self.similarity.logit_bias
+
+    @property
+    def image_shape(self) -> tuple:
+        """Shape of one image in a batch."""
+        return self.image.input_shape[1:]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Expected preprocessing of the images."""
+        return self.image.preprocessing
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "image": keras.saving.serialize_keras_object(self.image),
+            "text": keras.saving.serialize_keras_object(self.text),
+            "scale": self.similarity.scale,
+            "bias": self.similarity.bias,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "TwoTowers":
+        towers = {
+            name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+            for name in ("image", "text")
+        }
+        return cls(**{**config, **towers})
+
+
+def _unit(embeddings):
+    """Normalizes embeddings `(B, E)` in float32."""
+    embeddings = ops.cast(embeddings, "float32")
+    # The floor only avoids a division by zero.
+    square = ops.sum(embeddings**2, axis=-1, keepdims=True)
+    return embeddings * ops.rsqrt(ops.maximum(square, 1e-24))
