@@ -7,8 +7,8 @@ Also counts the JPEG files that EXIF rotates.
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
 The command reads all splits of `--data`, or the training and test splits of a config. It also finds
-duplicates across splits, and warns of splits whose images are nearly black. The exit code is 1 if
-it finds a problem other than black images, and 2 if the data cannot be loaded.
+duplicates across splits. The exit code is 1 if it finds a problem, and 2 if the data cannot be
+loaded.
 """
 
 import os
@@ -66,8 +66,6 @@ def main():
         print(
             f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}"
         )
-    for message in report["warnings"]:
-        print(f"warning: {message}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
     summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
     print(f"{report['examples']} examples: {summary}")

@@ -20,7 +20,6 @@ from keras_vit.data.targets import Classes, NoTarget, Target
 
 log = logging.getLogger(__name__)
 
-SMALL = 200  # maximum number of examples that are all read before a run
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
 
 
@@ -104,35 +103,11 @@ class BadExamples:
                 continue
             self._examined.add(index)
             name = self._source.name_of(index)
-            reason = self._reason(index, "failed twice, but is readable now")
+            reason = self._reason(index)
             if len(self._examined) <= NAMED:
                 self._last = f", such as {name}: {reason}"
                 self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
         return len(indices)
-
-    def check_small_source(self) -> None:
-        """Reads all files of a source of at most 200 examples, in which two bad files may end a
-        run.
-
-        Raises:
-            ValueError: more examples are bad than an epoch may have.
-        """
-        count = self._source.num_examples
-        if count > SMALL or self._source.read is None or not self._source.is_encoded:
-            return
-        # trace it first, because TensorFlow warns if several threads wait for it
-        self._decode.get_concrete_function()
-        with ThreadPoolExecutor(8) as pool:
-            reasons = list(pool.map(self._reason, range(count)))
-        names = [
-            f"{self._source.name_of(index)}: {reason}"
-            for index, reason in enumerate(reasons)
-            if reason
-        ]
-        if len(names) > self._limit:
-            raise ValueError(
-                f"{self._too_many} Received: {len(names)} bad examples: {'; '.join(names[:NAMED])}"
-            )
 
     def check(self, step: int, count: int, endless: bool = False) -> None:
         """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch
@@ -172,17 +147,16 @@ class BadExamples:
             "all bad examples."
         )
 
-    def _reason(self, index, fine=""):
-        """Returns why an example is bad, or `fine`; adds the index to `skip` if the example can be
-        read."""
+    def _reason(self, index):
+        """Returns why an example is bad; adds the index to `skip` if the example can be read."""
         if self._source.read is None:
             return "cannot be read"
-        example, stored, reason, _ = examine(self._source, index, self._decode)
+        example, stored, reason = examine(self._source, index, self._decode)
         if example and not self._target.is_valid(example):
             raise_wrong_label(self._target, index)
         if reason and stored is not None:
             self._skip.add(index)
-        return reason or fine
+        return reason or "failed twice, but is readable now"
 
 
 def wrong_label(index):
@@ -201,15 +175,10 @@ def raise_wrong_label(target, index):
 
 
 def decoder(source, options, shape=None):
-    """Returns a `tf.function` that decodes an image of a source and returns its largest pixel
-    value.
-
-    If `shape` is set, the function checks the image's shape.
-    """
+    """Returns a `tf.function` that decodes an image of a source; if `shape` is set, it checks the
+    image's shape."""
     spec = source.image_spec
-    decode = lambda image: tf.reduce_max(  # noqa: E731
-        examples.decode_pixels(image, source, options, shape=shape)[0]
-    )
+    decode = lambda image: examples.decode_pixels(image, source, options, shape=shape)[0]  # noqa: E731
     return tf.function(
         decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False
     )
@@ -218,11 +187,10 @@ def decoder(source, options, shape=None):
 def examine(source, index, decode, record=None):
     """Reads and decodes one example.
 
-    Returns `(example or {}, stored bytes or None, error message or "", largest pixel value)`.
+    Returns `(example or {}, stored bytes or None, error message or "")`.
     """
     example = {}
     stored = None
-    highest = 0.0
     try:
         example = (
             source.read(tf.constant(index, tf.int64))
@@ -238,41 +206,11 @@ def examine(source, index, decode, record=None):
             else image.tobytes()
         )
         if not stored:
-            return example, stored, "the file is empty", highest
-        highest = float(decode(example["image"]))
+            return example, stored, "the file is empty"
+        decode(example["image"])
     except tf.errors.OpError as error:
-        return example, stored, _first_line(error.message), highest
-    return example, stored, "", highest
-
-
-def dark_warning(source, options, highest):
-    """Returns a warning if `highest`, the largest value in image files, is at most a quarter of
-    white, else ""."""
-    white = options.white(source)
-    is_known = options.mean and max(options.mean) <= highest
-    if not source.is_encoded or is_known or not 0 < highest <= white / 4:
-        return ""
-    lacks_depth = options.bit_depth == 8
-    bits = int(highest).bit_length() + (8 if lacks_depth else 0)
-    middle = ((2**bits - 1) / 2,) * options.channels
-    depth = "--config.data.bit_depth=16, " if lacks_depth else ""
-    return (
-        f"maximum value {highest:g} of {white:g}: the images are nearly black. For 16-bit PNG "
-        f"files with values of {bits} bits, set {depth}--config.data.mean and --config.data.std, "
-        f"both to {middle}"
-    )
-
-
-def find_dark_images(source, options, most=16):
-    """Returns `dark_warning` for some images of a source, evenly spaced; the first images if it is
-    read in order."""
-    if not source.is_encoded:
-        return ""
-    decode = decoder(source, options)
-    places = np.unique(np.linspace(0, source.num_examples - 1, most).astype(int))
-    items = source.shards.in_order().take(most) if source.read is None else zip(places)
-    examined = [examine(source, int(index), decode, *record) for index, *record in items]
-    return dark_warning(source, options, max(highest for *_, highest in examined))
+        return example, stored, _first_line(error.message)
+    return example, stored, ""
 
 
 def verify(
@@ -293,18 +231,17 @@ def verify(
     Returns: A dict with `examples`, the number of examples; `bad`, the names of examples with an
         unreadable image or an invalid label; `reasons`, a dict from these names to error messages;
         `duplicates`, a list with the names of each group of byte-identical images, within and
-        across splits; `empty_classes`, the names of classes without examples; `rotated`, the names
-        of JPEG files whose EXIF orientation is not upright; and `warnings`, a list of messages
-        about splits whose images are nearly black.
+        across splits; `empty_classes`, the names of classes without examples; and `rotated`, the
+        names of JPEG files whose EXIF orientation is not upright.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
     # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
     crops = {"train_crop": "resize", "eval_crop": "resize"}
     options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
-    options_of = {split: options.resolve(source) for split, source in sources.items()}
-    decoders = {split: decoder(source, options_of[split]) for split, source in sources.items()}
-    brightest = dict.fromkeys(sources, 0.0)
+    decoders = {
+        split: decoder(source, options.resolve(source)) for split, source in sources.items()
+    }
     counts = {
         split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()
     }
@@ -319,8 +256,7 @@ def verify(
         for split in sources
         for row in _examined(sources[split], decoders[split], threads)
     )
-    for split, name, digest, reason, labels, is_rotated, highest in progress(examined):
-        brightest[split] = max(brightest[split], highest)
+    for split, name, digest, reason, labels, is_rotated in progress(examined):
         name = prefixes[split] + name
         rotated += [name] * is_rotated
         if reason:
@@ -333,10 +269,6 @@ def verify(
         for split, source in sources.items()
         for label in np.flatnonzero(counts[split] == 0)
     ]
-    warnings = {
-        split: dark_warning(sources[split], options_of[split], brightest[split])
-        for split in sources
-    }
     return {
         "examples": sum(source.num_examples for source in sources.values()),
         "bad": list(reasons),
@@ -344,13 +276,12 @@ def verify(
         "duplicates": [names for names in names_of.values() if len(names) > 1],
         "empty_classes": empty,
         "rotated": rotated,
-        "warnings": [prefixes[split] + warning for split, warning in warnings.items() if warning],
     }
 
 
 def _examined(source, decode, threads):
-    """Yields `(name, digest, reason, labels, whether EXIF rotates the image, largest value)` of
-    each example, in order.
+    """Yields `(name, digest, reason, labels, whether EXIF rotates the image)` of each example, in
+    order.
 
     Reads a bounded number of examples ahead.
     """
@@ -364,7 +295,7 @@ def _examined(source, decode, threads):
     target = Classes(source) if source.class_names else NoTarget(source)
 
     def work(index, record=None):
-        example, stored, reason, highest = examine(source, int(index), decode, record)
+        example, stored, reason = examine(source, int(index), decode, record)
         if example and not reason and not target.is_valid(example):
             reason = (
                 f"the {target.key} must be {target.rule}, but is: {example[target.key].numpy()}"
@@ -376,7 +307,7 @@ def _examined(source, decode, threads):
             labels = example[target.key].numpy()
         digest = hashlib.sha256(stored).digest() if stored else b""
         is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
-        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated, highest
+        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated
 
     items = iter(
         source.shards.in_order() if source.read is None else zip(range(source.num_examples))

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit.data import batching, loading, targets
-from keras_vit.data.bad_examples import BadExamples, Skipped, decoder, find_dark_images
+from keras_vit.data.bad_examples import BadExamples, Skipped, decoder
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
@@ -213,11 +213,6 @@ class InputPipeline:
         """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the
         test images."""
         return self.test_options.model_preprocessing(self.test)
-
-    def dark_warning(self) -> str:
-        """Returns a warning if some training images are all nearly black, like 12-bit values in
-        16-bit files, or ""."""
-        return find_dark_images(self.train, self.train_options)
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
         """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each

@@ -113,7 +113,11 @@ def run(
         )
 
         # Log the config, the data and the devices.
-        reports += _advice(config, engine, inputs)
+        if config.batch_size > inputs.train.num_examples:
+            reports.append(
+                f"warning: a batch of {config.batch_size} images repeats some of the "
+                f"{inputs.train.num_examples} training images; set a smaller --config.batch_size"
+            )
         for line in (
             *run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps),
             *reports,
@@ -166,8 +170,6 @@ def _build(config, task, engine, workdir, resumes):
         if resumes:
             task.facts_of_weights.update((read_model(workdir.path) or _OLD)["weights"])
         inputs = load_inputs(config, lines.append, task)
-        for split in ("train", "test"):
-            inputs.bad_examples(split).check_small_source()
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
         load_weights = None if resumes else weights_loader(config, inputs, lines.append)
@@ -187,20 +189,6 @@ def _check_model(engine, inputs, checks):
         if check is not None:
             check(engine.model, inputs)
     check_test_examples(engine, inputs)
-
-
-def _advice(config, engine, inputs):
-    """Returns lines that advise other settings."""
-    num_examples = inputs.train.num_examples
-    lines = []
-    if engine.host_index == 0 and (warning := inputs.dark_warning()):
-        lines.append(f"warning: {warning}")
-    if config.batch_size > num_examples:
-        lines.append(
-            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} "
-            "training images; set a smaller --config.batch_size"
-        )
-    return lines
 
 
 def has_checkpoint(path: str | os.PathLike) -> bool:

@@ -232,37 +232,6 @@ def test_verify_returns_one_line_reasons_and_traces_once(photos, images_of, monk
         ), reason
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            {"bit_depth": 16},
-            r"maximum value 4095 of 65535: .*12 bits, set --config.data.mean .*\(2047.5,\)",
-        ),
-        (
-            {},
-            r"maximum value 1[56] of 255: .*12 bits, set --config.data.bit_depth=16, .*\(2047.5,\)",
-        ),
-        ({"bit_depth": 16, "mean": (2047.5,), "std": (2047.5,)}, None),
-    ],
-)
-def test_12_bit_files_are_reported(options, words, tmp_path):
-    values = np.random.default_rng(0).integers(0, 4096, (5, 6, 6, 1), dtype=np.uint16)
-    values[0, 0, 0] = 4095
-    (tmp_path / "a").mkdir()
-    for number, image in enumerate(values):
-        (tmp_path / "a" / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
-    source = data.folder(tmp_path)
-    options = {"channels": 1, **options}
-    warnings = [
-        *data.verify(source, **options)["warnings"],
-        pipeline(source, **options).dark_warning(),
-    ]
-    assert len(warnings) == (2 if words else 1)
-    for warning in warnings:
-        assert re.match(words, warning) if words else warning == ""
-
-
 def test_verify_accepts_naflex_options(photos):
     options = {"max_patches": 4, "patch_size": 8, "train_crop": "inception"}
     assert data.verify(data.folder(photos), **options)["bad"] == []
@@ -365,18 +334,7 @@ def test_files_that_cannot_be_decoded_are_not_read_again(split, photos, broken):
     assert max(reads[index] for index in (3, 13, 21)) <= 2 * 5 + 1 < reads[0]
 
 
-def test_small_source_with_bad_files_is_refused_before_a_run(photos, broken):
-    inputs = pipeline(data.folder(photos), max_bad_share=0.1)
-    with pytest.raises(
-        ValueError,
-        match="More than 10 % of 23 examples are bad.*3 bad examples: .*03.jpg: .*01.jpg: ",
-    ):
-        inputs.bad_examples("train").check_small_source()
-    pipeline(data.folder(photos), max_bad_share=0.2).bad_examples("train").check_small_source()
-
-
 def test_threads_cause_no_warning_of_retracing(photos, caplog):
-    pipeline(data.folder(photos)).bad_examples("train").check_small_source()
     data.verify(data.folder(photos))
     assert "retracing" not in caplog.text
 
