@@ -155,9 +155,8 @@ class InputPipeline:
         }
         return batching.eval_batches(self.test, options=self.test_options, **how)
 
-    def fingerprint(self, old: bool = False) -> tuple[int, int, int, int, int]:
-        """Returns five integers that identify the data; `old` uses the checksums of earlier
-        versions.
+    def fingerprint(self) -> tuple[int, int, int, int, int]:
+        """Returns five integers that identify the data.
 
         The integers are the number of training examples, the number of test examples, a checksum of
         the class names, a checksum of the data, and a checksum of the training data. The last two
@@ -167,8 +166,8 @@ class InputPipeline:
         checksums = [0]
         for source in (self.train, self.test):
             labels = targets.get(self.target).fingerprint(source)
-            checksum = (old and source.old_checksum) or source.checksum
-            checksums.append(zlib.crc32(labels + checksum().to_bytes(4, "little"), checksums[-1]))
+            checksum = source.checksum().to_bytes(4, "little")
+            checksums.append(zlib.crc32(labels + checksum, checksums[-1]))
         _, train, both = checksums
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names), both, train
 

@@ -26,10 +26,6 @@ from keras_vit.training.workdir import Workdir, read_config, read_model
 
 log = logging.getLogger(__name__)
 
-# Replaces `model.json` in a run of an older version, which decoded and cropped images as in
-# `vit_jax`.
-_OLD = {"weights": {"library": "vit_jax"}}
-
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
@@ -168,7 +164,7 @@ def _build(config, task, engine, workdir, resumes):
     lines = []
     with _global_state(config):
         if resumes:
-            task.facts_of_weights.update((read_model(workdir.path) or _OLD)["weights"])
+            task.facts_of_weights.update(read_model(workdir.path)["weights"])
         inputs = load_inputs(config, lines.append, task)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
@@ -207,8 +203,7 @@ def load_checkpoint(
 
     This loads the last checkpoint of a finished run. For an unfinished run, it loads the best
     checkpoint, or the newest if no checkpoint was evaluated. Neither the data of the run nor the
-    file of `config.weights` is needed, except for runs of older versions, which have no
-    `model.json`.
+    file of `config.weights` is needed.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
@@ -234,12 +229,9 @@ def load_checkpoint(
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     task = tasks.get(config)
     with _global_state(config):
-        if stored := read_model(folder):
-            task.facts_of_weights.update(stored["weights"])
-            inputs = data.InputPipeline.from_description(stored["inputs"])
-        else:
-            task.facts_of_weights.update(_OLD["weights"])
-            inputs = load_inputs(config, log.debug, task)
+        stored = read_model(folder)
+        task.facts_of_weights.update(stored["weights"])
+        inputs = data.InputPipeline.from_description(stored["inputs"])
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
@@ -262,10 +254,9 @@ def _check_continuation(counters, total_steps, inputs, workdir):
         )
     before = tuple(counters.data)
     now = inputs.fingerprint()
-    # Checkpoints of older versions have only four numbers, or other checksums.
-    if any(before == known[: len(before)] for known in (now, inputs.fingerprint(old=True))):
+    if before in ((), now):
         return
-    has_same_training = len(before) == len(now) and all(before[i] == now[i] for i in (0, 2, 4))
+    has_same_training = all(before[i] == now[i] for i in (0, 2, 4))
     if not (has_same_training and workdir.change):
         changed = "test set" if has_same_training else "dataset"
         advice = ", or pass --change to continue with the new test set" if has_same_training else ""

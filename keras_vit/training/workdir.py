@@ -160,17 +160,11 @@ class Workdir:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
-        # Older versions had more fields. An empty one changed nothing.
-        existing = {
-            name: value for name, value in existing.items() if value or name in self._config
-        }
         names = sorted(
             n
             for n in self._config.keys() | existing.keys()
             if self._config.get(n) != existing.get(n)
         )
-        if _rotates(existing) == _rotates(self._config):
-            names = [name for name in names if name != "data.exif"]
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
         fixed = {name: values for name, values in changes.items() if name not in free}
@@ -248,7 +242,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
     return ConfigDict(config)
 
 
-def read_model(path: str | os.PathLike) -> dict[str, Any] | None:
+def read_model(path: str | os.PathLike) -> dict[str, Any]:
     """Reads what a run needs to build its model without its data and without the file of
     `config.weights`.
 
@@ -256,18 +250,16 @@ def read_model(path: str | os.PathLike) -> dict[str, Any] | None:
         path: the workdir of the run, local or remote.
 
     Returns: A dict with `inputs`, from `InputPipeline.describe`, and `weights`, the
-        `facts_of_weights` of the task; None if the run was started by an older version.
+        `facts_of_weights` of the task.
 
     Raises:
-        ValueError: `model.json` is damaged.
+        ValueError: `model.json` is missing or damaged.
     """
     file = files.as_path(path) / "model.json"
     content = files.read_json(file)
-    if content is not None and not (
-        isinstance(content, dict) and {"inputs", "weights"} <= content.keys()
-    ):
-        raise ValueError(f"A file of the workdir is damaged. Received: {file}")
-    return content and {**content, "weights": _with_tuples(content["weights"])}
+    if not isinstance(content, dict) or not {"inputs", "weights"} <= content.keys():
+        raise ValueError(f"A file of the workdir is missing or damaged. Received: {file}")
+    return {**content, "weights": _with_tuples(content["weights"])}
 
 
 def _with_tuples(value):
@@ -318,15 +310,6 @@ def _defaults(config):
         if name in config and not isinstance(value, type)
     }
     return json.loads(json.dumps(known))
-
-
-def _rotates(config):
-    """Returns whether EXIF rotates the images of a flat config; "auto" rotates those of a folder or
-    a list."""
-    choice = str(config.get("data.exif")).lower()  # a bool in older versions
-    return choice in ("on", "true") or (
-        choice == "auto" and config.get("data.name") in ("folder", "list")
-    )
 
 
 def _flat(config, prefix=""):

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 
 import numpy as np
 import pytest

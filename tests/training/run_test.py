@@ -111,16 +111,6 @@ def test_training_decodes_like_the_library_of_the_weights(tmp_path):
         assert lines == ["JPEG files are decoded as in torchvision, as the weights expect"] * (
             chosen == ""
         )
-    # A run of an older version continues as it began.
-    group = data.defaults(name="digits")
-    result = small_run.start("alone", tmp_path / "run", lambda line: None, data=group, **changes)
-    assert result.inputs.model_preprocessing().library == "torchvision"
-    (tmp_path / "run" / "model.json").unlink()
-    for result in (
-        training.load_checkpoint(tmp_path / "run", lambda line: None)[0],
-        small_run.start("alone", tmp_path / "run", lambda line: None, data=group, **changes),
-    ):
-        assert keras_vit.preprocessing_of(result.model).library == "vit_jax"
 
 
 def test_data_group_uses_preprocessing_of_the_size():
@@ -556,20 +546,6 @@ def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkey
     config = small_run.config_of(loss=loss, data=fields, batch_size=4)
     ((*_, actual),) = weights_module.load_inputs(config, print).eval_batches()
     assert actual.numpy().tolist() == weights
-
-
-def test_run_of_an_earlier_version_keeps_its_fingerprint(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.png").write_bytes(
-            tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy()
-        )
-    (tmp_path / "all.csv").write_text("a.png,a\nb.png,b\n")
-    source = data.file_list(tmp_path / "all.csv")
-    inputs = data.InputPipeline(source, source, {"image_size": 8}, 2, 0, 0.0)
-    old = inputs.fingerprint(old=True)
-    assert old != inputs.fingerprint()
-    for stored in (old, inputs.fingerprint()):
-        training_run._check_continuation(Counters(step=1, data=list(stored)), 2, inputs, None)
 
 
 def test_repeats_of_one_bad_example_are_tolerated():

@@ -242,11 +242,8 @@ def file_list(
             f"{len(missing)} of {len(paths)} files are missing.{advice} Received: {missing[:10]} "
             f"in {path!r}"
         )
-    rest = {
-        "checksum": lambda: checksum_of(paths, moves=True),
-        "old_checksum": lambda: checksum_of(paths),
-    }
-    return dataclasses.replace(_file_source(paths, labels, names), **rest)
+    source = _file_source(paths, labels, names)
+    return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
 
 
 def split_of_folder(split, *, path="", class_names="", test_share=0.1, split_seed=0):

@@ -39,7 +39,6 @@ class Source:
         options: values that replace "auto" in the fields of `Options`.
         checksum: function that returns an integer to detect changed data: a checksum of the pixels
             for arrays, or of file names and sizes for files. The default function returns 0.
-        old_checksum: the checksum of earlier versions, if it differs; for the runs that they began.
         stored: function that returns `(name, start, stop)` of each range of stored examples, such
             as records of a file, to find common examples of two splits; nothing if unknown.
         empty_is_negative: whether an example with an empty label is a negative example of every
@@ -57,7 +56,6 @@ class Source:
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
     checksum: Callable = int
-    old_checksum: Callable | None = None
     stored: Callable = tuple
     empty_is_negative: bool = True
     finds_classes: bool = False

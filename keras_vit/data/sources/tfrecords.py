@@ -77,7 +77,6 @@ def tfrecords(
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
     rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
     rest["checksum"] = functools.partial(checksum_of, files, moves=True)
-    rest["old_checksum"] = functools.partial(checksum_of, files)
     rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": False}
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     features[label_key] = tf.io.FixedLenFeature([], tf.int64)
