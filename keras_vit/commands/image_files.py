@@ -1,6 +1,5 @@
 """Reads the user's image files and predicts their classes."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import tensorflow as tf
 from keras_vit import export, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
-from keras_vit.data.sources.files import IMAGE_ENDINGS, is_hidden, printable
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, images_below, printable
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 from keras_vit.plots import to_pictures
@@ -28,7 +27,7 @@ def find_images(sources):
             )
         inside = [source]
         if source.is_dir():
-            inside = _images_below(source)
+            inside = sorted(source / name for name in images_below(str(source)))
             if not inside:
                 endings = ", ".join(IMAGE_ENDINGS)
                 raise ValueError(
@@ -36,24 +35,6 @@ def find_images(sources):
                 )
         paths += inside
     return paths
-
-
-def _images_below(folder):
-    """Returns the images in a folder and its subfolders, sorted; follows links, but reads each
-    folder once."""
-    found = []
-    seen = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
-        if os.path.realpath(place) in seen:
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(place))
-        images = (
-            name for name in names if name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)
-        )
-        found += [Path(place, name) for name in images]
-    return sorted(path for path in found if path.is_file())
 
 
 class Classifier:

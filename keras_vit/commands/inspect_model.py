@@ -19,7 +19,7 @@ import keras_vit
 from keras_vit import data, files, terminal
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
-from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, printable
 from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.report import write_report

@@ -27,7 +27,7 @@ from absl import flags
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
-from keras_vit.data.sources.files import printable
+from keras_vit.data.sources.listing import printable
 
 POSITIONAL = ("IMAGES...",)
 FLAGS = flags.FLAGS

@@ -9,7 +9,8 @@ import keras_vit
 from keras_vit import checkpoints, data, evaluation, export, files, training
 from keras_vit.checkpoints import hub, published
 from keras_vit.data.loading import name_and_path
-from keras_vit.data.sources.files import has_no_splits, read_text_file
+from keras_vit.data.sources.folders import has_no_splits
+from keras_vit.data.sources.listing import lines_of
 from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
@@ -258,4 +259,4 @@ def read_class_names(source, classes):
         return keras_vit.predictions.class_names(classes)
     if not files.exists(source):
         raise ValueError(f"The file does not exist. Received: class_names={source!r}")
-    return [line.strip() for line in read_text_file(source).splitlines() if line.strip()]
+    return lines_of(source)

@@ -19,7 +19,8 @@ from keras_vit.data.datasets import DATASETS
 from keras_vit.data.loading import SOURCES, dataset_names, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.sources.arrays import arrays
-from keras_vit.data.sources.files import file_list, folder, folder_splits
+from keras_vit.data.sources.file_lists import file_list
+from keras_vit.data.sources.folders import folder, folder_splits
 from keras_vit.data.sources.source import Source, subset
 from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.sources import arrays, files, tfds, tfrecords
+from keras_vit.data.sources import arrays, file_lists, folders, tfds, tfrecords
+from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import Source, check_disjoint
 from keras_vit.data.targets.classes import check_splits
 from keras_vit.files import did_you_mean, is_dir
@@ -31,7 +32,7 @@ def _row_of_tfds(name, split, *, path="", class_names=""):
     row = DATASETS[name]
     is_other = split == "test" and bool(row.test_tfds)
     label = row.test_label if is_other else row.label
-    class_names = files.names_in(class_names)
+    class_names = names_in(class_names)
     if callable(label):
         class_names = class_names or tuple(map(str, range(row.classes)))
     builder = row.test_tfds if is_other else row.tfds
@@ -43,15 +44,15 @@ def _row_of_tfds(name, split, *, path="", class_names=""):
 def _row_of_folder(name, split, *, path="", class_names="", test_share=0.1, split_seed=0):
     """Loads a row of `DATASETS` from a folder."""
     words = DATASETS[name].splits.get(split, split)
-    source = files.folder(path, words, files.names_in(class_names), test_share, split_seed)
+    source = folders.folder(path, words, names_in(class_names), test_share, split_seed)
     return _check_classes(source, name, path)
 
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "digits": arrays.split_of_digits,
-    "folder": files.split_of_folder,
-    "images": files.split_of_images,
-    "list": files.split_of_list,
+    "folder": folders.split_of_folder,
+    "images": folders.split_of_images,
+    "list": file_lists.split_of_list,
     "tfrecords": tfrecords.split_of_tfrecords,
     "idx": arrays.split_of_idx,
     "tfds": tfds.split_of_tfds,

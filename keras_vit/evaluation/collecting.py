@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_vit import data, terminal
 from keras_vit.data.loading import fields_of
-from keras_vit.data.sources.files import has_no_splits
+from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import find_preprocessing

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit import data, files
 from keras_vit.data.images import decode
-from keras_vit.data.sources.files import read_text_file
+from keras_vit.data.sources.listing import lines_of
 from keras_vit.evaluation.collecting import collect, load_inputs, outputs_of
 from keras_vit.models.any_model import check_not_masked, output_shape_of
 
@@ -73,9 +73,9 @@ def read_groups(path):
     label_of_folder = _read(path, "folder_to_objectnet_label.json")
     imagenet_names = _read(path, "objectnet_to_imagenet_1k.json")  # separated by "; "
     line_numbers = _read(path, "pytorch_to_imagenet_2012_id.json")  # {class: line of its name}
-    names = read_text_file(f"{path}/mappings/imagenet_to_label_2012_v2").splitlines()
+    names = lines_of(f"{path}/mappings/imagenet_to_label_2012_v2")
     try:
-        class_of = {names[int(line)].strip(): int(label) for label, line in line_numbers.items()}
+        class_of = {names[int(line)]: int(label) for label, line in line_numbers.items()}
         return {
             folder: tuple(sorted(class_of[name] for name in imagenet_names[label].split("; ")))
             for folder, label in label_of_folder.items()

@@ -33,22 +33,6 @@ def test_non_utf8_file_names_are_readable_and_printable(photos, images_of):
     assert data.verify(source)["bad"] == []
 
 
-def test_pipes_and_broken_links_are_skipped_and_logged(photos, caplog):
-    os.mkfifo(photos / "ant" / "pipe.jpg")
-    (photos / "bee" / "up").symlink_to("..")
-    (photos / "cat" / "nowhere.jpg").symlink_to("gone.jpg")
-    assert data.folder(photos).num_examples == 23
-    assert "skipped 3 entries that are not image files" in caplog.text
-    assert all(name in caplog.text for name in ("ant/pipe.jpg", "bee/up", "cat/nowhere.jpg"))
-
-
-def test_file_list_rejects_pipes(photos):
-    os.mkfifo(photos / "ant" / "pipe.jpg")
-    (photos / "list.csv").write_text("ant/pipe.jpg,a\nant/00.jpg,a\n")
-    with pytest.raises(ValueError, match="1 of 2 files are missing.*pipe.jpg"):
-        data.file_list(photos / "list.csv")
-
-
 def test_rejects_unlistable_folder(photos, monkeypatch):
     scandir = os.scandir
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.files import names_in
+from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import Source, check_labels, parse_split, subset, white_of
 
 

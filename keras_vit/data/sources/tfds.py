@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.files import names_in
+from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.shards import Shards, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tfrecords import RecordIndex

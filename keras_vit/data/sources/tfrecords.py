@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.files import names_in
+from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, check_pattern, checksum_of, white_of
 

@@ -1,0 +1,146 @@
+"""Sources of the image files in a CSV or text file."""
+
+import collections
+import csv
+import dataclasses
+import os
+import posixpath
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.sources.listing import entries, file_source, names_in, text_of
+from keras_vit.data.sources.source import (
+    Source,
+    check_labels,
+    check_names,
+    check_pattern,
+    checksum_of,
+)
+
+_HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
+_MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
+
+
+def file_list(
+    path: str | os.PathLike,
+    root: str = "",
+    class_names: Sequence[str] | None = None,
+    only_names: bool = False,
+) -> Source:
+    """Returns a source of the image files and labels in a list.
+
+    A `.csv` list has rows with an image file and a label, and may have a header, such as
+    `file,label`. Any other list has lines with an image file and a label, separated by white space.
+    Labels are class names, or integers from 0. If any of `class_names` is an integer, all labels
+    are treated as names.
+
+    Args:
+        path: path of the list, local or remote (`gs://`).
+        root: folder to which relative file names refer; by default the folder of the list.
+        class_names: class names, in order; by default the sorted labels, or the integers from 0 to
+            the largest label.
+        only_names: if True and `class_names` is set, all labels are treated as names.
+
+    Raises:
+        ValueError: the list is empty or cannot be read, a line does not consist of a file and a
+            label, a file is missing or has several labels, labels mix integers and names without
+            `class_names`, a label is too large or not a class, or `class_names` contains
+            duplicates.
+    """
+    path = str(path)
+    rows = _rows(path)
+    # Convert the labels, integers or names, to indices.
+    words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
+    names = check_names(class_names or ())
+    integers = [word.isdecimal() for word in words]
+    if any(integers) and not all(integers) and not set(words) <= set(names):
+        odd = integers.index(False)
+        raise ValueError(
+            "Labels must be all integers or all names, unless --config.data.class_names lists "
+            f"them. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
+        )
+    if all(integers) and not (names and (only_names or any(name.isdecimal() for name in names))):
+        labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
+        if labels.max() == _MAX_CLASSES:
+            raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
+        names = names or tuple(map(str, range(labels.max() + 1)))
+        check_labels(labels, names)
+    else:
+        names = names or tuple(sorted(set(words)))
+        unknown = sorted(set(words) - set(names))
+        if unknown:
+            raise ValueError(
+                f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in "
+                f"{path!r}"
+            )
+        label_of = {name: label for label, name in enumerate(names)}
+        labels = np.array([label_of[word] for word in words], np.int64)
+
+    # Find the files.
+    root = (str(root) or posixpath.dirname(path) or ".").rstrip("/")
+    paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
+    counts = collections.Counter(name for name, _ in set(zip(paths, words)))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(
+            f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
+        )
+    # List the folders, which is faster than checking each file.
+    folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
+    files = {name: set(entries(name)[1]) for name in folders}
+    missing = [
+        name
+        for name in paths
+        if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())
+    ]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(paths)} files are missing. Received: {missing[:10]} in "
+            f"{path!r}"
+        )
+    source = file_source(paths, labels, names)
+    return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
+
+
+def split_of_list(split, *, path="", class_names=""):
+    """Loads a list of image files; `split` is its path.
+
+    Args:
+        path: folder to which relative file names refer; "" for the folder of the list.
+        class_names: path of a text file with one class name per line, in order; "" for the sorted
+            labels.
+    """
+    check_pattern(split, path, split)
+    # If the names were found in the training list, integers in the test list are names, not
+    # indices.
+    return file_list(
+        split, path, names_in(class_names), only_names=not isinstance(class_names, str)
+    )
+
+
+def _rows(path):
+    """Returns `[line number, file, label]` for each line of a list except its header and empty
+    lines."""
+    lines = text_of(path).splitlines()
+    if path.endswith(".csv"):
+        reader = csv.reader(lines)
+        rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
+        if rows and rows[0][1].lower() in _HEADERS:
+            rows = rows[1:]
+    else:
+        rows = [
+            [number, *line.rsplit(maxsplit=1)]
+            for number, line in enumerate(lines, 1)
+            if line.strip()
+        ]
+    if not rows:
+        raise ValueError(f"The list is empty. Received: path={path!r}")
+    for row in rows:
+        if len(row) != 3 or not all(row):
+            raise ValueError(
+                f"Each line must have a file and a label. Received: {row[1:]!r} in line {row[0]} "
+                f"of {path!r}"
+            )
+    return rows

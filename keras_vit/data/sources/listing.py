@@ -1,0 +1,157 @@
+"""Lists image files, divides them by a hash of their names, and reads text files."""
+
+import functools
+import hashlib
+import logging
+import os
+import posixpath
+import unicodedata
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.sources.source import Source, checksum_of
+from keras_vit.files import did_you_mean_path, read_text
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+_SYSTEM_FOLDERS = {
+    "@eaDir",
+    "#recycle",
+    "__MACOSX",
+    "$RECYCLE.BIN",
+    "System Volume Information",
+    "lost+found",
+}
+
+log = logging.getLogger(__name__)
+
+
+def existing_folder(path: str | os.PathLike) -> str:
+    """Returns the path of a folder; raises a `ValueError` if it does not exist."""
+    path = str(path).rstrip("/")
+    if not tf.io.gfile.isdir(path):
+        near = did_you_mean_path(path)
+        raise ValueError(f"`path` must be an existing folder.{near} Received: path={path!r}")
+    return path
+
+
+def visible_folders(path: str) -> list[str]:
+    """Returns the names of the folders in a folder that are neither hidden nor the system's."""
+    return [name for name in entries(path)[0] if not _is_hidden(name)]
+
+
+def image_names(path: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the image files in a folder, sorted, and the paths of its other
+    entries."""
+    folders, files = entries(path)
+    images = [
+        name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
+    ]
+    others = [*folders, *sorted(set(files) - set(images))]
+    return images, [posixpath.join(path, name) for name in others]
+
+
+def images_below(path: str) -> list[str]:
+    """Returns the image files in a folder and its visible subfolders, relative to it."""
+    below = [
+        posixpath.join(folder, name)
+        for folder in visible_folders(path)
+        for name in images_below(f"{path}/{folder}")
+    ]
+    return image_names(path)[0] + below
+
+
+def entries(path: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the folders and of the other entries in a folder, each sorted."""
+    try:
+        if "://" in path:
+            names = tf.io.gfile.listdir(path)
+            isdir = lambda name: "." not in name and tf.io.gfile.isdir(posixpath.join(path, name))  # noqa: E731
+            folders = {name for name in names if name.endswith("/") or isdir(name)}
+            return sorted(name.rstrip("/") for name in folders), sorted(set(names) - folders)
+        with os.scandir(path) as scanned:
+            is_folder = {entry.name: entry.is_dir() for entry in scanned}
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"The folder cannot be listed ({error}). Received: path={path!r}"
+        ) from None
+    names = sorted(is_folder)
+    return [n for n in names if is_folder[n]], [n for n in names if not is_folder[n]]
+
+
+def _is_hidden(name):
+    return name.startswith(".") or name in _SYSTEM_FOLDERS
+
+
+def hashed_part(files, class_name, is_test, test_share, seed):
+    """Returns the files of one class that belong to a hash-based split, in order."""
+    if not 0 < test_share < 1:
+        raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
+    # Hash names only, so that a split depends neither on the path of the folder nor on the other
+    # classes.
+    key = os.fsencode(f"{seed}/{class_name}/")
+    by_hash = sorted(
+        files, key=lambda name: hashlib.blake2b(key + os.fsencode(name), digest_size=8).digest()
+    )
+    count = min(max(round(test_share * len(files)), 1), len(files) - 1)
+    test = set(by_hash[: max(count, 0)])
+    return [name for name in files if (name in test) == is_test]
+
+
+def printable(name: str) -> str:
+    """Returns a file name in printable form: normalized to NFC, with invalid UTF-8 bytes escaped,
+    such as `\\xff`."""
+    return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+@functools.cache
+def warn_once(line: str) -> None:
+    """Logs a warning once, although training and test images are loaded one after the other."""
+    log.warning("%s", line)
+
+
+def names_in(class_names):
+    """Returns the class names in a text file as a tuple; None for "", and names that are no path
+    unchanged."""
+    if not isinstance(class_names, str):
+        return class_names
+    return tuple(lines_of(class_names)) if class_names else None
+
+
+def lines_of(path: str | os.PathLike) -> list[str]:
+    """Returns the lines of a UTF-8 file, local or remote, without empty ones and white space."""
+    return [line.strip() for line in text_of(path).splitlines() if line.strip()]
+
+
+def text_of(path: str | os.PathLike) -> str:
+    """Returns the text of a UTF-8 file, local or remote, with or without a byte-order mark."""
+    try:
+        return read_text(path).removeprefix("\ufeff")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"The file must be a UTF-8 text file ({error}). Received: path={str(path)!r}"
+        ) from None
+
+
+def file_source(paths, labels=None, class_names=()):
+    """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8,
+    as in `os`."""
+    path_tensor = tf.constant([os.fsencode(path) for path in paths])
+    label_tensor = None if labels is None else tf.constant(labels, tf.int64)
+
+    def read(index):
+        example = {"image": tf.io.read_file(path_tensor[index])}
+        return example if label_tensor is None else {**example, "label": label_tensor[index]}
+
+    return Source(
+        read,
+        len(paths),
+        tuple(class_names),
+        name_of=lambda index: printable(paths[index]),
+        checksum=lambda: checksum_of(paths),
+        stored=lambda: ((path, 0, 1) for path in paths),
+        labels=None if labels is None else np.array(labels, np.int64),
+        empty_is_negative=False,
+        finds_classes=labels is not None,
+        options={"exif": "on"},
+    )
