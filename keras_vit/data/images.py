@@ -78,11 +78,8 @@ def decode(
 
 
 def header_size(encoded):
-    """Returns the size of an image file, int32 `(height, width)`, without decoding the pixels.
-
-    The size of a GIF is that of all frames, stacked vertically. For an unsupported file, both
-    numbers are 0.
-    """
+    """Returns the size in the header of an image file, int32 `(height, width)`; both numbers are 0
+    for an unsupported file."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
     png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -109,7 +106,7 @@ def header_size(encoded):
             # The PNG format requires the header (IHDR) to come first, although the decoder accepts
             # it elsewhere.
             (starts_with(png), lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
-            (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
+            (starts_with(b"GIF8"), lambda: tf.stack([number(8, 9), number(6, 7)])),
             # The height of a BMP is negative if its rows are stored top-down.
             (
                 starts_with(b"BM"),
@@ -119,45 +116,6 @@ def header_size(encoded):
         ],
         default=lambda: tf.zeros([2], tf.int32),
     )
-
-
-def _gif_size(encoded):
-    """Returns the total size of a GIF's frames, stacked vertically: int32 `(height, width)`.
-
-    The decoder allocates each frame at the size of the largest frame, regardless of the file's
-    header. To bound the work, a file with too many blocks gets size 0.
-    """
-    size = tf.strings.length(encoded)
-    data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
-    most_steps = size // 64 + 1000
-    colors = lambda flags: tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)  # noqa: E731
-
-    def within(step, at, in_blocks, *_):
-        return (
-            (step < most_steps)
-            & (at < size)
-            & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
-        )
-
-    def follow(step, at, in_blocks, frames, height, width):
-        # The data is a chain of blocks. Each block starts with its length, and the last block has
-        # length 0.
-        is_frame = ~in_blocks & (data[at] == 0x2C)
-        # A frame starts with a descriptor of ten bytes, an optional color table, and one byte
-        # before its data.
-        head = tf.where(is_frame, 10 + colors(data[at + 9]) + 1, 2)
-        width, height = [
-            tf.maximum(before, tf.where(is_frame, data[at + place] + 256 * data[at + place + 1], 0))
-            for before, place in ((width, 5), (height, 7))
-        ]
-        after = tf.minimum(at + tf.where(in_blocks, 1 + data[at], head), size)
-        is_end = in_blocks & (data[at] == 0)
-        return step + 1, after, ~is_end, frames + tf.cast(is_frame, tf.int32), height, width
-
-    zero = tf.constant(0)
-    start = (zero, tf.minimum(13 + colors(data[10]), size), tf.constant(False), zero, zero, zero)
-    step, _, _, frames, height, width = tf.while_loop(within, follow, start)
-    return tf.where(step < most_steps, tf.stack([frames * height, width]), 0)
 
 
 def orientation(encoded):

@@ -49,15 +49,10 @@ def chunks_of(png):
 PNG = encoded("PNG")
 JPEG = encoded("JPEG")
 BMP = encoded("BMP")
-GIF = encoded("GIF", mode="P")
-MOVING = encoded(
-    "GIF", mode="P", save_all=True, append_images=[Image.fromarray(np.roll(IMAGE, 3, 0))]
-)
 LARGE_PNG = encoded("PNG", np.zeros((300, 515, 3), np.uint8))
 FILES = {
     "PNG": [PNG],
     "JPEG": [JPEG, encoded("JPEG", progressive=True)],
-    "GIF": [GIF, MOVING],
     "BMP": [BMP],
 }
 if hasattr(tf.io, "decode_webp"):
@@ -118,13 +113,8 @@ def size_of(file):
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decoded_size(file):
-    """Returns the height and width of the decoded image; the frames of a GIF are stacked
-    vertically."""
-    start = tf.strings.substr(file, 0, 4)
-    if start == b"GIF8":
-        shape = tf.shape(tf.io.decode_gif(file))
-        return tf.stack([shape[0] * shape[1], shape[2]])
-    is_webp = start == b"RIFF"
+    """Returns the height and width of the decoded image."""
+    is_webp = tf.strings.substr(file, 0, 4) == b"RIFF"
     known = lambda: tf.io.decode_image(file, channels=3, expand_animations=False)  # noqa: E731
     if not hasattr(tf.io, "decode_webp"):
         return tf.shape(known())[:2]
@@ -153,12 +143,7 @@ def test_header_size_matches_the_decoded_image(kind, count):
         except tf.errors.OpError:
             outcomes["not decoded"] += 1
             continue
-        if (
-            kind == "GIF"
-        ):  # the decoder stops at the damage, but the header size includes later frames
-            assert np.prod(size) <= height * width, file
-        else:
-            assert size == [height, width], file
+        assert size == [height, width], file
         outcomes["decoded"] += 1
     assert min(outcomes["rejected"], outcomes["decoded"]) > count // 100, outcomes
 
@@ -183,22 +168,6 @@ def test_webp_without_chunk_header_has_no_size():
     file = encoded("WEBP")
     bare = file[:12] + file[20:]  # the decoder still reads such a file
     assert size_of(bare).numpy().tolist() == [0, 0]
-
-
-def gif_of_blocks(length, count):
-    """Returns a GIF of one frame with `count` data blocks of `length` bytes."""
-    at = GIF.index(b"\x2c" + bytes(4), 13) + 11  # after the image descriptor and the LZW code size
-    return GIF[:at] + (bytes([length]) + bytes(length)) * count + b"\0\x3b"
-
-
-def test_gif_with_many_small_blocks_has_no_size():
-    """The size reader limits the number of blocks. The limit grows with the file's length."""
-    start = GIF.index(b"\x2c" + bytes(4), 13)
-    comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
-    assert [size_of(file).numpy().tolist() for file in (gif_of_blocks(1, 10_000), comments)] == [
-        [0, 0]
-    ] * 2
-    assert size_of(gif_of_blocks(255, 300)).numpy().tolist() == [22, 31]
 
 
 def png_with_text(name, content, count):

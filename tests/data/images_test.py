@@ -120,19 +120,7 @@ def test_gif_decodes_to_its_first_frame(frames):
     data = stream.getvalue()
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
-    assert in_dataset(images.header_size, data).numpy().tolist() == [22 * frames, 31]
-
-
-def test_gif_size_comes_from_frames_instead_of_the_header():
-    data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
-    data[6:10] = bytes([8, 0, 8, 0])
-    assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
-    larger = (
-        bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])
-    )  # a larger header size is also ignored
-    assert in_dataset(images.header_size, larger).numpy().tolist() == [300, 515]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="larger than 0.1 megapixels"):
-        images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
+    assert in_dataset(images.header_size, data).numpy().tolist() == [22, 31]
 
 
 def test_truncated_gif_decodes_or_raises():

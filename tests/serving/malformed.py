@@ -72,7 +72,6 @@ ODD_IMAGES = {
     "progressive": [_file(_photo(), "JPEG", progressive=True)],
     "one pixel": [DOT],
     "a line": [_file(_photo(size=(90, 1)), "PNG")],
-    "a GIF with a wrong size in its header": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "of several sizes and kinds": [JPEG, PNG, GIF, BMP, DOT],
 }
 
@@ -91,6 +90,7 @@ BAD_IMAGES = {
     "half a JPEG": [JPEG[: len(JPEG) // 2]],
     "the header of a JPEG": [JPEG[:100]],
     "the first bytes of a JPEG": [JPEG[:3]],
+    "a GIF of 4,295 megapixels": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "half a GIF": [GIF[: len(GIF) // 2]],
     "the first bytes of a GIF": [GIF[:6]],
     "half a BMP": [BMP[: len(BMP) // 2]],
