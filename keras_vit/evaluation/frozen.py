@@ -88,30 +88,38 @@ def representations(model, inputs, split="test", indices=None):
     return arrays["outputs"][readable], arrays["labels"][readable], readable
 
 
+class _FeatureCache:
+    """The features of whole splits for one model, until its weights change."""
+
+    def __init__(self):
+        self._state = None
+        self._kept = {}
+
+    def of_model(self, model):
+        """Returns `{(id of inputs, split): (inputs, arrays)}`, which the caller may extend."""
+        state = (model, weights_digest(model))
+        if state != self._state:
+            self._state = state
+            self._kept = {}
+        return self._kept
+
+
 def _features(model, inputs, split, indices):
-    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the weights
-    change."""
-    kept = reused(_nothing_kept)
-    state = (model, weights_digest(model))
-    if kept.get("state") != state:
-        kept.clear()
-        kept["state"] = state
-    known = kept.get((id(inputs), split))
-    if known is not None:
+    """Collects features; inside `reuse_compiled`, keeps those of a whole split."""
+    kept = reused(_FeatureCache).of_model(model)
+    key = (id(inputs), split)
+    if key in kept:
+        _, arrays = kept[key]
         return {
-            name: array if indices is None else array[indices] for name, array in known[1].items()
+            name: array if indices is None else array[indices] for name, array in arrays.items()
         }
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     arrays["weights"] = with_class(arrays, split)
     refuse_several_labels(arrays["labels"][arrays["weights"]], split)
     arrays["labels"] = arrays["labels"].argmax(-1)
     if indices is None:
-        kept[id(inputs), split] = inputs, arrays  # holds `inputs`, so that its id stays unique
+        kept[key] = inputs, arrays  # holds `inputs`, so that its id stays unique
     return arrays
-
-
-def _nothing_kept():
-    return {}
 
 
 def _train_and_test(model, inputs):

@@ -49,13 +49,14 @@ def infer(shapes, facts):
     }
     # Add the differences from the paper's model, then derive the input shape from the position
     # grid.
-    _add_parts(arguments, shapes, facts)
+    arguments |= _parts(shapes, facts)
     arguments["num_heads"] = arguments["num_heads"] or _published_heads(arguments)
     if facts.exact_gelu:
         arguments["exact_gelu"] = True
     if facts.epsilon not in (None, 1e-6):
         arguments["epsilon"] = facts.epsilon
-    grid = _add_positions(arguments, shapes, facts.grid, facts.class_row)
+    positions, grid = _positions(shapes, facts, arguments["patch_size"])
+    arguments |= positions
     stride = arguments["patch_size"]
     if names.STEM_ROOT in shapes:
         arguments["resnet_blocks"] = stages(shapes)
@@ -87,8 +88,8 @@ def _classifier(shapes, facts):
     return "token" if has_token else "gap"
 
 
-def _add_parts(arguments, shapes, facts):
-    """Adds the arguments that differ from the paper's model."""
+def _parts(shapes, facts):
+    """Returns the arguments of optional parts that differ from the paper's model."""
     parts = {
         "num_registers": dimension(shapes, "register_tokens", 1),
         "layer_scale": 1e-5 if f"{_BLOCK_0}/LayerScale_0/scale" in shapes else None,
@@ -102,7 +103,7 @@ def _add_parts(arguments, shapes, facts):
         "rotary": facts.rotary,
         "position_resampling": facts.position_resampling,
     }
-    arguments |= {name: value for name, value in parts.items() if value}
+    arguments = {name: value for name, value in parts.items() if value}
     for argument, kernel in (
         ("patch_bias", names.EMBEDDING),
         ("mlp_bias", f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel"),
@@ -115,6 +116,7 @@ def _add_parts(arguments, shapes, facts):
     biases = {match[1] for match in projections if match}
     if biases != set("qkvo"):
         arguments["attention_bias"] = "".join(letter for letter in "qkvo" if letter in biases)
+    return arguments
 
 
 def _published_heads(arguments):
@@ -145,22 +147,22 @@ def stages(shapes):
     )
 
 
-def _add_positions(arguments, shapes, known_grid, class_row):
-    """Adds the arguments of the position embedding and returns the patch grid, `(rows, columns)`,
-    or None."""
+def _positions(shapes, facts, patch_size):
+    """Returns the arguments of the position embedding, and the patch grid `(rows, columns)` or
+    None."""
     has_token = names.CLASS_TOKEN in shapes
+    arguments = {}
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"
     if _POSITIONS_Y in shapes:
         arguments["position_embedding"] = "learned2d"
-        return shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1]
-    if names.POSITIONS not in shapes and arguments.get("rotary"):
+        return arguments, (shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1])
+    if names.POSITIONS not in shapes and facts.rotary:
         arguments["position_embedding"] = "none"
-        patch_size = arguments["patch_size"]
-        return known_grid or (patch_size and (224 // patch_size,) * 2)
+        return arguments, facts.grid or (patch_size and (224 // patch_size,) * 2)
     if names.POSITIONS not in shapes and _DISTANCES not in shapes:
         arguments |= {"position_embedding": "sincos2d", "class_token_position": not has_token}
-        return known_grid
+        return arguments, facts.grid
     if names.POSITIONS in shapes:
         arguments["position_embedding"] = "learned"
         rows = dimension(shapes, names.POSITIONS, 1)
@@ -169,7 +171,9 @@ def _add_positions(arguments, shapes, known_grid, class_row):
         rows = (shapes[_DISTANCES][0] + 1) // 2
     # The model is not built yet, so its grid is unknown. Pass (0, 0), which matches no file.
     class_tokens = names.count_class_tokens(shapes)
-    found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid, class_row)
+    found = position_embeddings.source_grid(
+        rows or 0, class_tokens, (0, 0), facts.grid, facts.class_row
+    )
     grid, token_positions = found or (None, 1)
     arguments["class_token_position"] = bool(token_positions) or not has_token
-    return grid
+    return arguments, grid
