@@ -102,7 +102,10 @@ def prepare(folder):
 
     import keras_vit
     from keras_vit import export
-    from keras_vit.export import conversions
+    from keras_vit.export import comparison
+    from keras_vit.export.file_format import check_convertible
+    from keras_vit.export.litert_file import LITERT
+    from keras_vit.export.onnx_file import ONNX
 
     keras.utils.set_random_seed(0)
     tiny = {
@@ -118,8 +121,8 @@ def prepare(folder):
     model = getattr(keras_vit, name)(weights=None) if name else keras_vit.VisionTransformer(**tiny)
     # The new head is zero, which would make all logits equal.
     model.head.kernel.assign(np.random.default_rng(0).normal(0, 0.05, model.head.kernel.shape))
-    images, logits, _ = conversions.reference(
-        model, conversions.example_images(model.input_shape[1:], 16)
+    images, logits, _ = comparison.reference(
+        model, comparison.example_images(model.input_shape[1:], 16)
     )
     np.save(folder / "images.npy", images)
     np.save(folder / "logits.npy", logits)
@@ -139,19 +142,16 @@ def prepare(folder):
             os.rename(
                 export.saved_model(model, folder, signatures=["tensor"], precision=precision), path
             )
-        elif name.startswith("litert"):
-            path.write_bytes(
-                conversions.litert_content(model, "int8" if name.endswith("int8") else "none")
-            )
-        elif name.startswith("onnx") and not (folder / "onnx").exists():
-            (folder / "onnx").write_bytes(conversions.onnx_content(model))
-        if name == "onnx_int8":
-            path.write_bytes(conversions.quantize_onnx((folder / "onnx").read_bytes(), images))
-        elif name == "onnx_dynamic_int8":
+        elif name.startswith(("litert", "onnx")):
+            form = LITERT if name.startswith("litert") else ONNX
+            is_int8 = name in ("litert_int8", "onnx_int8")
+            spec = check_convertible(model, name)
+            path.write_bytes(form.content(model, spec, "int8" if is_int8 else "none", images))
+        if name == "onnx_dynamic_int8":
             from onnxruntime import quantization
 
             int8 = {"weight_type": quantization.QuantType.QInt8, "per_channel": True}
-            quantization.quantize_dynamic(folder / "onnx", path, **int8)
+            quantization.quantize_dynamic(path, path, **int8)
     if any(name.startswith("timm") for name in FLAGS.formats):
         keras_vit.checkpoints.save(model, folder / "timm_weights", format="timm")
 
@@ -212,14 +212,14 @@ def load_limits(folder):
     import numpy as np
     import tensorflow as tf
 
-    from keras_vit.export.conversions import litert_runner
+    from keras_vit.export.litert_file import LITERT
 
     sizes = json.loads((folder / "sizes.json").read_text())
     runs = {
         dtype: tf.function(products(sizes, dtype), autograph=False)
         for dtype in ("float32", "bfloat16")
     }
-    int8 = litert_runner((folder / "limit_int8").read_bytes())
+    int8 = LITERT.runner((folder / "limit_int8").read_bytes())
     tokens = (
         np.random.default_rng(0)
         .normal(size=(64, sizes["tokens"], sizes["hidden_size"]))
@@ -277,9 +277,9 @@ def load_tensorflow(name, folder):
 def load_litert(name, folder):
     import tensorflow as tf
 
-    from keras_vit.export.conversions import litert_runner
+    from keras_vit.export.litert_file import LITERT
 
-    return litert_runner((folder / name).read_bytes()), f"LiteRT of TensorFlow {tf.__version__}"
+    return LITERT.runner((folder / name).read_bytes()), f"LiteRT of TensorFlow {tf.__version__}"
 
 
 def load_onnx(name, folder):

@@ -20,6 +20,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import export
+from keras_vit.export.litert_file import LITERT
 
 FLAGS = flags.FLAGS
 REFERENCE = Path(__file__).with_name("reference.npz")
@@ -94,7 +95,7 @@ def converted(model, images, folder, kind):
         return split(session.run(None, {"images": images})[0])
     path = folder / f"{kind}.tflite"
     export.litert(features, path, quantization="int8" if kind.endswith("int8") else "none")
-    return split(export.conversions.litert_runner(path.read_bytes())(images))
+    return split(LITERT.runner(path.read_bytes())(images))
 
 
 def main(_):

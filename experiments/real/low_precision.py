@@ -23,6 +23,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import export
 from keras_vit.evaluation import frozen
+from keras_vit.export.litert_file import LITERT
 
 FLAGS = flags.FLAGS
 SHAPE = (SIZE, SIZE, 3)
@@ -71,7 +72,7 @@ def of_file(model, folder, kind):
         )
         return lambda pictures: session.run(None, {"images": fashion_data.normalized(pictures)})[0]
     export.litert(features, folder / f"{kind}.tflite", quantization=kind)
-    run = export.conversions.litert_runner((folder / f"{kind}.tflite").read_bytes())
+    run = LITERT.runner((folder / f"{kind}.tflite").read_bytes())
     return lambda pictures: run(fashion_data.normalized(pictures))
 
 

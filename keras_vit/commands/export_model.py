@@ -25,10 +25,9 @@ from absl import flags
 from keras_vit import export, files
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
-from keras_vit.export import choosing, conversions
+from keras_vit.export import choosing, comparison
 
-# Each is the name of a function in `export`, optionally followed by "_" and a quantization.
-FORMATS = ("litert", "litert_int8", "onnx", "onnx_int8")
+FORMATS = tuple(name for name in choosing.CANDIDATES if not name.startswith("saved_model"))
 # Flags for a SavedModel only.
 SERVING = (
     "version",
@@ -132,11 +131,7 @@ def main():
         export_saved_model(model, details, FLAGS.precision, classifier, images)
     else:
         name, _, quantization = FLAGS.format.partition("_")
-        print(
-            getattr(export, name)(
-                model, FLAGS.output, quantization=quantization or "none", images=images
-            )
-        )
+        print(choosing.FORMATS[name].write(model, FLAGS.output, quantization or "none", images))
 
 
 def read_images(reader, paths):
@@ -166,7 +161,7 @@ def export_fastest(model, details, classifier, images):
                 model, details, name.partition(" ")[2] or "float32", classifier, images
             )
             return
-        output = FLAGS.output + (".tflite" if name.startswith("litert") else ".onnx")
+        output = FLAGS.output + choosing.FORMATS[name.removesuffix("_int8")].ending
         files.copy(measurements[name][0].path, output)
     print(f"wrote {output}")
 
@@ -180,11 +175,11 @@ def export_saved_model(model, details, precision, classifier, images):
     )
     print(f"exported to {path}")
     if images is not None:
-        probabilities = conversions.saved_model_probabilities(path, images)
-        expected = conversions.in_batches(classifier.probabilities, images)
-        reference = images, expected, conversions.count_of(images)
+        probabilities = comparison.saved_model_probabilities(path, images)
+        expected = comparison.in_batches(classifier.probabilities, images)
+        reference = images, expected, comparison.count_of(images)
         print(
-            conversions.compare(
-                path, conversions.saved_model_size(path), model, reference, probabilities
+            comparison.compare(
+                path, comparison.saved_model_size(path), model, reference, probabilities
             )
         )

@@ -21,6 +21,7 @@ from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
+from keras_vit.export.comparison import saved_model_probabilities
 from keras_vit.plots import to_pictures
 from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training import preemption
@@ -154,7 +155,7 @@ def predict(version, inputs, picture, number=32):
     """Predicts test images with the exported model, prints a few predictions, and draws up to
     `number` of them."""
     images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
-    probabilities = export.conversions.saved_model_probabilities(version, images)
+    probabilities = saved_model_probabilities(version, images)
     names = inputs.test.class_names
     # If an image has several labels, show the one with the highest probability.
     right = np.where(labels > 0, probabilities, -1).argmax(-1)

@@ -1,18 +1,26 @@
 """Measures the export formats of a model on this machine and selects the fastest accurate one."""
 
-import importlib.util
 import statistics
 import time
 from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.export import conversions
+from keras_vit.export.comparison import compare, in_batches, reference, saved_model_size
+from keras_vit.export.file_format import check_convertible
 from keras_vit.export.graph import inference_copy, write_graph
+from keras_vit.export.litert_file import LITERT
+from keras_vit.export.onnx_file import ONNX
 from keras_vit.terminal import first_line
 
+FORMATS = {"litert": LITERT, "onnx": ONNX}
+"""The formats of files by name, a value of `--format`; with the ending `_int8`, in 8 bits."""
 # Names of formats: values of `--format`, followed by the precision unless it is float32.
-CANDIDATES = ("saved_model", "saved_model bfloat16", "litert", "litert_int8", "onnx", "onnx_int8")
+CANDIDATES = (
+    "saved_model",
+    "saved_model bfloat16",
+    *(name + ending for name in FORMATS for ending in ("", "_int8")),
+)
 SAME_CLASS = (
     0.99  # minimum share of images for which bfloat16 and int8 must predict the model's class
 )
@@ -25,50 +33,35 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
 
     Returns `{name: (ExportReport, images per second)}`. `images`, float32 `(N, H, W, C)`, are used
     to compare outputs and to calibrate `onnx_int8`. Without images, noise is used to compare
-    outputs, and `onnx_int8` is skipped. ONNX is skipped if tf2onnx or onnxruntime is not installed.
-    An error in the float32 SavedModel is raised; any other format that fails is skipped with a
-    message.
+    outputs, and formats that need them are skipped. Formats whose packages are not installed are
+    skipped too. An error in the float32 SavedModel is raised; any other format that fails is
+    skipped with a message.
     """
-    spec = conversions.check_convertible(model, "A file")
-    reference = conversions.reference(model, images)
-    has_onnx = all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime")))
-    header = f"{'format':20}   images/s      MB  difference  same class, of {reference[2]}"
-    write(f"{header}; measured on {conversions.instructions()}")
+    spec = check_convertible(model, "A file")
+    compared = reference(model, images)
+    write(f"{'format':20}   images/s      MB  difference  same class, of {compared[2]}")
     measurements = {}
-    content = b""
     for name in CANDIDATES:
         path = f"{folder}/{name.replace(' ', '_')}"
-        low = name.endswith(("int8", "bfloat16"))
-        if name.startswith("onnx") and (
-            not has_onnx or (low and (images is None or "onnx" not in measurements))
-        ):
+        form = FORMATS.get(name.removesuffix("_int8"))
+        is_int8 = name.endswith("int8")
+        if form and (form.missing() or (is_int8 and form.calibrates and images is None)):
             continue
         try:
-            if name.startswith("saved_model"):
-                run = _saved_model(model, path, spec, "bfloat16" if low else "float32")
-                size = conversions.saved_model_size(path)
+            if form is None:
+                run = _saved_model(model, path, spec, name.partition(" ")[2] or "float32")
+                size = saved_model_size(path)
             else:
-                if name.startswith("litert"):
-                    content = conversions.litert_content(model, "int8" if low else "none")
-                else:
-                    content = (
-                        conversions.quantize_onnx(content, reference[0])
-                        if low
-                        else conversions.onnx_content(model)
-                    )
-                run = (conversions.litert_runner if "litert" in name else conversions.onnx_runner)(
-                    content
-                )
+                content = form.content(model, spec, "int8" if is_int8 else "none", compared[0])
+                run = form.runner(content)
                 size = Path(path).write_bytes(content)
-            report = conversions.compare(
-                path, size, model, reference, conversions.in_batches(run, reference[0])
-            )
+            report = compare(path, size, model, compared, in_batches(run, compared[0]))
         except (ValueError, RuntimeError) as error:
             if name == "saved_model":
                 raise  # the other formats would fail too
             write(f"{name:20} skipped: {first_line(error)}")
             continue
-        speed = _images_per_second(run, reference[0][:_BATCH], seconds)
+        speed = _images_per_second(run, compared[0][:_BATCH], seconds)
         measurements[name] = report, speed
         share = report.largest_difference / (report.logits_range or 1.0)
         write(

@@ -1,10 +1,8 @@
 """Tests of LiteRT and ONNX exports, and of the choice between formats."""
 
-import builtins
+import dataclasses
 import importlib.util
-import platform
 import re
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,8 +10,8 @@ import pytest
 
 import keras_vit
 from keras_vit import export
-from keras_vit.export import choosing, conversions
-from keras_vit.export.conversions import compare, example_images, reference
+from keras_vit.export import choosing
+from keras_vit.export.comparison import ExportReport, compare, example_images, reference
 
 from .conftest import SHAPE, tiny_model
 
@@ -171,16 +169,6 @@ def test_onnx_int8_products_fit_16_bits(tmp_path):
     assert report.largest_difference < 1e-3 * pixels
 
 
-def test_report_names_the_instructions():
-    report = compare("x", 1, tiny_model(), reference(tiny_model()), logits_of(tiny_model())[1])
-    assert platform.machine() in report.instructions
-    assert str(report).endswith(f"measured on {report.instructions}")
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    assert ("avx512_vnni" in flags or "avx_vnni" in flags) == any(
-        name in report.instructions for name in ("vnni", "amx_int8")
-    )
-
-
 @needs_onnx
 def test_feature_model_is_exported(tmp_path):
     model = tiny_model()
@@ -188,10 +176,10 @@ def test_feature_model_is_exported(tmp_path):
     pooled = keras_vit.FeatureModel(model, tokens="pooled")
     expected = keras_vit.features(model, images, tokens="pooled")
     export.litert(pooled, tmp_path / "pooled.tflite")
-    run = conversions.litert_runner((tmp_path / "pooled.tflite").read_bytes())
+    run = choosing.FORMATS["litert"].runner((tmp_path / "pooled.tflite").read_bytes())
     np.testing.assert_allclose(run(images), expected, atol=1e-5)
     export.onnx(pooled, tmp_path / "pooled.onnx")
-    run = conversions.onnx_runner((tmp_path / "pooled.onnx").read_bytes())
+    run = choosing.FORMATS["onnx"].runner((tmp_path / "pooled.onnx").read_bytes())
     np.testing.assert_allclose(run(images), expected, atol=1e-5)
     several = keras_vit.FeatureModel(tiny_model(num_layers=2), [1, 2])
     for convert, name in ((export.litert, "a.tflite"), (export.onnx, "a.onnx")):
@@ -225,7 +213,7 @@ def test_installed_formats_are_measured(tmp_path):
 
 
 def _measurement(speed, same_class):
-    report = conversions.ExportReport("", 1, 1, 0.0, 1.0, same_class, 1.0, "")
+    report = ExportReport("", 1, 1, 0.0, 1.0, same_class, 1.0, "")
     return report, speed
 
 
@@ -277,26 +265,20 @@ def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, rea
 
 def test_failed_conversion_is_skipped(tmp_path, monkeypatch):
     def fail(*_):
-        raise ValueError("LiteRT cannot convert the model")
+        raise RuntimeError("an unknown operation")
 
-    monkeypatch.setattr(conversions, "litert_content", fail)
-    monkeypatch.setattr(choosing.importlib.util, "find_spec", lambda _: None)
+    failing = dataclasses.replace(choosing.FORMATS["litert"], convert=fail)
+    monkeypatch.setitem(choosing.FORMATS, "litert", failing)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     lines = []
     assert set(choosing.measure(tiny_model(), tmp_path, None, lines.append, 0)) == set(
         choosing.CANDIDATES[:2]
     )
-    assert lines[-1].split("  ")[-1].endswith("skipped: LiteRT cannot convert the model")
+    assert "skipped: The format LiteRT cannot store the model (an unknown op" in lines[-1]
 
 
 def test_missing_onnx_error_names_package(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def hide(name, *args):
-        if name in ("tf2onnx", "onnxruntime"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *args)
-
-    monkeypatch.setattr(builtins, "__import__", hide)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ImportError, match=r'is not installed: pip install "keras_vit\[onnx\]"'):
         export.onnx(tiny_model(), tmp_path / "model.onnx")
 

@@ -1,0 +1,118 @@
+"""Compares the outputs of an export with those of its model."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.models.any_model import check_images_known
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """A comparison of a converted model with the original.
+
+    Attributes:
+        path: path of the written file or SavedModel.
+        size_bytes: size of the file, or of the SavedModel's graph and weights, in bytes.
+        weights_bytes: size of the model's weights in float32, in bytes.
+        largest_difference: largest absolute difference between corresponding outputs of both
+            models.
+        logits_range: difference between the original's largest and smallest output; a scale for
+            `largest_difference`.
+        same_class: fraction of images, in [0, 1], for which both models predict the same class.
+        cosine: cosine similarity between the outputs of both models, averaged over the images.
+        images: description of the images, such as "8 images of noise".
+    """
+
+    path: str
+    size_bytes: int
+    weights_bytes: int
+    largest_difference: float
+    logits_range: float
+    same_class: float
+    cosine: float
+    images: str
+
+    def __str__(self):
+        return (
+            f"{self.path}: {self.size_bytes / 1e6:.2f} MB "
+            f"({self.size_bytes / self.weights_bytes:.2f} of float32), outputs differ by at most "
+            f"{self.largest_difference:.2g} (their range is {self.logits_range:.2g}), same class "
+            f"for {100 * self.same_class:.3g} % of {self.images}, mean cosine {self.cosine:.5f}"
+        )
+
+
+def example_images(image_shape, count=8):
+    """Returns deterministic smooth noise in [-1, 1], float32 `(count, H, W, C)`."""
+    height, width, channels = image_shape
+    noise = np.random.default_rng(0).uniform(-1, 1, (count, 5, 7, channels)).astype("float32")
+    return keras.ops.convert_to_numpy(
+        keras.ops.image.resize(noise, (height, width), data_format="channels_last")
+    )
+
+
+def count_of(images):
+    return "the given image" if len(images) == 1 else f"the {len(images):,} given images"
+
+
+def reference(model, images=None):
+    """Returns the images (smooth noise for None), the model's logits, and a description of the
+    images for reports."""
+    shape = check_images_known(model)
+    name = "8 images of noise" if images is None else count_of(images)
+    images = example_images(shape) if images is None else np.asarray(images, np.float32)
+    if not len(images) or images.shape[1:] != shape:
+        raise ValueError(
+            f"`images` must be (N, {', '.join(map(str, shape))}). Received: shape={images.shape}"
+        )
+    outputs = in_batches(lambda batch: model(batch, training=False), images)
+    return images, outputs, name
+
+
+def in_batches(function, images, size=16):
+    """Calls a function on batches of images; returns its outputs `(N, ...)` in float32."""
+    parts = [function(images[start : start + size]) for start in range(0, len(images), size)]
+    return np.concatenate(
+        [keras.ops.convert_to_numpy(keras.ops.cast(part, "float32")) for part in parts]
+    )
+
+
+def saved_model_probabilities(path, images):
+    """Returns the probabilities `(N, classes)` that the signature `tensor` of a SavedModel
+    computes."""
+    signature = tf.saved_model.load(path).signatures["tensor"]
+    return in_batches(lambda part: signature(images=tf.constant(part))["probabilities"], images)
+
+
+def saved_model_size(path):
+    """Returns the size of a SavedModel's graph and weights in bytes."""
+    parts = tf.io.gfile.glob([f"{path}/saved_model.pb", f"{path}/variables/*"])
+    return sum(tf.io.gfile.stat(part).length for part in parts)
+
+
+def compare(path, size_bytes, model, reference, outputs):
+    """Returns the `ExportReport` for a conversion's outputs, or raises a `ValueError` if they are
+    invalid."""
+    _, expected, name = reference
+    if outputs.shape != expected.shape or not np.isfinite(outputs).all():
+        raise ValueError(
+            f"The converted model must return finite logits of shape {expected.shape}. "
+            f"Received: shape={outputs.shape}, finite={bool(np.isfinite(outputs).all())}"
+        )
+    same = np.mean(outputs.argmax(-1) == expected.argmax(-1))
+    norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosine = np.mean(np.sum(outputs * expected, -1) / np.maximum(norms, 1e-30))
+    difference = float(np.abs(outputs - expected).max())
+    size = 4 * model.count_params()
+    return ExportReport(
+        str(path),
+        size_bytes,
+        size,
+        difference,
+        float(np.ptp(expected)),
+        float(same),
+        float(cosine),
+        name,
+    )

@@ -1,0 +1,212 @@
+"""ONNX files."""
+
+import os
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.export.comparison import ExportReport, example_images
+from keras_vit.export.file_format import Format
+
+_OPSET = 18  # the newest opset that tf2onnx writes
+
+
+def onnx(
+    model: keras.Model,
+    path: str | os.PathLike,
+    *,
+    quantization: str = "none",
+    images: np.ndarray | None = None,
+) -> ExportReport:
+    """Writes an ONNX file with the input `images` and the output `logits`.
+
+    The images are float32 `(B, H, W, C)`, preprocessed for the model.
+
+    Args:
+        model: a `keras.Model` with one output, such as logits or the features of a `FeatureModel`,
+            of any precision and strategy; an unquantized file computes in float32.
+        path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
+        quantization: "none", or "int8" to compute products and convolutions with kernels in 8-bit
+            integers. Kernels are scaled per channel to 7 bits, because sums of 8-bit products
+            overflow on x86 processors without VNNI. Activations are scaled by their range on every
+            second image of `images`. Other operations use float32.
+        images: images for the report and for "int8", float32 `(N, H, W, C)`, preprocessed for the
+            model. None uses smooth noise, but is not allowed for "int8".
+
+    Returns:
+        An `ExportReport` that compares the model with the file in onnxruntime.
+
+    Raises:
+        ValueError: an argument is invalid, the file cannot be written, the backend is not
+            TensorFlow, or the model cannot be converted.
+        ImportError: tf2onnx or onnxruntime is not installed.
+    """
+    return ONNX.write(model, path, quantization, images)
+
+
+def _convert(model, spec, quantization, images):
+    import tf2onnx
+
+    # tf2onnx copies constants in each of its passes, so pass the weights as inputs during the
+    # conversion.
+    weights = {f"weight_{i}": variable for i, variable in enumerate(model.variables)}
+    specs = [spec]
+    for name, variable in weights.items():
+        specs.append(tf.TensorSpec(variable.shape, variable.dtype, name))
+
+    def logits_of(images, *values):
+        with keras.StatelessScope(zip(model.variables, values)):
+            return {"logits": model(images, training=False)}
+
+    function = tf.function(logits_of, input_signature=specs, autograph=False)
+    converted, _ = tf2onnx.convert.from_function(
+        function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
+    )
+    _fold_weights(
+        converted, {name: keras.ops.convert_to_numpy(value) for name, value in weights.items()}
+    )
+    _separate_pads_from_max_pools(converted.graph)
+    content = converted.SerializeToString()
+    # A conversion may succeed and still produce an invalid file, so load and run it.
+    _runner(content)(example_images(spec.shape[1:], 1))
+    return _quantized(content, images) if quantization == "int8" else content
+
+
+def _runner(content):
+    """Returns a function that runs the content of an ONNX file on images, float32 `(B, H, W,
+    C)`."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(["logits"], {"images": images})[0]
+
+
+def _quantized(content, images):
+    """Returns the content of an ONNX file with int8 kernels, calibrated on every second image; see
+    `onnx`."""
+    import onnx
+    import onnxruntime
+    from onnxruntime import quantization
+
+    class Reader(quantization.CalibrationDataReader):
+        batches = iter([{"images": image[None]} for image in images[::2]])
+
+        def get_next(self):
+            return next(self.batches, None)
+
+    kinds = ["MatMul", "Gemm", "Conv"]
+    with tempfile.TemporaryDirectory() as folder:
+        # Fuse each product with its bias before quantization. If onnxruntime fuses them later, it
+        # computes in float32.
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = f"{folder}/fused.onnx"
+        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        model = onnx.load(f"{folder}/fused.onnx")
+        nodes = model.graph.node
+        kernels = {tensor.name for tensor in model.graph.initializer}
+        products = [
+            node.name
+            for node in nodes
+            if node.op_type in kinds and kernels.intersection(node.input)
+        ]
+        quantization.quant_utils.add_pre_process_metadata(
+            model
+        )  # suppresses the advice to preprocess the model
+        quantization.quantize_static(
+            model,
+            f"{folder}/int8.onnx",
+            Reader(),
+            nodes_to_quantize=products,
+            per_channel=True,
+            # 7-bit kernels, because sums of two 8-bit products overflow without VNNI
+            reduce_range=True,
+            activation_type=quantization.QuantType.QUInt8,
+            extra_options={"OpTypesToExcludeOutputQuantization": kinds},
+        )
+        with open(f"{folder}/int8.onnx", "rb") as file:
+            return file.read()
+
+
+def _erfc(graph, node, name, _):
+    """Replaces erfc(x), which the exact GELU uses and ONNX lacks, with 1 - erf(x)."""
+    erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
+    one = graph.make_const(f"{name}_one", np.ones((), np.float32))
+    outputs = node.output
+    graph.remove_node(name)
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
+
+
+def _fold_weights(model, weights):
+    """Replaces the inputs named in `weights` with constants, and precomputes nodes that depend only
+    on constants."""
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    images = [value for value in graph.input if value.name not in weights]
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants |= {name: numpy_helper.from_array(value, name) for name, value in weights.items()}
+    known = {"", *constants}
+    folded = []
+    kept = []
+    for node in graph.node:
+        constant = known.issuperset(node.input)
+        (folded if constant else kept).append(node)
+        if constant:
+            known.update(node.output)
+    read = {name for node in kept for name in node.input}
+    names = [name for node in folded for name in node.output if name in read]
+    if names:
+        outputs = [helper.make_empty_tensor_value_info(name) for name in names]
+        inputs = [
+            constants[name]
+            for name in {name for node in folded for name in node.input} & constants.keys()
+        ]
+        part = helper.make_graph(folded, "constants", [], outputs, inputs)
+        content = helper.make_model(
+            part, opset_imports=model.opset_import, ir_version=model.ir_version
+        )
+        session = onnxruntime.InferenceSession(
+            content.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        values = zip(names, session.run(names, {}))
+        constants |= {name: numpy_helper.from_array(value, name) for name, value in values}
+    del graph.input[:], graph.node[:], graph.initializer[:]
+    graph.input.extend(images)
+    graph.node.extend(kept)
+    graph.initializer.extend(tensor for name, tensor in constants.items() if name in read)
+
+
+def _separate_pads_from_max_pools(graph):
+    """Inserts a maximum with the lowest float, which changes nothing, between each Pad and a
+    MaxPool that follows."""
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but the
+    # ResNets pad with zeros by default.
+    from onnx import helper
+
+    pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
+    for i, node in reversed(list(enumerate(graph.node))):
+        if node.op_type == "MaxPool" and node.input[0] in pads:
+            lowest = f"{node.name}_lowest"
+            separated = f"{node.name}_input"
+            graph.initializer.append(
+                helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min])
+            )  # 1: FLOAT
+            graph.node.insert(
+                i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated)
+            )
+            node.input[0] = separated
+
+
+ONNX = Format(
+    "ONNX",
+    ".onnx",
+    _convert,
+    _runner,
+    extra="onnx",
+    packages=("tf2onnx", "onnxruntime"),
+    calibrates=True,
+)
