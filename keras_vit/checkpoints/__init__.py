@@ -6,8 +6,8 @@
 
 from keras_vit.checkpoints.inference import find_class_names, find_preprocessing, infer_architecture
 from keras_vit.checkpoints.loading import load
-from keras_vit.checkpoints.planning import LoadReport
 from keras_vit.checkpoints.published import fetch, find_published
+from keras_vit.checkpoints.report import LoadReport
 from keras_vit.checkpoints.saving import save
 
 __all__ = [

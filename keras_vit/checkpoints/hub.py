@@ -16,7 +16,6 @@ _CONFIGS = (
     "processor_config.json",
     "open_clip_config.json",
 )
-_SECONDS = 5  # timeout of the connection check
 _INDEX = "model.safetensors.index.json"
 WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
@@ -89,23 +88,10 @@ def _download(repository, name):
     import huggingface_hub
     from huggingface_hub import errors
 
-    offline = None
     try:
-        # Check the connection first: offline, a download would retry for half a minute and log
-        # warnings.
-        try:
-            huggingface_hub.get_hf_file_metadata(
-                huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS
-            )
-        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
-            raise
-        except Exception as error:  # each HTTP library has its own exceptions
-            offline = error
-        path = huggingface_hub.hf_hub_download(
-            repository, name, local_files_only=offline is not None
-        )
-    except errors.LocalEntryNotFoundError as error:  # offline, and not in the cache
-        raise errors.LocalEntryNotFoundError(first_line(offline or error)) from error
+        path = huggingface_hub.hf_hub_download(repository, name)
+    except errors.LocalEntryNotFoundError:  # offline, and not in the cache
+        raise
     except errors.EntryNotFoundError:
         return None
     if name == _INDEX:

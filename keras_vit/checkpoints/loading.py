@@ -11,8 +11,9 @@ import numpy as np
 from keras_vit import terminal
 from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
+from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan
 from keras_vit.checkpoints.published import resolve
+from keras_vit.checkpoints.report import LoadReport
 from keras_vit.preprocessing import Preprocessing
 
 _LOG = logging.getLogger("keras_vit")

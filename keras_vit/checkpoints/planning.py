@@ -11,15 +11,8 @@ from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.dialects.dialect import Facts
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
+from keras_vit.checkpoints.report import LoadReport
 
-# Arguments for which an error message may suggest other values.
-_PARTS = (
-    "classifier",
-    "representation_size",
-    "position_embedding",
-    "position_embedding_at",
-    "class_token_position",
-)
 _ATTENTION_BIAS = re.compile(
     r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias"
 )
@@ -29,63 +22,7 @@ _DTYPES = (
     "bfloat16",
 )  # float32 represents all values of these dtypes exactly
 CHANNEL_RULES = ("sum", "tile")
-_MAX_LINES = (
-    20  # per kind of array in a report; a file with optimizer state has hundreds of unused arrays
-)
-
-
-@dataclasses.dataclass
-class LoadReport:
-    """A report on how a load used every array of the model and the file.
-
-    Weights have canonical names, as in `vit_jax`. Other arrays have their names in the file. Each
-    entry is `(name, shape)` unless noted otherwise.
-
-    Attributes:
-        model: name of the model.
-        source: the source that was loaded, as a string.
-        loaded: model arrays with values from the file, except those in `resampled` and `adapted`.
-        resampled: `(name, shape, (old_grid, new_grid))` for each resampled position embedding and
-            for a resized patch kernel. A grid is `(rows, columns)` of patches, or of pixels for a
-            kernel.
-        adapted: `(name, shape, (old_channels, new_channels, rule))` for a first convolution that
-            was adapted to another number of channels by the rule "sum" or "tile".
-        new: model arrays with initial values or zeros instead of values from the file.
-        dropped: file arrays that the model does not need, such as an old head or a class token.
-        unused: all other file arrays, such as optimizer state.
-    """
-
-    model: str
-    source: str
-    loaded: list = dataclasses.field(default_factory=list)
-    resampled: list = dataclasses.field(default_factory=list)
-    adapted: list = dataclasses.field(default_factory=list)
-    new: list = dataclasses.field(default_factory=list)
-    dropped: list = dataclasses.field(default_factory=list)
-    unused: list = dataclasses.field(default_factory=list)
-
-    def __str__(self):
-        lines = [f"{self.source} -> {self.model}: {len(self.loaded)} arrays loaded"]
-        for name, shape, (old, new) in self.resampled:
-            lines.append(
-                f"  resampled {name} from grid {old[0]}x{old[1]} to grid {new[0]}x{new[1]}, {shape}"
-            )
-        for name, shape, (old, new, rule) in self.adapted:
-            lines.append(f'  adapted {name} from {old} to {new} channels by "{rule}", {shape}')
-        kinds = {
-            "dropped": self.dropped,
-            "newly initialized": self.new,
-            "unused in the file": self.unused,
-        }
-        for kind, entries in kinds.items():
-            lines += [f"  {kind}: {name} {shape}" for name, shape in entries[:_MAX_LINES]]
-            if len(entries) > _MAX_LINES:
-                lines.append(f"  {kind}: {len(entries) - _MAX_LINES} more")
-        return "\n".join(lines)
-
-    def full(self) -> str:
-        """Returns `str(report)` plus one line for every loaded array."""
-        return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])
+_HEAD_ADVICE = 'Build the model with include_top=False, or load the file with head="new".'
 
 
 class LoadPlan:
@@ -160,9 +97,8 @@ class LoadPlan:
         )
         if has_head and self.facts.head_reads is not None:
             raise ValueError(
-                f"The file's head reads {self.facts.head_reads}, which is not supported; build the "
-                "model with "
-                f'include_top=False, or load the file with head="new". Received: {self.source}'
+                f"The file's head reads {self.facts.head_reads}, which is not supported. "
+                f"{_HEAD_ADVICE} Received: {self.source}"
             )
         has_pool = {
             "pool",
@@ -188,11 +124,12 @@ class LoadPlan:
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and (self.head == "keep" or self.unknown_kind)):
             no_family = f"{registry.no_family(self.unknown_kind)} " if self.unknown_kind else ""
+            is_head = any(name in missing for name in names.HEAD)
+            hint = f" {_HEAD_ADVICE}" if is_head else ""
             raise ValueError(
                 f"{no_family}The checkpoint does not fit {self.model.name}: "
                 f"{_count('missing', missing)}; "
-                f"{_count('unused', unused)}.{self._fitting_arguments(missing)} Received: "
-                f"{self.source}"
+                f"{_count('unused', unused)}.{hint} Received: {self.source}"
             )
         report = self.report
         report.new += [(name, self.shapes[name]) for name in (*new, *zeros)]
@@ -252,29 +189,10 @@ class LoadPlan:
             return True
         return self.head == "new" and _is_optional(name)
 
-    def _fitting_arguments(self, missing):
-        """Returns a sentence, with a leading space, that suggests model arguments for this file, or
-        ""."""
-        (_, ours) = self.of_model
-        (_, theirs) = self.of_file
-        hints = [f"`{n}={theirs[n]!r}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
-        if any(name in missing for name in names.HEAD):
-            hints.append('`include_top=False`, or load with head="new"')
-        return f" To load every array, build the model with {' and '.join(hints)}." if hints else ""
-
     def _other_shape(self, name, shape, hint=""):
         array = self.arrays[name]
-        if name == names.HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
-            hint = (
-                f" The file's head takes {array.shape[0]} features, the model's head {shape[0]}; "
-                "build the model with "
-                'include_top=False, or load the file with head="new".'
-            )
-        elif name.startswith("head/") and array.shape:
-            hint = (
-                f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
-                f'classes={array.shape[-1]}, or load the file with head="new".'
-            )
+        if name.startswith("head/"):
+            hint = f" {_HEAD_ADVICE}"
         return ValueError(
             f"The shape of {name!r} in the checkpoint must be {shape}, as in the model.{hint} "
             f"Received: shape={array.shape} in {self.source}"

@@ -122,11 +122,6 @@ def _file_in(folder):
     files = files or [name for name in names if name.endswith(".safetensors")]
     if not files and (pickled := [name for name in names if name.endswith(_PYTORCH)]):
         _refuse_pytorch(os.path.join(folder, pickled[0]))
-    if not files and {"checkpoints", "export", "saved_model.pb"} & set(names):
-        raise ValueError(
-            f"A run or an export is not a file of weights; `keras-vit convert {folder} "
-            f"weights.npz` writes its weights to one. Received: {folder}"
-        )
     if len(files) != 1:
         raise ValueError(
             "A folder of weights must contain one .safetensors file or one index of several files. "

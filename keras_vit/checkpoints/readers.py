@@ -44,19 +44,6 @@ class LazyArray:
         ]
 
 
-def _check_start(path):
-    """Raises a `ValueError` for an empty file, a git-lfs pointer or a web page."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        start = file.read(100)
-        problem = "is empty." if not start else ""
-        if start.startswith(b"version https://git-lfs"):
-            problem = "is a git-lfs pointer; download the weights with `git lfs pull`."
-        if start.lstrip().startswith(b"<"):
-            problem = "is a web page (HTML); download the weights file itself."
-        if problem:
-            raise ValueError(f"The file {problem} Received: {path}")
-
-
 class _File(contextlib.ExitStack):
     """An open file. Its `arrays`, `{name: LazyArray}`, are readable until the context manager
     exits."""
@@ -68,7 +55,6 @@ class _File(contextlib.ExitStack):
         self.path = path
         self.arrays = {}
         self._last = {}
-        _check_start(path)
 
     def _lazy_array(self, name, shape, dtype, key):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))

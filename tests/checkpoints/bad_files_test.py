@@ -94,7 +94,7 @@ def test_rejects_truncated_npz(share, assert_rejected, golden_files, tmp_path):
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "cut.npz"
     path.write_bytes(whole[: int(share * len(whole))])
-    assert_rejected(path, "complete .npz file" if share else "The file is empty")
+    assert_rejected(path, "complete .npz file")
 
 
 def test_rejects_missing_file(assert_rejected, tmp_path):
@@ -292,20 +292,13 @@ def test_rejects_invalid_safetensors_header(change, assert_rejected, edited_head
 def test_rejects_truncated_safetensors(length, assert_rejected, golden_files, tmp_path):
     path = tmp_path / "cut.safetensors"
     path.write_bytes((golden_files / "timm_token.safetensors").read_bytes()[:length])
-    message = "header of the .safetensors file is invalid" if length else "The file is empty"
-    assert_rejected(path, message, exact_gelu=True)
+    assert_rejected(path, "header of the .safetensors file is invalid", exact_gelu=True)
 
 
 def test_rejects_safetensors_header_longer_than_the_file(assert_rejected, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
     assert_rejected(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
-
-
-@pytest.mark.parametrize("inside", ["checkpoints", "export", "saved_model.pb"])
-def test_run_or_export_is_no_file_of_weights(inside, assert_rejected, tmp_path):
-    (tmp_path / "run" / inside).mkdir(parents=True)
-    assert_rejected(tmp_path / "run", "`keras-vit convert .*run weights.npz` writes its weights")
 
 
 def test_rejects_file_without_model_weights(assert_rejected, tmp_path):

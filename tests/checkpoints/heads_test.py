@@ -34,7 +34,7 @@ def test_constructor_logs_the_load_report(golden_files, small, caplog):
 
 def test_kept_head_requires_the_same_number_of_classes(golden_files, small):
     with pytest.raises(
-        ValueError, match=r"trained for 10 classes; build the model with classes=10"
+        ValueError, match="'head/kernel' in the checkpoint must be .*include_top=False, or"
     ):
         checkpoints.load(small(classes=7), golden_files / "vit_token.ckpt.npz")
 
@@ -74,9 +74,7 @@ def test_new_head_initializes_missing_pre_logits(golden_files, small, values):
 
 
 def test_kept_head_requires_its_pre_logits(golden_files, small):
-    with pytest.raises(
-        ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"
-    ):
+    with pytest.raises(ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\)"):
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
@@ -114,22 +112,21 @@ def test_new_head_initializes_missing_class_token(golden_files, small, values, a
 
 
 @pytest.mark.parametrize(
-    "file, arguments, hint",
+    "file, arguments",
     [
-        ("vit_token.ckpt.npz", {"classifier": "gap"}, "classifier='token'"),
-        ("bigvision_gap.ckpt.npz", {}, "classifier='gap'"),
-        ("bigvision_map.ckpt.npz", {"classifier": "gap"}, "classifier='map'"),
-        ("bigvision_tok_sincos.ckpt.npz", {}, "position_embedding='sincos2d'"),
+        ("vit_token.ckpt.npz", {"classifier": "gap"}),
+        ("bigvision_gap.ckpt.npz", {}),
+        ("bigvision_map.ckpt.npz", {"classifier": "gap"}),
+        ("bigvision_tok_sincos.ckpt.npz", {}),
         (
             "vit_token.ckpt.npz",
             {"position_embedding": "sincos2d", "class_token_position": False},
-            "position_embedding='learned'",
         ),
-        ("vit_token.ckpt.npz", {"representation_size": 64}, "representation_size=0"),
+        ("vit_token.ckpt.npz", {"representation_size": 64}),
     ],
 )
-def test_mismatch_error_suggests_matching_arguments(file, arguments, hint, golden_files, small):
-    with pytest.raises(ValueError, match=f"(missing|unused).*{hint}"):
+def test_other_parts_are_refused(file, arguments, golden_files, small):
+    with pytest.raises(ValueError, match=r"[1-9]\d* (missing|unused) \("):
         checkpoints.load(small(**arguments), golden_files / file)
 
 

@@ -125,9 +125,9 @@ def test_resample_axis_is_linear_and_keeps_both_ends():
 def test_rejects_incompatible_positions(tmp_path):
     path = tmp_path / "model.npz"
     checkpoints.save(build(position_embedding="relative"), path)
-    with pytest.raises(ValueError, match="build the model with .*`position_embedding='relative'`"):
+    with pytest.raises(ValueError, match="relative_embedding"):
         checkpoints.load(build(position_embedding="none"), path)
-    with pytest.raises(ValueError, match="1 missing .*build the model with"):
+    with pytest.raises(ValueError, match="1 missing "):
         checkpoints.load(build(), path)
     with pytest.raises(ValueError, match="relative_embedding' in the checkpoint must be "):
         checkpoints.load(build((12, 16, 3), position_embedding="relative"), path)
