@@ -54,32 +54,11 @@ def is_dir(path):
 
 
 def did_you_mean(name, known):
-    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, or "" if none
-    is close."""
-    near = _nearest(name, known)
-    return f" Did you mean {near}?" if near else ""
-
-
-def did_you_mean_path(path):
-    """Returns " Did you mean PATH?", which corrects the first wrong part of a local path, or "" if
-    no name is close."""
-    parts = pathlib.Path(path).parts
-    folder = pathlib.Path()
-    for index, part in enumerate(() if is_remote(path) else parts):
-        if not exists(folder / part):
-            near = _nearest(part, os.listdir(folder)) if is_dir(folder) else None
-            whole = near and folder.joinpath(near, *parts[index + 1 :])
-            return f" Did you mean {whole if exists(whole) else folder / near}?" if near else ""
-        folder /= part
-    return ""
-
-
-def _nearest(name, known):
-    """Returns the known name closest to a misspelled name, ignoring case and punctuation; None if
-    none is close."""
+    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, ignoring case
+    and punctuation, or "" if none is close."""
     by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
     near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
-    return by_letters[near[0]] if near else None
+    return f" Did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def list_dir(path):

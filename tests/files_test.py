@@ -44,23 +44,12 @@ def test_failed_write_keeps_old_file(folder):
 
 
 @pytest.mark.parametrize(
-    ("path", "near"),
-    [
-        ("runs/foto", "runs/photos"),
-        ("rns/photos", "runs/photos"),
-        ("rns/x", "runs"),
-        ("qqq/photos", ""),
-        ("runs/photos", ""),
-        ("gs://b/x", ""),
-    ],
+    ("name", "near"),
+    [("cifar-10", "cifar10"), ("Digits", "digits"), ("cifr", "cifar10"), ("qqq", "")],
 )
-def test_suggests_similar_path(path, near, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "photos").mkdir(parents=True)
-    (tmp_path / "runs" / "digits").mkdir()
-    assert files.did_you_mean_path(path) == (f" Did you mean {near}?" if near else "")
-    whole = str(tmp_path / "runs" / "foto")
-    assert files.did_you_mean_path(whole) == f" Did you mean {tmp_path / 'runs' / 'photos'}?"
+def test_suggests_similar_name(name, near):
+    expected = f" Did you mean {near}?" if near else ""
+    assert files.did_you_mean(name, ["digits", "cifar10", "cifar100"]) == expected
 
 
 def test_temporary_path_is_unique_and_keeps_suffix(tmp_path):

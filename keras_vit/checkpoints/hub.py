@@ -6,7 +6,6 @@ import os
 import re
 
 from keras_vit.checkpoints.downloading import MIRROR, in_mirror
-from keras_vit.files import did_you_mean_path
 from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
@@ -38,12 +37,11 @@ def fetch(repository):
     mirrored = in_mirror(URL + repository)
     if mirrored is not None and mirrored.is_dir():
         return str(mirrored)
-    near = did_you_mean_path(repository)
     try:
         from huggingface_hub import errors
     except ImportError as error:
         raise ValueError(
-            f"No such file or folder exists.{near} To download a model from the Hugging Face Hub, "
+            f"No such file or folder exists. To download a model from the Hugging Face Hub, "
             "install huggingface_hub: "
             f'pip install "keras_vit[hub]". Received: {repository}'
         ) from error
@@ -63,8 +61,7 @@ def fetch(repository):
     except errors.RepositoryNotFoundError as error:
         raise ValueError(
             f"No such file or folder exists, and {URL}{repository} does not exist or is private. "
-            f"For a private model, set HF_TOKEN to a token with access.{near} Received: "
-            f"{repository}"
+            f"For a private model, set HF_TOKEN to a token with access. Received: {repository}"
         ) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
@@ -72,7 +69,7 @@ def fetch(repository):
             "No such local folder exists, and the model could not be downloaded "
             f"({first_line(error)}). Without network access, copy the model's model.safetensors "
             f"and config.json to {place}, or copy them to another folder and pass the path of this "
-            f"folder.{near} Received: {repository}"
+            f"folder. Received: {repository}"
         ) from error
     if weights is None:
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit.checkpoints import downloading, hub, registry
 from keras_vit.checkpoints.registry import FAMILIES, PublishedWeights
-from keras_vit.files import did_you_mean, did_you_mean_path
+from keras_vit.files import did_you_mean
 
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
@@ -86,16 +86,12 @@ def resolve(source, size=(), resolution=None):
     if hub.is_repository(text) and not text.endswith(".safetensors"):
         return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, size))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
-        raise ValueError(f"The file does not exist.{did_you_mean_path(text)} Received: {text}")
+        raise ValueError(f"The file does not exist. Received: {text}")
     row = find(text, size, resolution)
     if row is None:
         collections = list(dict.fromkeys(row.collection for row in rows()))
-        known = (
-            known_names(size) if size else f"The published weights are {', '.join(collections)}."
-        )
-        advice = (
-            did_you_mean_path(text) or (not size and did_you_mean(text, collections)) or f" {known}"
-        )
+        known = f"The published weights are {', '.join(collections)}."
+        advice = f" {known_names(size)}" if size else did_you_mean(text, collections) or f" {known}"
         raise ValueError(
             f"The file does not exist, and no published weights have this name.{advice} Received: "
             f"{text}"

@@ -110,11 +110,7 @@ def _parse(name, positional):
         path = given.partition(":")[0]
         reason = _text(error)
         if path and not os.path.exists(path):
-            near = (
-                files.did_you_mean_path(path)
-                if path.endswith(".py")
-                else files.did_you_mean(path, _config_names())
-            )
+            near = files.did_you_mean(path, _config_names())
             reason = (
                 f"it must be a file or one of {', '.join(_config_names())}.{near} Received: "
                 f"config={given!r}"

@@ -102,10 +102,6 @@ def main(source, target):
 
 def read(source):
     """Returns the model and the class names of SOURCE; the names are None if they are unknown."""
-    if source.endswith(".keras") and not files.exists(source):
-        raise ValueError(
-            f"The file does not exist.{files.did_you_mean_path(source)} Received: {source}"
-        )
     if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
         given = [f"--{name}" for name in OF_WEIGHTS if FLAGS[name].value is not None]
         if given:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import export, files
+from keras_vit import export
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, images_below, printable
@@ -21,9 +21,8 @@ def find_images(sources):
     paths = []
     for source in map(Path, sources):
         if not source.exists():
-            near = files.did_you_mean_path(source)
             raise ValueError(
-                f"The file or folder does not exist.{near} Received: {printable(str(source))}"
+                f"The file or folder does not exist. Received: {printable(str(source))}"
             )
         inside = [source]
         if source.is_dir():

@@ -1,13 +1,11 @@
 """Defines flags that several commands share, and loads the models and data that they select."""
 
-import re
 import sys
 
 from absl import flags
 
 import keras_vit
 from keras_vit import checkpoints, data, evaluation, export, files, training
-from keras_vit.checkpoints import hub, published
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import lines_of
@@ -103,8 +101,7 @@ def check_data_name(name):
     "tfds:mnist"."""
     if name and name.partition(":")[0] not in data.dataset_names():
         known = data.dataset_names()
-        advice = files.did_you_mean_path(name) or files.did_you_mean(name, known)
-        advice = advice or f" The datasets are {', '.join(known)}:NAME."
+        advice = files.did_you_mean(name, known) or f" The datasets are {', '.join(known)}:NAME."
         raise ValueError(
             "No such folder or dataset exists. --data takes a folder with subfolders for classes, "
             f"or the name of a dataset.{advice} Received: data={name!r}"
@@ -182,21 +179,16 @@ def _load(source):
     if not files.exists(source):
         raise ValueError(
             f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, "
-            f"and --variant takes a constructor.{_did_you_mean_model(source)} Received: "
-            f"model={source!r}"
+            f"and --variant takes a constructor. Received: model={source!r}"
         )
     if source.endswith(".keras"):
         model = load_keras_file(source, compile=False)
         names = class_names_of(model)
         return model, {"class_names": names} if names else {}
     if not files.is_dir(source) or has_weights(source):
-        is_weights = files.is_dir(source) or source.endswith((".npz", ".safetensors"))
-        reason = (
-            "--model must not be weights; use --weights instead"
-            if is_weights
-            else f"--model takes {MODELS}"
+        raise ValueError(
+            f"--model takes {MODELS}; --weights takes weights. Received: model={source!r}"
         )
-        raise ValueError(f"{reason}. Received: model={source!r}")
     # Load an unfinished run, or a run without an export, from a checkpoint.
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
@@ -216,40 +208,14 @@ def _load(source):
     # Load an export from a run, a folder of versions, or a version.
     folder = files.as_path(newest or export.newest_version(folder) or folder)
     if not files.exists(folder / export.CARD):
-        inside = [] if files.is_remote(source) else files.list_dir(folder)
-        inside = [str(folder / name) for name in inside if _is_model(folder / name)]
-        near = f" Did you mean {' or '.join(inside[:5])}?" if inside else ""
         raise ValueError(
-            f"The folder contains neither a run nor an export. --model takes {MODELS}.{near} "
-            f"Received: model={source!r}"
+            f"The folder contains neither a run nor an export. --model takes {MODELS}. Received: "
+            f"model={source!r}"
         )
     card = export.load_card(folder)
     details = {name: card[name] for name in ("class_names", "activation", "metrics")}
     details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
     return export.load(folder), {**details, "recipe": card["training"]}
-
-
-def _is_model(path):
-    if not files.is_dir(path):
-        return str(path).endswith(".keras")
-    is_run = files.exists(path / "config.json") and not has_weights(path)
-    return is_run or bool(export.newest_version(path))
-
-
-def _did_you_mean_model(source):
-    """Returns a suggestion for a `--model` that does not exist: a similar path, another flag, or
-    ""."""
-    constructors = {
-        re.sub(r"\W|_", "", name).lower(): name for name in keras_vit.families.CONSTRUCTORS
-    }
-    if name := constructors.get(re.sub(r"\W|_", "", source).lower()):
-        return f" Did you mean --variant={name}?"
-    near = files.did_you_mean_path(source)
-    if published.is_name(source) or (
-        not near and hub.is_repository(source) and not files.is_dir(source.partition("/")[0])
-    ):
-        return f" Did you mean --weights={source}?"
-    return near
 
 
 def read_class_names(source, classes):

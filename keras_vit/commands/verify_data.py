@@ -36,10 +36,9 @@ def define_flags():
 def main():
     command_line.check_output(FLAGS.output)
     if FLAGS.data and not files.is_dir(FLAGS.data):
-        near = files.did_you_mean_path(FLAGS.data)
         raise ValueError(
             "--data must be a folder with subfolders for classes; --config.data.name and "
-            f"--config.data.path verify other datasets.{near} Received: data={FLAGS.data!r}"
+            f"--config.data.path verify other datasets. Received: data={FLAGS.data!r}"
         )
     fields = FLAGS.config.data.to_dict()
     sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)

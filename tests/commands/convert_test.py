@@ -163,7 +163,6 @@ def test_class_names_flag_sets_the_class_names(convert, tmp_path):
             "TARGET must end in .keras, .weights.h5, .npz; --format=timm",
         ),
         (["vit_token.ckpt.npz", "x.npz", "--format=timm"], "With --format, TARGET is a folder"),
-        (["vit_tokn.ckpt.npz", "x.npz"], "Did you mean"),
         (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
         (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "`input_shape` is required"),
         (["missing.npz", "x.npz"], "The file does not exist"),

@@ -99,22 +99,10 @@ def test_rejects_paths_without_a_model(source, message, model):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("runs/foto", r"Did you mean runs/photos\? Received: model='runs/foto'"),
-        ("run/photos", r"Did you mean runs/photos\? Received: model='run/photos'"),
-        ("run/faces", r"Did you mean runs\? Received: model='run/faces'"),
-        ("modle.keras", r"Did you mean model.keras\? Received"),
-        (
-            "runs",
-            r"neither a run nor an export. .* Did you mean runs/photos\? Received: model='runs'",
-        ),
-        ("ViT-B/16", r"Did you mean --variant=ViT_B16\? Received"),
-        ("augreg", r"Did you mean --weights=augreg\? Received"),
-        ("facebook/dinov2-small", r"Did you mean --weights=facebook/dinov2-small\? Received"),
-        (
-            "weights",
-            "--model must not be weights; use --weights instead. Received: model='weights'",
-        ),
-        ("weights/model.safetensors", "use --weights instead"),
+        ("runs/foto", "does not exist.*--weights takes weights.* Received: model='runs/foto'"),
+        ("runs", "neither a run nor an export.* Received: model='runs'"),
+        ("weights", "--weights takes weights. Received: model='weights'"),
+        ("weights/model.safetensors", "--weights takes weights. Received"),
         ("refused", "neither a run nor an export.* Received: model='refused'"),
         ("notes.txt", "^--model takes the workdir of a run, .* Received: model='notes.txt'"),
         ("qqq", r"--model takes the workdir of a run.* a constructor. Received: model='qqq'"),
@@ -138,25 +126,19 @@ def test_invalid_model_error_names_alternatives(source, message, tmp_path, monke
 
 def test_numeric_folder_without_a_card_is_no_model(tmp_path):
     (tmp_path / "runs/7/export/1").mkdir(parents=True)
-    with pytest.raises(
-        ValueError, match="neither a run nor an export. .* Did you mean .*runs/7/export.? Received"
-    ):
+    with pytest.raises(ValueError, match="neither a run nor an export.* Received: model=.*runs'"):
         shared_flags.load_model(str(tmp_path / "runs"))
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("fotos", "photos"),
         ("cifar", "cifar10"),
         ("Digits", "digits"),
         ("qqq", ""),
-        ("photo/x", "photos"),
     ],
 )
-def test_unknown_dataset_error_names_alternatives(name, near, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
+def test_unknown_dataset_error_names_alternatives(name, near):
     advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
     with pytest.raises(
         ValueError, match=rf"--data takes a folder .* {advice} Received: data='{name}'"

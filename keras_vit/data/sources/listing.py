@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source, checksum_of
-from keras_vit.files import did_you_mean_path, read_text
+from keras_vit.files import read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 _SYSTEM_FOLDERS = {
@@ -30,8 +30,7 @@ def existing_folder(path: str | os.PathLike) -> str:
     """Returns the path of a folder; raises a `ValueError` if it does not exist."""
     path = str(path).rstrip("/")
     if not tf.io.gfile.isdir(path):
-        near = did_you_mean_path(path)
-        raise ValueError(f"`path` must be an existing folder.{near} Received: path={path!r}")
+        raise ValueError(f"`path` must be an existing folder. Received: path={path!r}")
     return path
 
 
