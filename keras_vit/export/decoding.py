@@ -12,9 +12,6 @@ from keras_vit.preprocessing import Preprocessing
 # Maximum ratio of an image's sides for models that resize the shorter side. Resizing a narrower
 # image could exhaust the memory.
 _MAX_ASPECT_RATIO = 100
-# Maximum total size of the images in a request, in units of the maximum size of one image.
-_REQUEST_IMAGES = 10
-_MOST_EXTRA_BYTES = 1 << 23  # bytes that a file may have in addition to 16 bytes per pixel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +20,6 @@ class Decoder:
 
     image_shape: tuple  # of one image in a batch, such as (height, width, channels)
     preprocessing: Preprocessing
-    # maximum size of an image; the images of a request may have 10 times this size in total
     max_megapixels: float = 50.0
 
     def __post_init__(self):
@@ -43,13 +39,6 @@ class Decoder:
     def __call__(self, encoded):
         """Converts image files, string `(B,)`, to a batch for the model, float32 `(B,
         *image_shape)`."""
-        sizes = tf.map_fn(
-            images.header_size, encoded, fn_output_signature=tf.TensorSpec((2,), tf.int32)
-        )
-        area = tf.reduce_sum(tf.reduce_prod(tf.cast(sizes, tf.float32), 1))
-        most = _REQUEST_IMAGES * self.max_megapixels
-        message = f"the images of a request have more than {most:g} megapixels in total; pixels:"
-        encoded = checked(encoded, area <= most * 1e6, message, area)
         return tf.map_fn(
             self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32)
         )
@@ -57,12 +46,6 @@ class Decoder:
     def image(self, encoded):
         """Converts an image file, a scalar string, to a float32 tensor of shape `image_shape`."""
         p = self.preprocessing
-        # Decoding reads all bytes of a file, so first reject files that are far larger than their
-        # pixels.
-        area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
-        length = tf.cast(tf.strings.length(encoded), tf.int64)
-        message = "a file far larger than its pixels; bytes:"
-        encoded = checked(encoded, length <= 16 * area + _MOST_EXTRA_BYTES, message, length)
         how = {
             "exif": p.exif,
             "channels": p.channels,

@@ -1,6 +1,5 @@
 """Freezes and unfreezes layers, and adds low-rank adapters (LoRA)."""
 
-import collections
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -139,22 +138,7 @@ def _set_trainable(layer, value):
 
 
 def _report(model, write):
-    counts = collections.Counter()
-    for variable in model.trainable_variables:
-        counts[_group(model, variable)] += math.prod(variable.shape)
-    trained = sum(counts.values())
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     total = sum(math.prod(variable.shape) for variable in model.weights)
-    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    share = 100 * trained / total if total else 0.0
-    digits = 2 if share < 99 else 4  # avoids 1e+02 %
-    write(
-        f"{trained:,} of {total:,} parameters are trainable ({share:.{digits}g} %)"
-        + (f": {parts}" if parts else "")
-    )
+    write(f"{trained:,} of {total:,} parameters are trainable")
     return trained
-
-
-def _group(model, variable):
-    """Returns the first component of a variable's path after the model's name."""
-    parts = variable.path.split("/")
-    return next((part for part in parts[:-1] if part != model.name), parts[-1])

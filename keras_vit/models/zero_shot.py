@@ -118,34 +118,22 @@ def _read(source):
         )
     names = arrays["names"]
     embeddings = arrays["embeddings"]
-    fits = names.ndim == 1 and embeddings.ndim == 2 and 0 < len(names) == len(embeddings)
-    if not fits or names.dtype.kind != "U" or embeddings.dtype.kind not in "fiu":
+    if names.ndim != 1 or names.dtype.kind != "U" or embeddings.shape[:-1] != names.shape:
         raise ValueError(
-            "`names` must be K strings, and `embeddings` must have K rows of numbers. Received: "
-            f"names of shape {names.shape} and dtype {names.dtype}, embeddings of shape "
-            f"{embeddings.shape} and dtype {embeddings.dtype} in {source}"
+            "`names` must be K strings, and `embeddings` must have K rows. Received: names of "
+            f"shape {names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} "
+            f"in {source}"
         )
-    numbers = {name: arrays[name] for name in ("scale", "bias") if name in arrays}
-    for name, array in numbers.items():
-        if array.size != 1 or array.dtype.kind not in "fiu":
-            raise ValueError(
-                f"`{name}` must be one number. Received: {name} of shape {array.shape} in {source}"
-            )
-    scale = numbers["scale"].item()
-    bias = numbers["bias"].item() if "bias" in numbers else None
-    if scale <= 0:
+    scale = arrays["scale"].item()
+    bias = arrays["bias"].item() if "bias" in arrays else None
+    if not scale > 0:
         raise ValueError(
             "`scale` must be above 0, because it is the exponential of `logit_scale`. Received: "
             f"{scale=} in {source}"
         )
     embeddings = embeddings.astype("float64")
-    if (
-        not np.isfinite([scale, bias or 0.0]).all()
-        or not np.isfinite(embeddings).all()
-        or not embeddings.any(1).all()
-    ):
+    if not np.isfinite(embeddings).all() or not embeddings.any(1).all():
         raise ValueError(
-            "`embeddings`, `scale` and `bias` must be finite, and no embedding may be all zeros. "
-            f"Received: {source}"
+            f"`embeddings` must be finite, and none may be all zeros. Received: {source}"
         )
     return names.tolist(), embeddings, scale, bias

@@ -8,9 +8,6 @@ from keras_vit import cost
 from keras_vit.training.workdir import default_fields
 
 COLUMNS = 100  # maximum line length
-# A run warns if its EMA keeps more of the initial weights; the paper's own recipe keeps
-# 0.9999^20,000 = 0.135.
-_INITIAL_SHARE = 0.15
 
 
 def run_summary(config, task, *, engine, inputs, total_steps):
@@ -52,13 +49,6 @@ def run_summary(config, task, *, engine, inputs, total_steps):
             )
     except ValueError:
         pass  # the model has layers whose cost is unknown
-    share = config.ema_decay**total_steps
-    if share > _INITIAL_SHARE:
-        lines.append(
-            f"warning: after {total_steps} steps, the average of the weights is still "
-            f"{100 * share:.0f} % initial weights; set --config.ema_decay below "
-            f"{0.1 ** (1 / total_steps):.6g}, or 0 for no average"
-        )
     return [wrap(line) for line in lines]
 
 

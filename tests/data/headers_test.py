@@ -10,9 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit import Preprocessing
 from keras_vit.data import images
-from keras_vit.export.decoding import Decoder
 
 IMAGE = np.asarray(
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize(
@@ -168,26 +166,3 @@ def test_webp_without_chunk_header_has_no_size():
     file = encoded("WEBP")
     bare = file[:12] + file[20:]  # the decoder still reads such a file
     assert size_of(bare).numpy().tolist() == [0, 0]
-
-
-def png_with_text(name, content, count):
-    chunks = chunks_of(PNG)
-    return PNG[:8] + b"".join(
-        chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]]
-    )
-
-
-def test_server_rejects_files_far_larger_than_their_pixels():
-    file = png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30)
-    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # training data is trusted
-    with pytest.raises(tf.errors.InvalidArgumentError, match="far larger than its pixels"):
-        Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
-
-
-def test_request_total_pixels_are_bounded():
-    decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
-    assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels in total"
-    ):
-        decoder(tf.constant([PNG] * 11))

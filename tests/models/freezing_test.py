@@ -41,7 +41,7 @@ def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
     assert count == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    assert lines[0].startswith(f"{count:,} of {model.count_params():,} parameters are trainable (")
+    assert lines == [f"{count:,} of {model.count_params():,} parameters are trainable"]
     if up_to != 2:  # training one case is enough
         return
     before = [np.array(weight) for weight in model.get_layer("embedding").weights]
@@ -53,11 +53,9 @@ def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
 
 def test_wrapped_model_trains_the_outer_layers():
     vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
-    lines = []
     model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
     model.build((None, 16, 24, 3))
-    assert keras_vit.freeze(model, write=lines.append) == 12 * 2 + 2
-    assert "mine 26" in lines[0]
+    assert keras_vit.freeze(model) == 12 * 2 + 2
 
 
 @pytest.mark.one_backend

@@ -740,12 +740,3 @@ def test_calls_take_ten_seconds_on_the_slowest_host():
 
     assert (steps(2.0, 4), steps(40.0, 1), steps(0.0, 100)) == (19, 1, 1_000_000)
     assert steps(1.0, 10, [2.0]) == 25  # a signal stops two hosts after the next call
-
-
-@pytest.mark.parametrize(("decay", "warns"), [(0.9, True), (0.5, False), (0.0, False)])
-def test_run_warns_if_ema_keeps_initial_weights(decay, warns, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "_check_continuation", _stop_before_training)
-    _, lines = _start(tmp_path, total_steps=5, ema_decay=decay)
-    text = " ".join(" ".join(lines).split())
-    warning = "is still 59 % initial weights; set --config.ema_decay below 0.630957, or 0"
-    assert (warning in text) == warns and ("initial weights" in text) == warns
