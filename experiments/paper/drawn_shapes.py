@@ -80,6 +80,7 @@ _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 def shapes(
     split: str = "train",
     label: str = "",
+    *,
     num_examples: int = 0,
     image_shape: Sequence[int] = (),
     split_seed: int = 0,

@@ -11,13 +11,12 @@ The same command resumes a run that was stopped.
 import functools
 import os
 import re
-import shlex
 import tempfile
 
 import numpy as np
 from absl import flags
 
-from keras_vit import evaluation, export, families, files, tasks, training
+from keras_vit import evaluation, export, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
@@ -55,7 +54,6 @@ def main():
         }
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
-        print_next(config, workdir)
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)
@@ -113,19 +111,6 @@ def finish(config, options, workdir, run):
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
-    print_next(config, workdir)
-
-
-def print_next(config, workdir):
-    """Prints commands that use the model of a finished run."""
-    if not export.newest_version(workdir.export):
-        return
-    model = shlex.quote(str(workdir.path))
-    commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
-    if families.model_class(config.architecture).has_attention_maps:
-        commands.append(f"inspect --model={model} --output={model}/inspection")
-    commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
-    print("\n  keras-vit ".join(["Next:", *commands]))
 
 
 def export_model(config, options, workdir, run):
@@ -154,28 +139,17 @@ def export_model(config, options, workdir, run):
 def predict(version, inputs, picture, number=32):
     """Predicts test images with the exported model, prints a few predictions, and draws up to
     `number` of them."""
-    images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
+    images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, number))
     probabilities = saved_model_probabilities(version, images)
     names = inputs.test.class_names
     # If an image has several labels, show the one with the highest probability.
     right = np.where(labels > 0, probabilities, -1).argmax(-1)
-    rows = pick(probabilities, right, number)
-    for row in rows[:5]:
+    for row in np.unique(np.linspace(0, len(right) - 1, 5).astype(int)):
         best = np.argsort(-probabilities[row])[:3]
         predicted = ", ".join(f"{names[i]} {100 * probabilities[row, i]:.1f} %" for i in best)
         print(f"image of {names[right[row]]}: {predicted}")
-    pictures = to_pictures(images[rows], inputs.model_preprocessing())
-    shown = pictures, right[rows], probabilities[rows]
-    predictions(picture, *shown, names, names=[file_names[row] for row in rows])
-
-
-def pick(probabilities, labels, number):
-    """Selects up to `number` rows: half of them at random, then the worst mistakes, then more at
-    random."""
-    margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
-    worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
-    any_rows = np.random.default_rng(0).permutation(len(labels)).tolist()
-    return list(dict.fromkeys([*any_rows[: number // 2], *worst, *any_rows]))[:number]
+    pictures = to_pictures(images, inputs.model_preprocessing())
+    predictions(picture, pictures, right, probabilities, names, names=file_names)
 
 
 def draw(picture, function):

@@ -14,29 +14,12 @@ import tensorflow as tf
 
 from keras_vit.data import examples, images, inputs
 from keras_vit.data.options import Options
-from keras_vit.data.sources.shards import NO_EXAMPLE
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import Classes, NoTarget, Target
 
 log = logging.getLogger(__name__)
 
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
-
-
-class Skipped:
-    """Indices of examples that are not read. It may grow while batches are made, without calling
-    Python there."""
-
-    def __init__(self) -> None:
-        self._table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
-
-    def add(self, index: int) -> None:
-        """Adds the index of an example."""
-        self._table.insert(tf.constant([index], tf.int64), tf.constant([1], tf.int64))
-
-    def removed_from(self, indices: tf.Tensor) -> tf.Tensor:
-        """Replaces skipped indices, int64, by `NO_EXAMPLE`."""
-        return tf.where(self._table.lookup(indices) > 0, tf.constant(NO_EXAMPLE, tf.int64), indices)
 
 
 class BadExamples:
@@ -52,7 +35,6 @@ class BadExamples:
         max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1]. Unless it is
             0, one bad example per epoch is always tolerated.
         warn: function called with each log message.
-        skip: `Skipped` to which examples are added that were read but cannot be decoded.
         target: the `Target` of the batches; None for `Classes`.
 
     Attributes:
@@ -68,7 +50,6 @@ class BadExamples:
         batch_size: int,
         max_share: float = 0.01,
         warn: Callable[[str], object] = log.warning,
-        skip: Skipped | None = None,
         target: Target | None = None,
     ) -> None:
         if not 0 <= max_share <= 1:
@@ -85,7 +66,6 @@ class BadExamples:
         self.count = 0
         self._last = ""
         self.counts: dict[int, int] = collections.Counter()
-        self._skip = Skipped() if skip is None else skip
         self._examined: set[int] = set()
 
     def update(self, step: int) -> int:
@@ -148,14 +128,12 @@ class BadExamples:
         )
 
     def _reason(self, index):
-        """Returns why an example is bad; adds the index to `skip` if the example can be read."""
+        """Returns why an example is bad."""
         if self._source.read is None:
             return "cannot be read"
-        example, stored, reason = examine(self._source, index, self._decode)
+        example, _, reason = examine(self._source, index, self._decode)
         if example and not self._target.is_valid(example):
             raise_wrong_label(self._target, index)
-        if reason and stored is not None:
-            self._skip.add(index)
         return reason or "failed twice, but is readable now"
 
 

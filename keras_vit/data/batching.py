@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.bad_examples import Skipped, raise_wrong_label, wrong_label
+from keras_vit.data.bad_examples import raise_wrong_label, wrong_label
 from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
@@ -33,7 +33,6 @@ def train_batches(
     host_index: int = 0,
     options: Options | None = None,
     failures: dict[int, list[int]] | None = None,
-    skip: Skipped | None = None,
     target: Target | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
@@ -55,7 +54,6 @@ def train_batches(
         options: `Options` to use instead of `fields`.
         failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2
             - index`, of examples with a label out of range.
-        skip: examples that cannot be decoded, which are not read; it may grow during the iteration.
         target: makes the targets; None for `Classes`.
         **fields: fields of `Options`.
 
@@ -97,7 +95,7 @@ def train_batches(
 
         def rows_of(step):
             epoch, index = order.index_at(step * batch_size + slots, n, seed)
-            return step, (epoch * n + index, index if skip is None else skip.removed_from(index))
+            return step, (epoch * n + index, index)
 
         rows = steps.map(rows_of)
 
@@ -127,7 +125,6 @@ def eval_batches(
     host_index: int = 0,
     options: Options | None = None,
     failures: dict[int, list[int]] | None = None,
-    skip: Skipped | None = None,
     target: Target | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
@@ -153,10 +150,7 @@ def eval_batches(
 
         def rows_of(step):
             index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
-            return step, (
-                tf.where(index < n, index, NO_EXAMPLE),
-                index if skip is None else skip.removed_from(index),
-            )
+            return step, (tf.where(index < n, index, NO_EXAMPLE), index)
 
         rows = steps.map(rows_of)
 
@@ -181,14 +175,13 @@ def _make_batch(numbers, keys, source, decode, options, target):
     """Returns one batch `(images, targets, weights, failed)`; unreadable examples and padding are
     placeholders."""
     # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices,
-    # or records if the source is read in order, and `NO_EXAMPLE` for examples that are not read
-    # because they cannot be decoded. `failed` has the index of each unreadable example,
+    # or records if the source is read in order. `failed` has the index of each unreadable example,
     # `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for other rows.
     size = numbers.shape[0]
     blank = options.kind.blank(options.image_shape(source))
     placeholder = tf.constant(blank), target.padding(), tf.constant(0.0)
     fine = tf.constant(NO_EXAMPLE, tf.int64)
-    is_read = numbers >= 0 if source.read is None else tf.minimum(numbers, keys) >= 0
+    is_read = numbers >= 0
 
     def row(number, key, is_read):
         example = source.shards.parse(key) if source.read is None else source.read(key)

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit.data import batching, loading, targets
-from keras_vit.data.bad_examples import BadExamples, Skipped, decoder
+from keras_vit.data.bad_examples import BadExamples, decoder
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
@@ -104,11 +104,6 @@ class InputPipeline:
         """The indices of unreadable examples: for each split, a dict from steps to indices."""
         return {"train": {}, "test": {}}
 
-    @functools.cached_property
-    def _skip(self):
-        """The indices of examples that cannot be decoded and are not read again, for each split."""
-        return {"train": Skipped(), "test": Skipped()}
-
     @property
     def image_shape(self) -> tuple[int, ...]:
         """The shape of an image in a batch, and the model's default input shape; see
@@ -138,8 +133,9 @@ class InputPipeline:
             "failures": self._failures["train"],
         }
         how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
-        how |= {"skip": self._skip["train"], "target": self.train_target}
-        return batching.train_batches(self.train, options=self.train_options, **how)
+        return batching.train_batches(
+            self.train, options=self.train_options, target=self.train_target, **how
+        )
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """Returns the test batches; see `data.eval_batches`."""
@@ -148,11 +144,7 @@ class InputPipeline:
             "num_hosts": num_hosts,
             "host_index": host_index,
         }
-        how |= {
-            "failures": self._failures["test"],
-            "skip": self._skip["test"],
-            "target": self.test_target,
-        }
+        how |= {"failures": self._failures["test"], "target": self.test_target}
         return batching.eval_batches(self.test, options=self.test_options, **how)
 
     def fingerprint(self) -> tuple[int, int, int, int, int]:
@@ -223,7 +215,7 @@ class InputPipeline:
         target = self.train_target if is_train else self.test_target
         crop = options.train_crop if is_train else options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
-        rest = self.batch_size, self.max_bad_share, warn, self._skip[split], target
+        rest = self.batch_size, self.max_bad_share, warn, target
         return BadExamples(source, self._failures[split], decode, *rest)
 
 

@@ -64,7 +64,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
 """Maps the name of a dataset to a function that loads a split of it.
 
 The function is called as `function(split, **fields)`. If it has a second positional argument,
-datasets are named "NAME:REST", and it is called as `function(split, rest, **fields)`. Its other
+datasets are named "NAME:REST", and it is called as `function(split, rest, **fields)`. Its keyword
 arguments are the fields of `config.data` that it takes, with their defaults; `fields` are those
 whose values differ from the config's defaults. A function without a field `path` draws its images,
 or finds them on every machine.
@@ -77,7 +77,7 @@ def fields_of(name: str) -> dict[str, Any]:
     Raises:
         ValueError: the name is unknown.
     """
-    return _signature(_find(name)[0])[1]
+    return _fields(_find(name)[0])
 
 
 def loading_fields() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def loading_fields() -> dict[str, Any]:
     for function in SOURCES.values():
         own = {
             name: value
-            for name, value in _signature(function)[1].items()
+            for name, value in _fields(function).items()
             if isinstance(value, bool | int | float | str | tuple)  # what a config can store
         }
         every = own | every
@@ -154,8 +154,8 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
         for field, value in fields.items()
         if field not in defaults or value != defaults[field]
     }
-    _, taken, takes_all = _signature(function)
-    if not takes_all and set(changed) - set(taken):
+    taken = _fields(function)
+    if set(changed) - set(taken):
         received = ", ".join(
             f"{field}={value!r}" for field, value in changed.items() if field not in taken
         )
@@ -192,7 +192,7 @@ def _find(name):
     `()`."""
     kind, _, rest = name.partition(":")
     function = SOURCES.get(kind)
-    takes_rest = function is not None and _signature(function)[0]
+    takes_rest = function is not None and _takes_rest(function)
     if function is None or (rest and not takes_rest):
         known = dataset_names()
         raise ValueError(
@@ -202,15 +202,12 @@ def _find(name):
     return function, (rest,) if takes_rest else ()
 
 
-def _signature(function):
-    """Returns whether a source takes the rest of a name, its fields, and whether it takes all other
-    fields."""
-    parameters = list(inspect.signature(function).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][
-        :2
-    ]
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    takes_rest = len(positional) == 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    others = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    fields = {p.name: p.default for p in others if p not in positional}
-    return takes_rest, fields, takes_all
+def _fields(function):
+    """Returns the fields that a source takes, with their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _takes_rest(function):
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) == 2

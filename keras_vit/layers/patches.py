@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.token_dense import TokenDense
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
 
@@ -65,7 +66,7 @@ class Patches(BaseLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEncoder(keras.layers.Dense):
+class PatchEncoder(TokenDense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
     After `Patches`, this layer computes the reference's strided convolution `embedding`. Its kernel
@@ -92,13 +93,6 @@ class PatchEncoder(keras.layers.Dense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
-
-    def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
-        flatten = self.compute_dtype != "bfloat16"  # for speed, as in `TokenDense`
-        x = ops.reshape(inputs, (-1, inputs.shape[-1])) if flatten else inputs
-        x = ops.matmul(x, self.kernel)
-        x = x if self.bias is None else x + self.bias
-        return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, P*P*C)`."""

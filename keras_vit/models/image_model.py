@@ -32,9 +32,8 @@ class ImageModel(keras.Model):
         head: the layer named "head", or None in a model without a head.
     """
 
-    # Arguments that the data determine, and whether `inspection.report` supports the model.
+    # Arguments that the data determine.
     set_by_data: tuple[str, ...] = ("input_shape",)
-    has_attention_maps = False
 
     arguments: Mapping[str, Any]
     image_shape: tuple[int, int, int]

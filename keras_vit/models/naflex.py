@@ -43,7 +43,6 @@ class NaFlexVisionTransformer(VisionTransformer):
     """
 
     has_padding = True
-    has_attention_maps = False
     set_by_data = ("max_patches",)
 
     def __init__(

@@ -167,7 +167,6 @@ class VisionTransformer(ImageModel):
 
     # Subclasses may override these.
 
-    has_attention_maps = True
     has_padding = False  # whether tokens of zeros are padding
 
     def batch_shape(self, arguments: Mapping[str, Any]) -> tuple[int, int, int]:

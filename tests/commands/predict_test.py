@@ -1,4 +1,4 @@
-"""Tests of `keras-vit predict` and of `train.pick`."""
+"""Tests of `keras-vit predict`."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation, export, training
-from keras_vit.commands import image_files, predict, shared_flags, train
+from keras_vit.commands import image_files, predict, shared_flags
 
 from ..training import small_run
 
@@ -196,12 +196,3 @@ def test_predict_needs_a_static_image_size(photos, scripts, tmp_path):
     done = scripts.run("-m", "keras_vit", "predict", f"--model={tmp_path}/model.keras", photos)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: The model must have a static image size")
-
-
-def test_pick_selects_the_worst_mistakes():
-    probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.9, 0.1]])
-    labels = np.array([0, 1, 1, 1, 1])
-    rows = train.pick(probabilities, labels, 4)
-    assert len({*rows}) == 4 and {4, 2} <= {*rows}  # images 4 and 2 are the worst mistakes
-    assert sorted(train.pick(probabilities, labels, 9)) == [0, 1, 2, 3, 4]
-    assert sorted(train.pick(probabilities[:2], labels[:2], 4)) == [0, 1]

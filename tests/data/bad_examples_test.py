@@ -311,28 +311,6 @@ def test_successful_retry_keeps_the_example(photos):
     assert reads[8] == reads[20] == 2
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_files_that_cannot_be_decoded_are_not_read_again(split, photos, broken):
-    source, reads = flaky(data.folder(photos), {0: 99})
-    inputs = pipeline(source, batch_size=23, prefetch=1)
-    logged = []
-
-    def batches():
-        if split == "train":
-            yield from inputs.train_batches().take(8)
-        else:
-            for _ in range(8):
-                yield from inputs.eval_batches()
-
-    bad = inputs.bad_examples(split, logged.append)
-    for epoch, (*_, weights) in enumerate(batches()):
-        assert (weights.numpy() == 0).sum() == bad.update(epoch if split == "train" else 0) == 4
-    assert bad.count == 32 and len(logged) == 4
-    # Up to five batches are made before the first is returned. Otherwise, each batch would read a
-    # file twice.
-    assert max(reads[index] for index in (3, 13, 21)) <= 2 * 5 + 1 < reads[0]
-
-
 def test_threads_cause_no_warning_of_retracing(photos, caplog):
     data.verify(data.folder(photos))
     assert "retracing" not in caplog.text

@@ -541,7 +541,7 @@ def test_resumed_run_continues_to_count_bad_examples():
 def test_loss_decides_the_weight_of_images_without_a_class(loss, weights, monkeypatch):
     read = lambda i: {"image": tf.zeros((8, 8, 3), tf.uint8), "label": tf.range(i % 2)}  # noqa: E731
     source = data.Source(read, 4, ("a", "b"))
-    monkeypatch.setitem(data.SOURCES, "toy", lambda split, rest, **fields: source)
+    monkeypatch.setitem(data.SOURCES, "toy", lambda split: source)
     fields = data.defaults(name="toy", image_size=8)
     config = small_run.config_of(loss=loss, data=fields, batch_size=4)
     ((*_, actual),) = weights_module.load_inputs(config, print).eval_batches()

@@ -37,8 +37,8 @@ def tfds(
             function that maps all features to an integer label. A function requires `class_names`.
             A negative label means that the image has no label; an empty list means that it has no
             correct class.
-        class_names: the dataset's class names in any order, or names for a dataset that has none or
-            only numbers; None for the names in the dataset.
+        class_names: names for a dataset that has none or only numbers; None for the names in the
+            dataset.
         scale: factor on pixel values; 255 for images with values 0 and 1.
 
     Raises:
@@ -71,15 +71,13 @@ def tfds(
             f"`tfds.builder({name!r}).download_and_prepare()`. Received: split={split!r} "
             f"({str(error).splitlines()[0]})"
         ) from None
-    # Map the dataset's labels to the requested class names and order.
     known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
-    place_of = _places(name, known, names)
+    _check_class_names(name, known, names)
 
     def parse(record):
         stored = features.deserialize_example(record, decoders=decoders)
         label = tf.cast(label_key(stored) if callable(label_key) else stored[label_key], tf.int64)
-        label = label if place_of is None else _placed(place_of, label)
         # A negative label means that the image has none, as in ImageNet's test split.
         label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
         return {"image": stored[image_key], "label": label}
@@ -141,12 +139,6 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
     )
 
 
-def _placed(place_of, label):
-    """Returns the new values of labels; a label out of range does not change."""
-    known = (label >= 0) & (label < len(place_of))
-    return tf.where(known, tf.gather(place_of, tf.where(known, label, 0)), label)
-
-
 def _are_local(files):
     return not any("://" in file for file in files)
 
@@ -158,24 +150,17 @@ def _class_names(feature):
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
 
-def _places(dataset, known, names):
-    """Returns the new value of each label of a dataset, int64 `(classes,)`, or None if labels do
-    not change."""
+def _check_class_names(dataset, known, names):
+    """Raises a `ValueError` unless `names` are those in the dataset, or replace numbers."""
     if not names:
         raise ValueError(
             "`class_names` must be set for a dataset without class names. Received: "
             f"name={dataset!r}"
         )
-    if names == known or not known:
-        return None
-    if sorted(names) == sorted(known):
-        return tf.constant([names.index(name) for name in known], tf.int64)
-    if len(names) == len(known) and known == tuple(
-        map(str, range(len(known)))
-    ):  # the dataset has only numbers
-        return None
-    other = sorted(set(names) ^ set(known))
-    raise ValueError(
-        f"`class_names` must be the {len(known)} class names of {dataset}, in any order. "
-        f"Received: {len(names)} names; names in only one of the two lists: {other[:10]}"
-    )
+    numbers = tuple(map(str, range(len(names))))
+    replaces_numbers = known == numbers and sorted(names) != sorted(known)
+    if known and names != known and not replaces_numbers:
+        raise ValueError(
+            f"`class_names` must be the {len(known)} class names of {dataset}, in its order. "
+            f"Received: {list(names)[:10]}, and {list(known)[:10]} in the dataset"
+        )
