@@ -13,7 +13,7 @@ TESTS = Path(__file__).parent
 # Each tuple of tests runs in its own process.
 PARTS = (
     ("layers",),
-    ("models",),
+    ("models", "families/two_towers_test.py"),
     ("checkpoints",),
     ("optimizers", "training/update_test.py", "losses_test.py", "tasks/classification_test.py"),
     ("training/patch_sizes_test.py",),

@@ -45,11 +45,12 @@ class Checkpoint:
 
 
 @contextlib.contextmanager
-def open_checkpoint(path, subtree="", num_heads=None):
+def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
     """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields
     a `Checkpoint`.
 
-    `num_heads` splits the arrays of attention; None for the number in the config.
+    `num_heads` splits the arrays of attention; None for the number in the config. `dialects` are
+    those to try; None for those of all families.
     """
     path = str(path)
     if path.endswith(".json"):
@@ -61,7 +62,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         # training run, not a model.
         read = functools.cache(functools.partial(_read_json, path))
         config = read("config.json")
-        dialect, prefix = _find_dialect(file.arrays, subtree, read, path)
+        dialect, prefix = _find_dialect(file.arrays, subtree, read, path, dialects)
         own_config = read(dialect.config)
         stated = _parse_comment(file.comment).over(_facts_of(dialect, own_config, path))
         stated = stated.over(_preprocessing_of(dialect, path))
@@ -107,12 +108,13 @@ def open_checkpoint(path, subtree="", num_heads=None):
         yield Checkpoint(weights, others, facts, stated, unknown_kind)
 
 
-def _find_dialect(arrays, subtree, read, path):
+def _find_dialect(arrays, subtree, read, path, dialects=None):
     """Returns the dialect that recognizes the most array names, and the prefix of the weights'
     names."""
     best = (_UNKNOWN, "")
     best_score = (-1, False)
-    for dialect in (dialect for family in registry.FAMILIES for dialect in family.dialects):
+    known = [dialect for family in registry.FAMILIES for dialect in family.dialects]
+    for dialect in known if dialects is None else dialects:
         prefixes = dialect.prefixes
         if subtree:
             prefixes = [p + subtree.rstrip("/") + "/" for p in ("", "params/", "opt/target/")]

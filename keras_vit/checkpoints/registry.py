@@ -136,6 +136,8 @@ class Family:
 
 FAMILIES: list[Family] = []
 """Every registered family, in the order of registration."""
+WRITERS: dict[type, Callable[..., None]] = {}
+"""Functions of a model, a path and a format that save models with several towers, by class."""
 
 
 def find_size(arguments: Mapping[str, Any]) -> str | None:

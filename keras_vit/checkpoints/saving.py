@@ -54,6 +54,8 @@ def save(
             has LoRA adapters, the format is unknown or does not support the model, or `class_names`
             does not fit the model or the format.
     """
+    if (write := registry.WRITERS.get(type(model))) is not None:
+        return write(model, path, format)
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
         raise ValueError(f'`path` must end in ".npz". Received: path={path!r}')

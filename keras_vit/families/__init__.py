@@ -42,8 +42,9 @@ _MODULES = (
     "mae",
     "siglip2_naflex",
 )
-for _name in _MODULES:
+for _name in (*_MODULES, "towers_writing"):
     importlib.import_module(f"{__name__}.{_name}")
+from keras_vit.families.towers import text_tower, two_towers  # noqa: E402, after the families
 
 CONSTRUCTORS = {
     name: function for family in FAMILIES for name, function in family.functions.items()
@@ -68,5 +69,7 @@ __all__ = [
     "parameters_of",
     "register",
     "sizes",
+    "text_tower",
+    "two_towers",
 ]
 __all__.extend(CONSTRUCTORS)

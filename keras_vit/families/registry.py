@@ -16,6 +16,7 @@ from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -258,6 +259,7 @@ def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any)
 def from_pretrained(
     source: str | os.PathLike,
     *,
+    tower: str = "image",
     head: str = "keep",
     channels: str | None = None,
     source_grid: tuple[int, int] | None = None,
@@ -270,6 +272,9 @@ def from_pretrained(
             config.json; a Hugging Face repository, such as "facebook/dinov2-base" or
             "timm/vit_base_patch14_dinov2.lvd142m"; a published file as "collection:name", such as
             "imagenet21k:ViT-B_16"; or an https or gs URL.
+        tower: "image"; "text" for the text tower of CLIP or SigLIP, a `TextTransformer`; "both" for
+            a `TwoTowers`. The overrides of both towers are arguments of the image tower; `dropout`,
+            `dtype`, `mlp` and `remat` apply to both.
         head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if
             the file has none.
         channels, source_grid: see `checkpoints.load`.
@@ -287,7 +292,8 @@ def from_pretrained(
             `head="new"` is passed.
         ConnectionError: the download failed.
     """
-    model, _ = build_and_load(
+    check_choice("tower", tower, TOWERS)
+    model, _ = TOWERS[tower](
         source, head=head, channels=channels, source_grid=source_grid, **overrides
     )
     return model
@@ -370,3 +376,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         "given": given,
     }
     return model, load_into(model, source, head, **options)
+
+
+# Functions that build and load the models that `tower` of `from_pretrained` names.
+TOWERS: dict[str, Callable] = {"image": build_and_load}

@@ -1,0 +1,130 @@
+"""Writes both towers as a folder for transformers: `CLIPModel` or `SiglipModel`."""
+
+import json
+import os
+import tempfile
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from keras_vit.checkpoints import names, registry
+from keras_vit.checkpoints.dialects import text as dialects
+from keras_vit.checkpoints.dialects.dialect import Folder
+from keras_vit.checkpoints.saving import save
+from keras_vit.families import towers  # noqa: F401, registers the towers
+from keras_vit.models.two_towers import TwoTowers
+
+_NAMES = {name: theirs for theirs, name in dialects.ACTIVATIONS.items()}
+# What the text towers of the two classes have in common.
+_KINDS = {
+    "clip": {"causal": True, "projection_bias": False},
+    "siglip": {"causal": False, "projection_bias": True, "pool": "last"},
+}
+
+
+def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface") -> None:
+    """Writes both towers, their config.json and the preprocessing as a folder.
+
+    `checkpoints.save` calls this. The files of the tokenizer are not written.
+
+    Raises:
+        ValueError: the format is not "huggingface", or no class of transformers has the towers.
+    """
+    if format != "huggingface":
+        raise ValueError(
+            'Both towers can be saved with format="huggingface", or as a .keras file with '
+            f"`model.save`. Received: format={format!r}"
+        )
+    kind = _kind_of(model)
+    os.makedirs(path, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path) as folder:
+        save(model.image, folder, format="huggingface")
+        config_path = os.path.join(folder, "config.json")
+        with open(config_path, encoding="utf-8") as file:
+            vision = json.load(file)
+        if vision["model_type"] != f"{kind}_vision_model":
+            raise ValueError(
+                f"transformers has no model with the text tower of {kind} and the image tower "
+                f"{vision['model_type']}. Received: model={model.name!r}"
+            )
+        weights_path = os.path.join(folder, "model.safetensors")
+        tensors = {_image_name(name): array for name, array in load_file(weights_path).items()}
+        tensors |= _text_tensors(model, kind) | _logits(model, kind)
+        save_file(tensors, weights_path, {"format": "pt"})
+        with open(config_path, "w", encoding="utf-8") as file:
+            json.dump(_config(model, kind, vision), file, indent=2)
+        for name in os.listdir(folder):
+            os.replace(os.path.join(folder, name), os.path.join(path, name))
+
+
+def _kind_of(model):
+    """Returns the class of transformers that has this text tower, "clip" or "siglip"."""
+    arguments = model.text.arguments
+    for kind, needed in _KINDS.items():
+        is_kind = all(arguments[name] == value for name, value in needed.items())
+        # In a config.json of CLIP, the end token 2 stands for the largest id.
+        is_pooled = kind == "siglip" or arguments["pool"] == "largest"
+        is_pooled |= arguments["pool"] == "end" and arguments["end_id"] != 2
+        has_bias = kind == "siglip" or model.logit_bias is None
+        if is_kind and is_pooled and has_bias:
+            return kind
+    raise ValueError(
+        "transformers has text towers that are causal, take the end token and project without a "
+        "bias (CLIP), or are not causal, take the last token and project with a bias (SigLIP). "
+        f"Received: {dict(arguments)}, logit_bias={model.logit_bias is not None}"
+    )
+
+
+def _image_name(name):
+    is_whole = name.startswith(("vision_model.", "visual_projection."))
+    return name if is_whole else f"vision_model.{name}"
+
+
+def _text_tensors(model, kind):
+    variables = names.canonical_variables(model.text)
+    arrays = {name: np.asarray(variable, "float32") for name, variable in variables.items()}
+    dialect = dialects.CLIP if kind == "clip" else dialects.SIGLIP
+    tensors, _ = dialect.write(arrays, model.text.arguments["num_layers"], Folder({}))
+    return tensors
+
+
+def _logits(model, kind):
+    if kind == "clip":
+        return {dialects.SCALE: np.asarray(model.logit_scale, "float32").reshape(())}
+    bias = np.zeros(1, "float32") if model.logit_bias is None else np.asarray(model.logit_bias)
+    return {
+        dialects.SCALE: np.asarray(model.logit_scale, "float32").reshape(1),
+        dialects.BIAS: bias.astype("float32").reshape(1),
+    }
+
+
+def _config(model, kind, vision):
+    """Returns the config.json of both towers."""
+    a = model.text.arguments
+    text = {
+        "model_type": f"{kind}_text_model",
+        "vocab_size": a["vocabulary_size"],
+        "max_position_embeddings": a["length"],
+        "hidden_size": a["hidden_size"],
+        "intermediate_size": a["mlp_dim"],
+        "num_hidden_layers": a["num_layers"],
+        "num_attention_heads": a["num_heads"],
+        "hidden_act": _NAMES[a["mlp"]],
+        "layer_norm_eps": a["epsilon"],
+    }
+    config = {
+        "architectures": ["CLIPModel" if kind == "clip" else "SiglipModel"],
+        "model_type": kind,
+        "dtype": "float32",
+        "text_config": text,
+        "vision_config": vision,
+    }
+    if kind == "clip":
+        text["eos_token_id"] = 2 if a["pool"] == "largest" else a["end_id"]
+        text["projection_dim"] = config["projection_dim"] = a["embedding_size"]
+    else:
+        text["projection_size"] = a["embedding_size"]
+    return config
+
+
+registry.WRITERS[TwoTowers] = write
