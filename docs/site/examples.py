@@ -29,6 +29,17 @@ model = keras_vit.ViT_Ti16(preprocessing=imagenet)
 mean = keras_vit.preprocessing_of(model).mean
 std = keras_vit.preprocessing_of(model).std
 
+# %% keras_vit.LinearSegmenter
+segmenter = keras_vit.LinearSegmenter.on(model, classes=21)  # copies the weights of a backbone
+keras_vit.freeze(segmenter, "head")
+logits = segmenter.predict(images)  # (N, rows, columns, 21)
+
+# %% keras_vit.DensePredictionTransformer
+segmenter = keras_vit.DensePredictionTransformer.on(model, classes=21, readout="project")
+logits = segmenter.predict(images)  # (N, h, w, 21)
+# Depth in meters, up to 20
+depth = keras_vit.DensePredictionTransformer.on(model, predicts="depth", max_depth=20.0)
+
 # %% keras_vit.features
 vectors = keras_vit.features(model, images)  # (N, D), the class token after the last norm
 # Returns a list of two arrays (N, rows, columns, D)

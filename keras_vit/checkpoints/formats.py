@@ -18,9 +18,8 @@ from keras_vit.preprocessing import Preprocessing
 # `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other
 # libraries ignore the comment.
 COMMENT = "keras_vit "
-_KINDS = (
-    r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
-)
+# matches the model types of all known families
+_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae|dpt|depth_anything"
 _UNKNOWN = Dialect("unknown", (), ())
 _DEFAULTS = Preprocessing().to_config()
 

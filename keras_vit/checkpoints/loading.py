@@ -186,13 +186,11 @@ def _check_numerics(model, checkpoint, source):
 
 
 def _initialize_head(model, new_entries):
-    """Resets the head to its initial values: zeros for the kernel, the model's `head_bias` for the
-    bias."""
-    for name, _ in new_entries:
-        if name.startswith("head/"):
-            layer = model.head.distillation if "distillation" in name else model.head
-            layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
-            layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
+    """Resets the head to its initial values."""
+    if any(name.startswith("head/") for name, _ in new_entries):
+        head = type(model.head).from_config(model.head.get_config())
+        head.build_from_config(model.head.get_build_config())
+        model.head.set_weights(head.get_weights())
 
 
 def _set_preprocessing(model, fields):

@@ -83,6 +83,12 @@ def _torch_bicubic_matrix(old, new, offset=0.0):
     return matrix
 
 
+def _torch_bilinear_matrix(old, new):
+    """Returns the matrix of PyTorch's bilinear interpolation without aligned corners."""
+    source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+    return np.maximum(1 - np.abs(source[:, None] - np.arange(old)), 0.0)
+
+
 def _antialias_matrix(old, new, kernel):
     """Returns the matrix of antialiased interpolation, as in Pillow and `jax.image.resize`.
 
@@ -97,6 +103,7 @@ def _antialias_matrix(old, new, kernel):
 # length of an axis and returns a matrix `(new, old)`.
 RULES = {
     "zoom": _zoom_matrix,  # vit_jax; most big_vision models
+    "bilinear": _torch_bilinear_matrix,  # DPT in transformers
     "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
     "bicubic_offset": lambda old, new: _torch_bicubic_matrix(
         old, new, 0.1

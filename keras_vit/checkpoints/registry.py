@@ -40,6 +40,7 @@ NUMERICS = (
         "pool_padding",
     ),
     "num_heads",
+    *("levels", "level_norm", "match_levels", "max_depth"),  # of dense heads
 )
 
 

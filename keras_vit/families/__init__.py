@@ -35,6 +35,7 @@ _MODULES = (
     "dino",
     "dinov2",
     "dinov3",
+    "dpt",
     "eva02",
     "flexivit",
     "hybrid",

@@ -178,6 +178,7 @@ def read_preprocessor(config, defaults, file_name):
         "size": size is not None and not resized,
         "do_resize": not config.get("do_resize", True),
         "resample": resample not in (2, 3),
+        "keep_aspect_ratio": bool(config.get("keep_aspect_ratio")),
     }
     # Convert the mean and std to the scale of pixel values, [0, 255].
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1

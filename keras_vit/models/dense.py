@@ -1,0 +1,137 @@
+"""The base class of Vision Transformers that predict a class or the depth of every pixel."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_vit.checkpoints import names
+from keras_vit.models.any_model import find_vision_transformer
+from keras_vit.models.vision_transformer import VisionTransformer
+
+PREDICTIONS = ("segmentation", "depth")
+
+
+class DenseVisionTransformer(VisionTransformer):
+    """A Vision Transformer whose head reads the tokens of one or several blocks.
+
+    Args:
+        levels: numbers of the blocks whose outputs the head reads, counted from 1, in increasing
+            order. The last one must be `num_layers`. None for the default of the head.
+        level_norm: whether the final LayerNorm applies to every level.
+        **kwargs: arguments of `VisionTransformer`. `classifier` only determines whether the model
+            has a class token. `representation_size` must be 0, and `include_top` True.
+
+    Attributes:
+        predicts: "segmentation" or "depth", the meaning of the outputs.
+        levels: the numbers of the levels, also if the argument is None.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    predicts: str = "segmentation"
+    head_arguments: Mapping[str, Any]  # a subclass sets them before it calls this constructor
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        levels: Sequence[int] | None = None,
+        level_norm: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        levels = self.default_levels(num_layers) if levels is None else levels
+        self.keep(levels=_checked_levels(levels, num_layers), level_norm=level_norm)
+        super().__init__(num_layers=num_layers, **kwargs)
+
+    @classmethod
+    def on(cls, model: keras.Model, **arguments: Any) -> "DenseVisionTransformer":
+        """Builds a model of this class with the structure, weights and preprocessing of another.
+
+        Args:
+            model: a `keras.Model` that is or contains a `VisionTransformer`, whose head is not
+                used. The new model shares no weights with it, and its layers are trainable.
+            **arguments: further arguments of the constructor.
+        """
+        vit = find_vision_transformer(model)
+        vit.check_grid()
+        own = set(vit.own_arguments()) | {"classes", "include_top", "representation_size"}
+        kept = {name: value for name, value in vit.arguments.items() if name not in own}
+        dense = cls(**{**kept, "preprocessing": vit.preprocessing, **arguments})
+        source = names.canonical_variables(vit)
+        for name, variable in names.canonical_variables(dense).items():
+            if not name.startswith("head/"):
+                variable.assign(source[name])
+        return dense
+
+    def own_arguments(self) -> dict[str, Any]:
+        return {"levels": self.levels, "level_norm": self.level_norm, **self.head_arguments}
+
+    def default_levels(self, num_layers: int) -> tuple[int, ...]:
+        """Returns the levels that the head reads if the argument `levels` is None."""
+        return (num_layers,)
+
+    def make_dense_head(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
+        """Creates the head, a layer named "head" that reads a list of tokens `(B, N, D)`."""
+        raise NotImplementedError
+
+    def _make_layers(self, arguments, preprocessing, policy):
+        if not arguments["include_top"] or arguments["representation_size"]:
+            raise ValueError(
+                "`include_top` must be True, and `representation_size` 0, in a model with a dense "
+                f"head. Received: include_top={arguments['include_top']}, "
+                f"representation_size={arguments['representation_size']}"
+            )
+        has_token = arguments["classifier"].startswith("token")
+        every_token = {"classifier": "token_unpooled" if has_token else "unpooled"}
+        without_top = {**arguments, **every_token, "include_top": False}
+        super()._make_layers(without_top, preprocessing, policy)
+        self.keep(head=self.make_dense_head(arguments, policy))
+
+    def forward(self, images: keras.KerasTensor, training: bool | None = None) -> Any:
+        tokens = self.embed(images, training)
+        levels = []
+        for number in range(1, self.num_layers + 1):
+            tokens = self.run_block(number, tokens, training)
+            if number in self.levels:
+                levels.append(self.norm(tokens) if self.level_norm else tokens)
+        return self.head(levels, training=training)
+
+
+def _checked_levels(levels, num_layers):
+    ordered = sorted({int(number) for number in levels})
+    if list(levels) != ordered or not ordered or ordered[0] < 1:
+        problem = "be increasing block numbers from 1"
+    elif ordered[-1] != num_layers:
+        problem = f"end with the last block, {num_layers}, because later blocks would be unused"
+    else:
+        return tuple(ordered)
+    raise ValueError(f"`levels` must {problem}. Received: levels={levels}")
+
+
+def batch_norm(name: str, **kwargs: Any) -> keras.layers.BatchNormalization:
+    """Builds a BatchNorm like PyTorch's, over the examples of all replicas.
+
+    On JAX, a batch is one array that the compiler shards, so its moments are global without
+    further work.
+    """
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    return keras.layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-5, synchronized=is_tensorflow, name=name, **kwargs
+    )
+
+
+def build_conv(layer: keras.layers.Layer, shape: tuple) -> tuple:
+    """Builds a convolution for maps `(B, H, W, C)`, and returns the shape of its output."""
+    layer.build(shape)
+    output = layer.compute_output_shape(shape)
+    layer.positions = min(math.prod(shape[1:3]), math.prod(output[1:3]))
+    return output
+
+
+def count_products(layer: keras.layers.Layer) -> int:
+    """Returns the multiply-accumulates of all layers that `build_conv` built, padding included."""
+    inner = [part for part in layer._flatten_layers() if hasattr(part, "positions")]
+    return sum(math.prod(part.kernel.shape) * part.positions for part in inner)
