@@ -17,8 +17,8 @@ class DenseVisionTransformer(VisionTransformer):
     """A Vision Transformer whose head reads the tokens of one or several blocks.
 
     Args:
-        levels: numbers of the blocks whose outputs the head reads, counted from 1, in increasing
-            order. The last one must be `num_layers`. None for the default of the head.
+        levels: numbers of the blocks whose outputs the head reads, counted from 1, in order. The
+            last one must be `num_layers`. None for the default of the head.
         level_norm: whether the final LayerNorm applies to every level.
         **kwargs: arguments of `VisionTransformer`. `classifier` only determines whether the model
             has a class token. `representation_size` must be 0, and `include_top` True.
@@ -96,14 +96,15 @@ class DenseVisionTransformer(VisionTransformer):
         for number in range(1, self.num_layers + 1):
             tokens = self.run_block(number, tokens, training)
             if number in self.levels:
-                levels.append(self.norm(tokens) if self.level_norm else tokens)
+                level = self.norm(tokens) if self.level_norm else tokens
+                levels += [level] * self.levels.count(number)
         return self.head(levels, training=training)
 
 
 def _checked_levels(levels, num_layers):
-    ordered = sorted({int(number) for number in levels})
+    ordered = sorted(int(number) for number in levels)
     if list(levels) != ordered or not ordered or ordered[0] < 1:
-        problem = "be increasing block numbers from 1"
+        problem = "be block numbers from 1, in order"
     elif ordered[-1] != num_layers:
         problem = f"end with the last block, {num_layers}, because later blocks would be unused"
     else:

@@ -34,9 +34,6 @@ class DensePredictionTransformer(DenseVisionTransformer):
     Args:
         predicts: "segmentation" or "depth".
         classes: number of classes; 1 for depth.
-        levels: numbers of the four blocks that the head reads; see `DenseVisionTransformer`. None
-            for the ends of four equal parts, such as `(3, 6, 9, 12)`.
-        level_norm: whether the final LayerNorm applies to every level, as in Depth Anything.
         level_channels: channels of the four maps before they are fused.
         features: channels of the fused maps.
         readout: what happens to the class token: "ignore"; "add", to every patch; "project",
@@ -52,7 +49,9 @@ class DensePredictionTransformer(DenseVisionTransformer):
         max_depth: depth is a sigmoid multiplied by this number, as in metric Depth Anything; 0 for
             depth without a limit, by a ReLU.
         head_dropout: dropout rate before the last layer for segmentation, in [0, 1).
-        **kwargs: arguments of `VisionTransformer`.
+        **kwargs: arguments of `DenseVisionTransformer`, such as the four `levels`, by default the
+            ends of four equal parts, and of `VisionTransformer`. Published DPT has
+            `level_norm=False`.
 
     Returns:
         float32 logits `(B, h, w, classes)` or depth `(B, h, w)`. The size is 16 times the grid of
@@ -93,7 +92,7 @@ class DensePredictionTransformer(DenseVisionTransformer):
         super().__init__(classes=classes, name=name, **kwargs)
 
     def default_levels(self, num_layers: int) -> tuple[int, ...]:
-        return tuple(num_layers * part // 4 for part in range(1, 5))
+        return tuple(max(num_layers * part // 4, 1) for part in range(1, 5))
 
     def make_dense_head(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
         if len(self.levels) != 4:

@@ -20,12 +20,9 @@ class LinearSegmenter(DenseVisionTransformer):
     without aligned corners.
 
     Args:
-        classes: number of classes.
-        levels: numbers of the blocks that the head reads, such as `(9, 10, 11, 12)`; see
-            `DenseVisionTransformer`. None for the last block.
-        level_norm: whether the final LayerNorm applies to every level.
         head_dropout: dropout rate of the head's input, in [0, 1); 0.1 in DINOv3.
-        **kwargs: arguments of `VisionTransformer`.
+        **kwargs: arguments of `DenseVisionTransformer`, such as `levels=(9, 10, 11, 12)` for the
+            last four of 12 blocks instead of the last block, and of `VisionTransformer`.
 
     Returns:
         float32 logits `(B, rows, columns, classes)`.

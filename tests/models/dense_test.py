@@ -166,7 +166,7 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
     "arguments, message",
     [
         ({"levels": (1, 2)}, "end with the last block"),
-        ({"levels": (3, 2, 4)}, "increasing"),
+        ({"levels": (3, 2, 4)}, "in order"),
         ({"levels": (1, 4)}, "four block numbers"),
         ({"readout": "add", "classifier": "gap"}, "without a class token"),
         ({"readout": "sum"}, "readout"),
