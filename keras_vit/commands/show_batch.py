@@ -58,7 +58,7 @@ def main():
             axes.set_axis_off()
         pictures = to_pictures(images, inputs.model_preprocessing())
         for axes, image, target, weight in zip(part.axes, pictures, targets, weights):
-            axes.imshow(image)
+            axes.imshow(kind.picture(image, target) if weight else image)
             axes.set_title(kind.title(target) if weight else "weight 0", fontsize=7)
     with files.atomic_path(FLAGS.output) as temporary:
         figure.savefig(temporary, dpi=100)

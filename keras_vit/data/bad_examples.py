@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_vit.data import examples, images, inputs
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
-from keras_vit.data.targets import Classes, NoTarget, Target
+from keras_vit.data.targets import TARGETS, Classes, NoTarget, Target
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,8 @@ def raise_wrong_label(target, index):
     """Raises a `ValueError` that names an example whose stored target is invalid."""
     received = target.source.name_of(index)
     if target.source.read is not None:
-        stored = target.source.read(tf.constant(index, tf.int64))[target.key]
-        received = f"{target.key}={stored.numpy()} in {received}"
+        example = target.source.read(tf.constant(index, tf.int64))
+        received = f"{target.key}={target.shown(example)} in {received}"
     raise ValueError(f"Every {target.key} must be {target.rule}. Received: {received}")
 
 
@@ -231,8 +231,8 @@ def verify(
     threads = options.threads or 8
     examined = (
         (split, *row)
-        for split in sources
-        for row in _examined(sources[split], decoders[split], threads)
+        for split, source in sources.items()
+        for row in _examined(source, options.resolve(source), decoders[split], threads)
     )
     for split, name, digest, reason, labels, is_rotated in progress(examined):
         name = prefixes[split] + name
@@ -257,7 +257,7 @@ def verify(
     }
 
 
-def _examined(source, decode, threads):
+def _examined(source, options, decode, threads):
     """Yields `(name, digest, reason, labels, whether EXIF rotates the image)` of each example, in
     order.
 
@@ -270,19 +270,18 @@ def _examined(source, decode, threads):
         # trace it first, because TensorFlow warns if several threads wait for it
         function.get_concrete_function()
     is_encoded = source.is_encoded
-    target = Classes(source) if source.class_names else NoTarget(source)
+    has_target = source.class_names or source.target != "classes"
+    target = TARGETS[source.target](source, options) if has_target else NoTarget(source)
 
     def work(index, record=None):
         example, stored, reason = examine(source, int(index), decode, record)
         if example and not reason and not target.is_valid(example):
-            reason = (
-                f"the {target.key} must be {target.rule}, but is: {example[target.key].numpy()}"
-            )
+            reason = f"the {target.key} must be {target.rule}, but is: {target.shown(example)}"
         labels = np.zeros([0], np.int64)
         if source.labels is not None:
             labels = source.labels[index]
-        elif target.key in example:
-            labels = example[target.key].numpy()
+        elif example and not reason:
+            labels = target.classes_of(example)
         digest = hashlib.sha256(stored).digest() if stored else b""
         is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
         return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.sources import arrays, file_lists, folders, tfds, tfrecords
+from keras_vit.data.sources import arrays, file_lists, folders, pairs, tfds, tfrecords
 from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import Source, check_disjoint
 from keras_vit.data.targets.classes import check_splits
@@ -56,6 +56,9 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "tfrecords": tfrecords.split_of_tfrecords,
     "idx": arrays.split_of_idx,
     "tfds": tfds.split_of_tfds,
+    "masks": pairs.split_of_masks,
+    "depth": pairs.split_of_depth,
+    "tfds_masks": pairs.split_of_tfds_masks,
     **{
         name: functools.partial(_row_of_tfds if row.tfds else _row_of_folder, name)
         for name, row in DATASETS.items()

@@ -61,7 +61,9 @@ class Programs:
         self._task = task
         self.topology = topology
         self._image_shape = inputs.image_shape
-        target = data.TARGETS[task.target](data.Source(None, 0, inputs.train.class_names)).spec()
+        source = data.Source(None, 0, inputs.train.class_names)
+        options = data.Options(**data.option_fields(config.data))
+        target = data.TARGETS[task.target](source, options).spec()
         # The shapes and dtypes of an image, a target and a weight.
         self._batch_specs = (
             (inputs.image_shape, "float32"),

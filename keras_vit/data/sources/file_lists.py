@@ -51,7 +51,7 @@ def file_list(
             duplicates.
     """
     path = str(path)
-    rows = _rows(path)
+    rows = rows_of(path)
     # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
@@ -120,7 +120,7 @@ def split_of_list(split, *, path="", class_names=""):
     )
 
 
-def _rows(path):
+def rows_of(path):
     """Returns `[line number, file, label]` for each line of a list except its header and empty
     lines."""
     lines = text_of(path).splitlines()

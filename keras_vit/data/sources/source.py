@@ -45,6 +45,8 @@ class Source:
             class. If False, it has no label, and gets weight 0.
         finds_classes: whether the class names were found in this split, so that they must be given
             to other splits.
+        target: name of the target kind of the examples, a key of `TARGETS`; any source can be used
+            without targets.
     """
 
     read: Callable | None
@@ -59,6 +61,7 @@ class Source:
     stored: Callable = tuple
     empty_is_negative: bool = True
     finds_classes: bool = False
+    target: str = "classes"
 
     def short_name(self, index: int) -> str:
         """Returns an example's name without folders, for the title of a picture; "" for the default

@@ -8,10 +8,17 @@ become fields of `Options`.
 from typing import Any
 
 from keras_vit.data.targets.classes import Classes
+from keras_vit.data.targets.depth import Depth
+from keras_vit.data.targets.masks import Masks
 from keras_vit.data.targets.none import NoTarget
 from keras_vit.data.targets.target import Target
 
-TARGETS: dict[str, type[Target]] = {"classes": Classes, "none": NoTarget}
+TARGETS: dict[str, type[Target]] = {
+    "classes": Classes,
+    "none": NoTarget,
+    "masks": Masks,
+    "depth": Depth,
+}
 """Maps the value of `Task.target` to a target kind."""
 
 DEFAULTS: dict[str, Any] = {

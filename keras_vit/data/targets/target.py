@@ -100,6 +100,18 @@ class Target:
         """Returns the title of an image with this target in a figure."""
         return ""
 
+    def picture(self, picture: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Returns a picture `(H, W, 3)` in [0, 1] of an image with this target for a figure."""
+        return picture
+
+    def shown(self, example: dict[str, Any]) -> str:
+        """Returns the stored value of an example, which was read eagerly, for a message."""
+        return str(example[self.key].numpy())
+
+    def classes_of(self, example: dict[str, Any]) -> np.ndarray:
+        """Returns the classes of an example, which was read eagerly, as integers `(N,)`."""
+        return np.atleast_1d(example[self.key].numpy()) if self.key else np.zeros([0], np.int64)
+
     def is_valid(self, example: dict[str, Any]) -> bool:
         """Returns whether the stored value of an example, which was read eagerly, is valid."""
         return bool(self.decode(example)[-1])

@@ -1,0 +1,217 @@
+"""Masks: a class for each pixel."""
+
+import zlib
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data import images
+from keras_vit.data.sources.listing import lines_of
+from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes, is_png
+
+IGNORED = 255
+_SAMPLED = 16  # masks that are read for the summary of a run
+
+
+class Masks(PixelValues):
+    """A target is uint8 `(H, W)`: the class of each pixel, or 255 for pixels that do not count.
+
+    A stored mask is an indexed PNG, whose indices are the classes; a gray PNG, whose values are
+    the classes; a PNG with the colors of `mask_colors`; or integers `(H, W)` or `(H, W, 1)`.
+
+    Attributes:
+        mask_offset: number that is subtracted from the classes in the files; smaller classes are
+            ignored. For example, 1 ignores class 0 (`reduce_zero_label` for ADE20K). 255 is always
+            ignored.
+        mask_colors: path of a text file with a line "R G B NAME" per class, for masks that store
+            colors. Colors of lines with the name "ignored" do not count; all other colors in a mask
+            are errors.
+    """
+
+    defaults: ClassVar = {"mask_offset": 0, "mask_colors": ""}
+
+    key = "mask"
+    name = "masks"
+    unknown = IGNORED
+
+    def __init__(self, source, options=None):
+        super().__init__(source, options)
+        self.classes = len(source.class_names)
+        if not 2 <= self.classes <= IGNORED:
+            raise ValueError(
+                "Masks need a source with 2 to 255 class names, such as data.name=masks; set "
+                f"--config.data.class_names. Received: {self.classes} class names"
+            )
+        self.rule = (
+            f"of the size of its image, with classes from 0 to {self.classes - 1} or 255 for "
+            "ignored pixels, after --config.data.mask_offset is subtracted"
+        )
+        self._colors = None
+        if options is not None and options.mask_colors:
+            self._colors = _read_colors(options.mask_colors, self.classes)
+
+    @staticmethod
+    def check(options):
+        if not 0 <= options.mask_offset < IGNORED:
+            raise ValueError(
+                f"`mask_offset` must be from 0 to 254. Received: mask_offset={options.mask_offset}"
+            )
+
+    def values(self, example):
+        mask = example["mask"]
+        if mask.dtype == tf.string:
+            mask = self._decoded(mask)
+        mask = tf.cast(mask, tf.int32)
+        mask = mask[..., 0] if mask.shape.rank == 3 else mask
+        offset = 0 if self.options is None else self.options.mask_offset
+        counts = (mask >= offset) & (mask != IGNORED)
+        return tf.where(counts, mask - offset, IGNORED) if offset else mask
+
+    def are_valid(self, values):
+        return tf.reduce_all((values >= 0) & (values < self.classes) | (values == IGNORED))
+
+    def shown_values(self, values):
+        wrong = np.unique(values[(values != IGNORED) & ((values < 0) | (values >= self.classes))])
+        if self._colors is not None:
+            return "colors that are not in --config.data.mask_colors"
+        return f"classes {', '.join(map(str, wrong[:10]))}"
+
+    def classes_of(self, example):
+        return np.unique(self.values(example))
+
+    def summary(self, shown=10):
+        """Returns the classes with their shares of the pixels of some masks, evenly spaced."""
+        names = list(map(str, self.source.class_names))
+        if self.source.read is not None:
+            shares = self._shares()
+            names = [f"{name} {100 * share:.3g} %" for name, share in zip(names, shares)]
+        listed = names[:shown] + ["..."] * (len(names) > shown)
+        if self.source.read is not None:
+            listed.append(f"ignored {100 * shares[-1]:.3g} %")
+        return f"{self.classes} classes of pixels ({', '.join(listed)})"
+
+    def _shares(self):
+        """Returns the shares of the classes and of ignored pixels in up to 16 masks."""
+        count = self.source.num_examples
+        total = np.zeros(IGNORED + 1, np.int64)
+        for index in np.unique(np.linspace(0, count - 1, _SAMPLED).astype(int)):
+            try:
+                target, _, _ = self.decode(self.source.read(tf.constant(index, tf.int64)))
+            except tf.errors.OpError:  # the run reports files that cannot be read
+                continue
+            total += np.bincount(target.numpy().ravel(), minlength=IGNORED + 1)
+        counts = np.append(total[: self.classes], total[IGNORED])
+        return counts / max(counts.sum(), 1)
+
+    def title(self, target):
+        """Returns the three largest classes with their shares of the pixels."""
+        counts = np.bincount(target[target != IGNORED], minlength=self.classes)
+        best = [label for label in np.argsort(-counts)[:3] if counts[label]]
+        names = self.source.class_names
+        return "\n".join(f"{names[label]} {counts[label] / target.size:.2f}" for label in best)
+
+    def picture(self, picture, target):
+        return overlay(picture, target, self.classes)
+
+    def _decoded(self, encoded):
+        """Returns the classes of a PNG file: int32 `(H, W)`."""
+        encoded = images.checked(
+            encoded, is_png(encoded), "a mask must be a PNG file, but is:", "another file"
+        )
+        header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 24, 2), tf.uint8), tf.int32)
+        is_indexed = header[1] == 3
+        encoded = tf.cond(
+            is_indexed,
+            lambda: apply_to_bytes(_with_gray_palette, encoded, tf.string),
+            lambda: encoded,
+        )
+        # The decoder scales the values of all files to 16 bits. It sees 8 bits per color of a
+        # palette.
+        pixels = tf.cast(tf.io.decode_png(encoded, 3, tf.uint16), tf.int32)
+        pixels //= 65535 // (2 ** tf.where(is_indexed, 8, header[0]) - 1)
+        if self._colors is not None:
+            return self._class_of_colors(pixels)
+        is_gray = tf.reduce_all(pixels[..., :1] == pixels)
+        return images.checked(
+            pixels[..., 0],
+            is_gray,
+            "a mask with colors needs --config.data.mask_colors; size:",
+            tf.shape(pixels)[:2],
+        )
+
+    def _class_of_colors(self, pixels):
+        """Returns the class of each color, or -1 for a color without a class."""
+        codes, labels = self._colors
+        wanted = _code(pixels)
+        place = tf.searchsorted(codes, tf.reshape(wanted, [-1]))
+        place = tf.reshape(tf.minimum(place, len(codes) - 1), tf.shape(wanted))
+        is_known = tf.gather(codes, place) == wanted
+        return tf.where(is_known, tf.gather(labels, place), -1)
+
+
+def _read_colors(path, classes):
+    """Returns the codes of the colors in a color table, sorted, and the class of each: int32
+    `(colors,)`."""
+    rows = [line.split(maxsplit=3) for line in lines_of(path)]
+    is_ignored = np.array([row[3:] == ["ignored"] for row in rows], bool)
+    are_numbers = all(len(row) > 2 and all(map(str.isdecimal, row[:3])) for row in rows)
+    colors = np.array([row[:3] for row in rows] if are_numbers else [[256] * 3], np.int64)
+    codes = _code(colors)
+    if np.sum(~is_ignored) != classes or colors.max() > 255 or len({*codes}) != len(rows):
+        raise ValueError(
+            f"`mask_colors` must be a text file with {classes} different lines R G B NAME, numbers "
+            "from 0 to 255, one for each class, and any number of lines with the name ignored. "
+            f"Received: {len(rows)} lines in {path!r}"
+        )
+    order = np.argsort(codes)
+    labels = np.where(is_ignored, IGNORED, np.cumsum(~is_ignored) - 1)
+    return codes[order].astype("int32"), labels[order].astype("int32")
+
+
+def _code(colors):
+    """Returns one integer for each color `(..., 3)`."""
+    return (colors[..., 0] * 256 + colors[..., 1]) * 256 + colors[..., 2]
+
+
+def _with_gray_palette(encoded):
+    """Returns an indexed PNG file with another palette, in which color i is the gray value i.
+
+    TensorFlow decodes the colors of an indexed file; with this palette, they are the indices.
+    """
+    start = 8
+    while encoded[start + 4 : start + 8] not in (b"PLTE", b""):
+        start += 12 + int.from_bytes(encoded[start : start + 4], "big")
+    end = start + 12 + int.from_bytes(encoded[start : start + 4], "big")
+    colors = bytes(np.repeat(np.arange(2 ** min(encoded[24], 8), dtype=np.uint8), 3))
+    chunk = b"PLTE" + colors
+    length = len(colors).to_bytes(4, "big")
+    checksum = zlib.crc32(chunk).to_bytes(4, "big")
+    return encoded[:start] + length + chunk + checksum + encoded[end:]
+
+
+def class_colors(classes: int) -> np.ndarray:
+    """Returns a color in [0, 1] for each class, float32 `(classes, 3)`; class 0 is black.
+
+    The colors are those of PASCAL VOC: bits 0, 3 and 6 of a class are the highest bits of red, and
+    so on.
+    """
+    numbers = np.arange(classes)[:, None]
+    colors = np.zeros((classes, 3), np.int64)
+    for bit in range(3):
+        colors |= ((numbers >> (3 * bit + np.arange(3))) & 1) << (7 - bit)
+    return (colors / 255).astype("float32")
+
+
+def overlay(picture: np.ndarray, mask: np.ndarray, classes: int, opacity: float = 0.5):
+    """Returns a picture with the colors of a mask over it.
+
+    Args:
+        picture: float `(H, W, 3)` in [0, 1].
+        mask: integers `(H, W)`; pixels with the value 255 keep the picture's color.
+        classes: number of classes.
+        opacity: share of the mask's colors, in [0, 1].
+    """
+    known = (mask < classes)[..., None]
+    colors = class_colors(classes)[np.where(mask < classes, mask, 0)]
+    return np.where(known, (1 - opacity) * picture + opacity * colors, picture)

@@ -1,0 +1,116 @@
+"""Base class of target kinds that have a value for each pixel of an image."""
+
+import re
+
+import tensorflow as tf
+
+from keras_vit.data import images
+from keras_vit.data.targets.target import Target
+
+
+class PixelValues(Target):
+    """A value for each pixel, `(H, W)`, which gets the crop, flip, size and shift of its image.
+
+    Values are not interpolated: each pixel gets the value of the nearest stored pixel. Augmentation
+    that changes the geometry in other ways, or mixes images, is refused.
+
+    Attributes:
+        name: name of the target kind, which is also that of the source for folders.
+        dtype: dtype of the values in a batch.
+        unknown: value of pixels without a target, and of pixels outside the stored image.
+    """
+
+    refused = (*Target.refused, "randaugment_layers", "max_patches")
+    name = ""
+    dtype = tf.uint8
+    unknown = 0
+
+    def spec(self):
+        return tf.TensorSpec(self.options.image_shape(self.source)[:2], self.dtype)
+
+    def padding(self):
+        return tf.fill(self.spec().shape, tf.constant(self.unknown, self.dtype))
+
+    def values(self, example):
+        """Returns the stored values `(H, W)` of an example, of `dtype` or wider."""
+        raise NotImplementedError
+
+    def are_valid(self, values):
+        """Returns whether all of the values, as returned by `values`, are valid."""
+        raise NotImplementedError
+
+    def decode(self, example):
+        values = self.values(example)
+        size = self._image_size(example["image"])
+        is_valid = tf.reduce_all(tf.shape(values) == size) & self.are_valid(values)
+        unknown = tf.constant(self.unknown, self.dtype)
+        blank = tf.fill(size, unknown)  # of the image's size, which `transform` requires
+        target = tf.cond(is_valid, lambda: tf.cast(values, self.dtype), lambda: blank)
+        weight = tf.cast(tf.reduce_any(target != unknown), tf.float32)
+        return target, weight, is_valid
+
+    def transform(self, target, geometry):
+        places = geometry(tf.shape(target))
+        nearest = tf.clip_by_value(places, 0, tf.shape(target) - 1)
+        unknown = tf.constant(self.unknown, self.dtype)
+        moved = tf.where(places[..., 0] < 0, unknown, tf.gather_nd(target, nearest))
+        return tf.ensure_shape(moved, self.spec().shape)
+
+    def check_splits(self, test):
+        for target in (self, test):
+            if target.source.target == "classes":
+                raise ValueError(
+                    f"The task needs a source with a {self.key} for each image, such as "
+                    f"--config.data.name={self.name}. Received: a source of images and classes"
+                )
+            if missing := getattr(target.source, "missing", ()):
+                raise ValueError(
+                    f"Every image needs a {self.key} file with the same stem, and every {self.key} "
+                    f"an image; `keras-vit verify-data` lists all problems. Received: "
+                    f"{len(missing)} files without a partner: {', '.join(missing[:10])}"
+                )
+
+    def is_valid(self, example):
+        return not self.shown(example)
+
+    def shown(self, example):
+        """Returns what is wrong with the values of an example, or ""."""
+        try:
+            values = self.values(example)
+        except tf.errors.OpError as error:
+            text = re.sub(r"\{\{.*?\}\}|\[Op:\w+\]|assertion failed:", "", error.message)
+            return f"not decoded, because: {' '.join(text.split())[:300]}"
+        height, width = self._image_size(example["image"]).numpy()
+        if values.shape != (height, width):
+            rows, columns = values.shape
+            return f"{rows}x{columns} (height x width) for an image of {height}x{width}"
+        return "" if self.are_valid(values) else self.shown_values(values.numpy())
+
+    def shown_values(self, values):
+        """Returns words about the values of a file with wrong values, for a message."""
+        raise NotImplementedError
+
+    def _image_size(self, image):
+        """Returns the size of a stored image after its EXIF rotation: int32 `(height, width)`."""
+        if image.dtype != tf.string:
+            return tf.shape(image)[:2]
+        size = images.header_size(image)
+        if self.options is None or not self.options.exif:
+            return size
+        return tf.where(images.orientation(image) > 4, size[::-1], size)
+
+
+def is_png(encoded):
+    """Returns whether a file is a PNG file."""
+    return tf.strings.substr(encoded, 0, 4) == b"\x89PNG"
+
+
+def apply_to_bytes(function, encoded, dtype):
+    """Returns `function(encoded)` as a tensor of `dtype`; the function gets and returns Python
+    values."""
+
+    def apply(value):
+        # An eager call passes an array.
+        return function(value if isinstance(value, bytes) else value.item())
+
+    return tf.numpy_function(apply, [encoded], dtype, stateful=False)
