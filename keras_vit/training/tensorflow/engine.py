@@ -55,10 +55,27 @@ class TensorFlowEngine(Engine):
         return self.strategy.scope()
 
     def _place(self, optimizer, averaged, scaled):
+        self._check_synchronized_layers()
         self._iterator = None  # the engine may have trained before, on other data
         with self.strategy.scope():
             self.state = State(self.model, optimizer, averaged, scaled)
         self._swap_ema = make_swap_ema(self.strategy, self.state)
+
+    def _check_synchronized_layers(self):
+        """Refuses layers that exchange moments between replicas inside of a nested graph."""
+        config = self._config
+        synchronized = [
+            layer.name
+            for layer in self.model._flatten_layers()
+            if getattr(layer, "synchronized", False) and layer.trainable
+        ]
+        is_nested = config.accumulate_steps > 1 or config.xla
+        if synchronized and is_nested and self.num_devices > 1:
+            raise ValueError(
+                "On several devices, BatchNorm requires accumulate_steps=1 and xla=False, or the "
+                f"JAX backend. Received: accumulate_steps={config.accumulate_steps}, "
+                f"xla={config.xla}, {self.num_devices} devices, layer={synchronized[0]!r}"
+            )
 
     def _make_train_steps(self, task):
         return make_train_steps(self.strategy, self.state, task, self._config)
