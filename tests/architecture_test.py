@@ -56,7 +56,7 @@ ALLOWED_IMPORTS = {
             "preprocessing",
             "recipes",
         ),
-        *("terminal", "training"),
+        *("tasks", "terminal", "training"),
     },
     "tpu": {
         *(

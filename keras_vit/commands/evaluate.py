@@ -17,7 +17,6 @@ from absl import flags
 from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
 from keras_vit.evaluation.collecting import reuse_compiled
-from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS
 
@@ -86,6 +85,7 @@ def main():
         table = metrics_table(results["metrics"], model.output_shape[-1])
         print("\n".join(table))
         if FLAGS.pages:
+            write_report = evaluation.REPORTS[inputs.target]
             print(f"wrote {write_report(model, inputs, output, title, data, table)}")
     print(f"wrote {output / 'results.json'}")
 

@@ -246,7 +246,7 @@ def from_config(
     *,
     batch_size: int,
     seed: int,
-    target: str = "classes",
+    target: str = "",
     **target_arguments: Any,
 ) -> InputPipeline:
     """Loads both splits of a dataset and returns an `InputPipeline` for them.
@@ -255,7 +255,7 @@ def from_config(
         config: a mapping with some or all of the fields of `defaults()`.
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
-        target: name of the target kind, a key of `TARGETS`.
+        target: name of the target kind, a key of `TARGETS`; "" for that of the source.
         **target_arguments: further arguments of the target kind. For "classes",
             `empty_is_negative=False` gives examples without a correct class weight 0, as the
             softmax loss requires.
@@ -269,6 +269,7 @@ def from_config(
     Options(**options)  # raises if a field is invalid, before a dataset is loaded
     train, test = _load_pair(fields)
     max_bad_share = fields["max_bad_share"]
+    target = target or train.target
     inputs = InputPipeline(
         train, test, options, batch_size, seed, max_bad_share, target, target_arguments
     )

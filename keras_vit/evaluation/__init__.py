@@ -22,7 +22,7 @@ from typing import Any
 import keras
 
 from keras_vit.data import InputPipeline
-from keras_vit.evaluation import accuracy, calibration, frozen, objectnet
+from keras_vit.evaluation import accuracy, calibration, dense, frozen, objectnet, report
 from keras_vit.evaluation.collecting import (
     check_classes,
     load_inputs,
@@ -40,7 +40,7 @@ class Kind:
     """A kind of evaluator.
 
     Attributes:
-        metrics: names of the metrics.
+        metrics: names of the metrics; an evaluation may return more.
         evaluate: function `(model, inputs, engine)` that returns `{metric: float}`.
         check: function `(model, inputs)` that raises a `ValueError` if the model cannot be
             evaluated on the data.
@@ -60,6 +60,7 @@ class Kind:
 _BOTH = ("train", "test")
 _ACCURACIES = ("accuracy", "top5_accuracy")
 _SHOTS = tuple(f"{shots}shot" for shots in frozen.SHOTS)
+_PIXELS = ("mean_iou", "pixel_accuracy")
 _CALIBRATION = ("expected_calibration_error", "log_loss", "brier_loss")
 EVALUATORS = {
     "top1": Kind(_ACCURACIES, accuracy.top1),
@@ -82,8 +83,14 @@ EVALUATORS = {
         dataset="folder",
         load=objectnet.load,
     ),
+    "segmentation": Kind(_PIXELS, dense.segmentation, dense.check_masks),
+    "segmentation_windows": Kind(_PIXELS, dense.segmentation_windows, dense.check_masks),
+    "depth": Kind(("abs_rel_error", "rms_error", "delta1"), dense.depth, dense.check_depth),
 }
 """All kinds of evaluators by name."""
+
+REPORTS = {"classes": report.write_report, "masks": dense.write_report}
+"""Maps the target kind of the data to the function that writes the report of `evaluate`."""
 
 
 @dataclasses.dataclass(frozen=True)

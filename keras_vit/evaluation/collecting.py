@@ -64,7 +64,9 @@ def load_inputs(
     )
     return _normalized(
         model,
-        data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share),
+        data.InputPipeline(
+            train, test, _options_for(model, test), batch_size, 0, max_bad_share, test.target
+        ),
     )
 
 

@@ -4,6 +4,7 @@ off."""
 from typing import Any
 
 from keras_vit import families
+from keras_vit.families import dense_heads
 
 FIELDS = {
     "recipe": "",  # one line that names the source of the values
@@ -83,6 +84,8 @@ def model_fields(task: str, architecture: str) -> dict[str, Any]:
             if name not in ("representation_size", "head_bias")
         }
         fields |= {"masking_rate": 0.5, "target": "mean_color"}
+    if task in dense_heads.TASKS:
+        fields |= dense_heads.FIELDS
     return fields
 
 
@@ -101,6 +104,7 @@ def defaults(**changes: Any) -> dict[str, Any]:
     if (merged["model"] or "architecture" in changes) and merged["task"] in (
         "classification",
         "masked_patches",
+        *dense_heads.TASKS,
     ):
         fields = model_fields(merged["task"], merged["architecture"])
         optional = {name: value for name, value in fields.items() if not isinstance(value, type)}

@@ -5,14 +5,22 @@ evaluation depend only on this interface. To add a task, subclass `Task` and add
 `TASKS`.
 """
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from keras_vit.tasks.classification import Classification
+from keras_vit.tasks.dense import Depth, Segmentation
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.patch_sizes import with_patch_sizes
 from keras_vit.tasks.task import Task
 
-TASKS = {"classification": Classification, "masked_patches": MaskedPatchPrediction}
+TASKS: dict[str, Any] = {
+    "classification": Classification,
+    "masked_patches": MaskedPatchPrediction,
+    "segmentation": Segmentation,
+    "depth": Depth,
+}
 """Maps the value of `config.task` to a task class."""
 
 
@@ -35,4 +43,12 @@ def get(config: ConfigDict, task: Task | None = None) -> Task:
     return with_patch_sizes(config, task)
 
 
-__all__ = ["TASKS", "Classification", "MaskedPatchPrediction", "Task", "get"]
+__all__ = [
+    "TASKS",
+    "Classification",
+    "Depth",
+    "MaskedPatchPrediction",
+    "Segmentation",
+    "Task",
+    "get",
+]

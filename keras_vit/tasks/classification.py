@@ -39,7 +39,7 @@ class Classification(Task):
             token; or `remat` is set for an architecture without Transformer blocks.
     """
 
-    metrics = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)

@@ -118,6 +118,10 @@ class Task(abc.ABC):
         losses, metrics = self.losses_and_metrics(model, batch, training=False)
         return {"loss": losses, **{name: metrics[name] for name in self.metrics}}
 
+    def results(self, means: dict[str, float]) -> dict[str, float]:
+        """Returns the metrics of an evaluation, given the means over the set and "examples"."""
+        return means
+
     def export_options(self) -> dict[str, Any] | None:
         """Returns the arguments for `export.saved_model`, or None if training does not export this
         task's models."""

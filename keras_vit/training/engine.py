@@ -171,13 +171,13 @@ class Engine(abc.ABC):
         Raises:
             ValueError: no example is readable and labeled, or a device is out of memory.
         """
+        results = self._task.results if compute is None else dict
         compute = compute or self._task.evaluate
         if compute not in self._evaluations:
             self._evaluations[compute] = self._make_sums(compute)
         with self._explained_errors():
-            return weighted_means(
-                self._batch_sums(self._evaluations[compute]), self._inputs.test.num_examples
-            )
+            sums = self._batch_sums(self._evaluations[compute])
+            return results(weighted_means(sums, self._inputs.test.num_examples))
 
     @abc.abstractmethod
     def _make_sums(self, compute):

@@ -216,7 +216,7 @@ class Loop:
         try:
             metrics = evaluator.evaluate(model, self.inputs, self.engine)
             values = {metric: float(value) for metric, value in metrics.items()}
-            if values.keys() != set(evaluator.METRICS):
+            if not values.keys() >= set(evaluator.METRICS):
                 raise ValueError(
                     f"The evaluator must return {', '.join(evaluator.METRICS)}. Received: "
                     f"{', '.join(values)}"

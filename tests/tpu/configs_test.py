@@ -21,6 +21,7 @@ REQUESTS = {
     ),
     "finetune": ("ViT-H/14,cifar10", "R50+ViT-B/16,imagenet2012,resolution=512", "BiT-R50x1,pets"),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
+    "segment": ("DINOv2-S/14,folder", "ViT-B/16,folder,head=dpt,resolution=224"),
 }
 config_requests = pytest.mark.parametrize(
     ("file", "request_"),
@@ -33,7 +34,7 @@ def _config(file, request):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(request) if request else module.get_config()
-    if "jft300m" in request:
+    if "jft300m" in request or file == "segment":
         config.data.classes = 100  # not set by the config; the number does not matter here
     constructor = families.find_family(config.architecture).constructor.__name__
     config.architecture = constructor
@@ -68,6 +69,7 @@ def test_input_shapes_match_config_and_dataset(file, request_):
         "cifar10": 10,
         "pets": 37,
         "tfrecords": 100,
+        "masks": 100,
     }
     assert inputs.num_classes == known[config.data.name]
 

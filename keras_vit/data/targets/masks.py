@@ -203,7 +203,9 @@ def class_colors(classes: int) -> np.ndarray:
     return (colors / 255).astype("float32")
 
 
-def overlay(picture: np.ndarray, mask: np.ndarray, classes: int, opacity: float = 0.5):
+def overlay(
+    picture: np.ndarray, mask: np.ndarray, classes: int, opacity: float = 0.5
+) -> np.ndarray:
     """Returns a picture with the colors of a mask over it.
 
     Args:

@@ -5,6 +5,7 @@ import re
 import tensorflow as tf
 
 from keras_vit.data import images
+from keras_vit.data.examples import decode_pixels
 from keras_vit.data.targets.target import Target
 
 
@@ -98,6 +99,20 @@ class PixelValues(Target):
         if self.options is None or not self.options.exif:
             return size
         return tf.where(images.orientation(image) > 4, size[::-1], size)
+
+
+def reader(target):
+    """Returns a function that maps an index to an example at the size of its stored image.
+
+    It returns `(image, value of a white pixel, values, weight, whether the values are valid)`.
+    """
+
+    def read(index):
+        example = target.source.read(index)
+        image, white = decode_pixels(example["image"], target.source, target.options)
+        return image, tf.constant(float(white)), *target.decode(example)
+
+    return tf.function(read, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
 
 
 def is_png(encoded):

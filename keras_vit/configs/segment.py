@@ -1,0 +1,60 @@
+"""Trains a head for semantic segmentation, or for depth, on a pretrained Vision Transformer.
+
+    keras-vit train --config=segment:DINOv2-S/14,folder --config.data.path=scenes
+    keras-vit train --config=segment:DINOv2-S/14,scenes,head=dpt,resolution=448
+    keras-vit train --config=segment:DINOv2-B/14,depth,task=depth --config.data.path=rooms
+
+A folder has the subfolders `images` and `masks`, with files of the same stems, and a text file
+`classes.txt` with the names of the classes. The recipe is ours: it trains only the head, "linear"
+or "dpt"; --config.model.frozen=False trains everything, with a lower learning rate.
+"""
+
+from ml_collections import ConfigDict
+
+from keras_vit import data, families, recipes
+from keras_vit.checkpoints import published
+from keras_vit.data.loading import name_and_path
+
+_SOURCES = {"folder": "masks", "list": "masks"}
+_BEST = {"segmentation": "mean_iou", "depth": "abs_rel_error"}
+
+
+def get_config(request=""):
+    model, dataset, choices = recipes.parse_config_arg(request, "DINOv2-S/14,folder")
+    task = choices.pop("task", "segmentation")
+    head = choices.pop("head", "dpt" if task == "depth" else "linear")
+    fields = families.model_fields(model)
+    resolution = choices.pop("resolution", 28 * fields.get("patch_size", 16))
+    if choices or task not in _BEST:
+        raise ValueError(
+            "This config takes a model, a dataset and the choices head=linear or dpt, resolution "
+            f"and task=segmentation or depth. Received: {request!r}"
+        )
+    name, path = name_and_path(dataset)
+    name = "depth" if task == "depth" and name in _SOURCES else _SOURCES.get(name, name)
+    architecture = families.model_config(model)
+    return ConfigDict(
+        recipes.defaults(
+            recipe=f"{task} with {model} on {dataset}: ours, not the paper's",
+            task=task,
+            best_metric=_BEST[task],
+            batch_size=16,
+            total_steps=2000,
+            eval_every_steps=500,
+            log_every_steps=20,
+            clip_norm=1.0,
+            weights=published.collection_of(families.canonical_name(model), "augreg"),
+            architecture=architecture["architecture"],
+            model={**architecture["model"], "head": head, "head_dropout": 0.1},
+            data=data.defaults(
+                name=name,
+                path=path,
+                image_size=resolution,
+                train_crop="inception",
+                eval_crop="resize",
+                flip="on",
+            ),
+            optimizer={"name": "adamw", "weight_decay": 1e-3, "decay_mask": "kernels"},
+            schedule={"decay": "cosine", "base": 1e-3, "warmup_steps": 100},
+        )
+    )

@@ -1,0 +1,229 @@
+"""Evaluates segmentation and depth at the size of each image, and writes a report."""
+
+import functools
+import logging
+
+import keras
+import numpy as np
+
+from keras_vit import terminal
+from keras_vit.data import transforms
+from keras_vit.data.bad_examples import decoder, examine, raise_wrong_label
+from keras_vit.data.targets.masks import IGNORED, overlay
+from keras_vit.data.targets.pixels import reader
+from keras_vit.evaluation import plots
+from keras_vit.models.any_model import check_images_known, output_shape_of
+from keras_vit.models.resizing import resize_bilinear
+from keras_vit.plots import Page, figure_class, image_axes, plain_text
+from keras_vit.tasks.dense import depth_scores, segmentation_scores
+
+log = logging.getLogger("keras_vit")
+
+STRIDE = 2 / 3  # of a window, as a share of its side, as in DINOv3's protocol
+_SHOWN = 8  # worst images in a report
+
+
+def predict_pixels(model, image, preprocessing, windows=False):
+    """Returns the outputs of a dense model at the size of an image, float32 `(H, W, C)`.
+
+    Args:
+        model: a model that maps images `(B, h, w, 3)` to `(B, rows, columns, C)` or to depths
+            `(B, rows, columns)`.
+        image: uint8 or float32 pixels `(H, W, 3)`, before normalization.
+        preprocessing: the `Preprocessing` of the model, for pixels as in `image`.
+        windows: False resizes the whole image to the model's size. True keeps its aspect ratio: the
+            image is resized so that it covers the model's size, and outputs are averaged over
+            windows of this size, each a third of a side from the next.
+    """
+    size = check_images_known(model)[:2]
+    how = (preprocessing.rounding, preprocessing.interpolation)
+    if not windows:
+        image_of_model = transforms.normalize(transforms.resize(image, size, *how), preprocessing)
+        return _resized(_outputs(model, image_of_model), image.shape[:2])
+    covering = transforms.resize_to_cover(image, size, *how, preprocessing.library)
+    covering = np.asarray(transforms.normalize(covering, preprocessing))
+    total = 0.0
+    counts = np.zeros((*covering.shape[:2], 1), "float32")
+    for y in _starts(covering.shape[0], size[0]):
+        for x in _starts(covering.shape[1], size[1]):
+            window = slice(y, y + size[0]), slice(x, x + size[1])
+            outputs = _resized(_outputs(model, covering[window]), size)
+            total = total + np.zeros((*covering.shape[:2], outputs.shape[-1]), "float32")
+            total[window] += outputs
+            counts[window] += 1
+    return _resized(total / counts, image.shape[:2])
+
+
+def _starts(length, side):
+    """Returns the first pixels of the windows along an axis; the last window ends at the edge."""
+    stride = max(int(STRIDE * side), 1)
+    number = max(length - side + stride - 1, 0) // stride + 1
+    return [min(index * stride, length - side) for index in range(number)]
+
+
+def _outputs(model, image):
+    outputs = np.asarray(model.predict_on_batch(np.asarray(image)[None]), "float32")[0]
+    return outputs if outputs.ndim == 3 else outputs[..., None]
+
+
+def _resized(outputs, size):
+    size = tuple(map(int, size))
+    return np.asarray(keras.ops.convert_to_numpy(resize_bilinear(outputs[None], size)))[0]
+
+
+def predictions(model, inputs, windows=False):
+    """Yields `(index, picture, outputs, target)` of each readable test image at its own size.
+
+    `picture` is float `(H, W, 3)` in [0, 1], and `target` is an array `(H, W)` of the target kind.
+    """
+    source, options, target = inputs.test, inputs.test_options, inputs.test_target
+    if source.read is None:
+        raise ValueError(
+            "Evaluation at the size of each image needs a source that can be read by index. "
+            "Received: a source that can only be read in order"
+        )
+    bad_examples = inputs.bad_examples("test")
+    decode = decoder(source, options)
+    read = reader(target)
+    with terminal.progress_bar("evaluating", source.num_examples, "images") as update:
+        for index in range(source.num_examples):
+            update(index + 1)
+            *_, reason = examine(source, index, decode)
+            if reason:
+                bad_examples.check(0, 1)
+                log.warning("skipped %s: %s", source.name_of(index), reason)
+                continue
+            image, white, values, weight, is_valid = map(np.asarray, read(index))
+            if not is_valid:
+                raise_wrong_label(target, index)
+            if weight:
+                preprocessing = options.preprocessing(source, float(white))
+                outputs = predict_pixels(model, image, preprocessing, windows)
+                picture = np.clip(image[..., :3].astype("float32") / white, 0, 1)
+                yield index, picture, outputs, values
+
+
+def confusion(outputs, target, classes):
+    """Returns the numbers of pixels by true class (rows) and predicted class: int64
+    `(classes, classes)`; ignored pixels do not count."""
+    counts = target != IGNORED
+    pairs = target[counts].astype(np.int64) * classes + outputs.argmax(-1)[counts]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def scores_of(matrix):
+    """Returns `segmentation_scores` of a matrix of `confusion`."""
+    return segmentation_scores(np.diag(matrix), matrix.sum(0), matrix.sum(1))
+
+
+def segmentation(model, inputs, engine=None, windows=False):
+    """Computes the mean IoU and the pixel accuracy of the whole set at the size of each image."""
+    check_masks(model, inputs)
+    classes = len(inputs.test.class_names)
+    matrix = np.zeros((classes, classes), np.int64)
+    for _, _, outputs, target in predictions(model, inputs, windows):
+        matrix += confusion(outputs, target, classes)
+    scores, ious = scores_of(matrix)
+    names = map(str, inputs.test.class_names)
+    return {**scores, **{f"iou/{name}": float(iou) for name, iou in zip(names, ious)}}
+
+
+segmentation_windows = functools.partial(segmentation, windows=True)
+
+
+def depth(model, inputs, engine=None):
+    """Computes the metrics of the task `depth` at the size of each image."""
+    check_depth(model, inputs)
+    rows = []
+    for _, _, outputs, target in predictions(model, inputs):
+        _, metrics = depth_scores(outputs[None, ..., 0], target[None])
+        rows.append([float(value[0]) for value in metrics.values()])
+    return dict(zip(metrics, map(float, np.mean(rows, axis=0))))
+
+
+def check_masks(model, inputs):
+    """Raises a `ValueError` unless a model has one output per pixel and class of the masks."""
+    shape = output_shape_of(model)
+    classes = len(inputs.test.class_names)
+    if inputs.target != "masks" or len(shape) != 4 or shape[-1] != classes:
+        raise ValueError(
+            "Segmentation needs data with masks, and a model with outputs (B, rows, columns, "
+            f"classes) for their {classes} classes. Received: output_shape={shape}, "
+            f"target={inputs.target!r}"
+        )
+
+
+def check_depth(model, inputs):
+    """Raises a `ValueError` unless a model predicts a depth for each pixel of data with depths."""
+    shape = output_shape_of(model)
+    if inputs.target != "depth" or len(shape) != 3:
+        raise ValueError(
+            "Depth needs data with depths, and a model with outputs (B, rows, columns). Received: "
+            f"output_shape={shape}, target={inputs.target!r}"
+        )
+
+
+def write_report(model, inputs, output, title="model", data_title="", table=()):
+    """Writes a report on segmentation to the folder `output`: the IoU of each class, the confusion
+    matrix and the worst images; returns the path of its `index.html`."""
+    check_masks(model, inputs)
+    names = [str(name) for name in inputs.test.class_names]
+    matrix = np.zeros((len(names),) * 2, np.int64)
+    worst = []
+    for index, picture, outputs, target in predictions(model, inputs):
+        of_image = confusion(outputs, target, len(names))
+        matrix += of_image
+        score = scores_of(of_image)[0]["mean_iou"]
+        shown = picture, target, outputs.argmax(-1)
+        worst.append((score, index, shown))
+        worst = sorted(worst, key=lambda row: row[:2])[:_SHOWN]
+    scores, ious = scores_of(matrix)
+    page = Page(output, f"{title} on {data_title}" if data_title else title)
+    page.draw(
+        "iou.png",
+        "Intersection over union",
+        "Of each class, over the pixels of all test images.",
+        _draw_ious,
+        ious,
+        names,
+    )
+    page.draw(
+        "confusion.png",
+        "Confusion matrix",
+        "Number of pixels by true class (rows) and predicted class (columns).",
+        plots.confusion,
+        matrix,
+        names,
+    )
+    page.draw(
+        "worst.png",
+        "Worst images",
+        "The images with the lowest mean IoU, worst first: image, mask and prediction.",
+        _draw_worst,
+        [shown for *_, shown in worst],
+        len(names),
+        wide=True,
+        columns=6,
+    )
+    items = [f"{inputs.test.name_of(index)}: mean IoU {score:.4f}" for score, index, _ in worst]
+    facts = f"mean IoU {scores['mean_iou']:.4f}, pixel accuracy {scores['pixel_accuracy']:.4f}"
+    return page.save(f"{inputs.test.num_examples} images, {facts}", items, table)
+
+
+def _draw_ious(path, ious, names):
+    figure = figure_class()(figsize=(6, 1 + 0.3 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    axes.barh([plain_text(name) for name in names], np.nan_to_num(ious))
+    axes.set_xlim(0, 1)
+    axes.invert_yaxis()
+    figure.savefig(path, dpi=100)
+
+
+def _draw_worst(path, shown, classes):
+    rows = -(-len(shown) // 2)
+    figure, _ = image_axes(rows, 6, (12, 2.2 * rows))
+    for number, (picture, target, predicted) in enumerate(shown):
+        pictures = picture, overlay(picture, target, classes), overlay(picture, predicted, classes)
+        for axes, each in zip(figure.axes[3 * number :], pictures):
+            axes.imshow(each)
+    figure.savefig(path, dpi=100)

@@ -1,0 +1,243 @@
+"""Dense prediction: segmentation, a class for each pixel, and depth, a distance for each pixel."""
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+from keras import ops
+from ml_collections import ConfigDict
+
+from keras_vit import families
+from keras_vit.families.dense_heads import FIELDS, HEADS
+from keras_vit.models import LinearSegmenter, VisionTransformer
+from keras_vit.models.freezing import freeze
+from keras_vit.models.resizing import resize_bilinear
+from keras_vit.tasks.classification import Classification
+from keras_vit.tasks.task import Batch, LossesAndMetrics
+
+if TYPE_CHECKING:
+    from keras_vit.data import InputPipeline
+
+IGNORED = 255
+_SMALLEST_DEPTH = 1e-3  # depths below it count as equal in the loss
+
+
+class DensePrediction(Classification):
+    """Base class of tasks with a value for each pixel, on a Vision Transformer of
+    `config.architecture`.
+
+    `config.model` contains the arguments of the architecture, and those of the head: `head` is
+    "linear" or "dpt"; `frozen` trains only the head; `levels` are the numbers of the blocks that
+    the head reads, `()` for its default. The others are arguments of `LinearSegmenter` and
+    `DensePredictionTransformer`. The outputs are resized to the size of the targets.
+
+    Raises:
+        ValueError: the head or the architecture is unknown or not supported, or a field of another
+            head or task is set.
+    """
+
+    predicts = "segmentation"
+
+    def __init__(self, config: ConfigDict) -> None:
+        backbone = config.copy_and_resolve_references()
+        with backbone.unlocked():
+            backbone.model = {
+                name: value for name, value in config.model.items() if name not in FIELDS
+            }
+        super().__init__(backbone)
+        self.config = config
+        self.fields = {**FIELDS, **{name: config.model.get(name, FIELDS[name]) for name in FIELDS}}
+        self.class_names: tuple[str, ...] = ()
+        if self.fields["head"] not in HEADS:
+            raise ValueError(
+                f"`config.model.head` must be one of {', '.join(HEADS)}. Received: "
+                f"head={self.fields['head']!r}"
+            )
+        constructor = self.family.constructor
+        wrong = {
+            "architecture": (constructor is not VisionTransformer, "a VisionTransformer"),
+            "patch_sizes": (bool(config.patch_sizes), "()"),
+            "loss": (config.loss != "softmax", "softmax"),
+        }
+        for name, (is_wrong, rule) in wrong.items():
+            if is_wrong:
+                raise ValueError(
+                    f"`config.{name}` must be {rule} for dense prediction. Received: "
+                    f"{name}={config[name]!r}"
+                )
+
+    @staticmethod
+    def target_arguments(config: ConfigDict) -> dict[str, Any]:
+        return {}
+
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
+        model_class, names = HEADS[self.fields["head"]]
+        self.class_names = tuple(map(str, inputs.train.class_names))
+        arguments = families.constructor_arguments(
+            self.family,
+            {name: value for name, value in self.config.model.items() if name not in FIELDS},
+        )
+        arguments |= self._arguments_of_weights()
+        preprocessing = inputs.model_preprocessing()
+        shape = tuple(inputs.image_shape)
+        arguments |= VisionTransformer.arguments_for(shape, arguments, preprocessing.layout)
+        arguments |= {"remat": True} if self.config.remat else {}
+        arguments |= {name: self.fields[name] for name in names}
+        arguments["levels"] = tuple(arguments["levels"]) or None
+        arguments |= self.head_arguments(model_class)
+        model = model_class(**arguments, preprocessing=preprocessing)
+        if self.fields["frozen"]:
+            freeze(model, "head", write=lambda line: None)
+        return model
+
+    def head_arguments(self, model_class: type) -> dict[str, Any]:
+        """Returns further arguments of the model."""
+        if model_class is LinearSegmenter:
+            return {}
+        return {"predicts": self.predicts, "match_levels": True}
+
+    def outputs(self, model: keras.Model, batch: Batch, training: bool) -> keras.KerasTensor:
+        """Returns the outputs of a model at the size of the targets, float32 `(B, H, W, C)`."""
+        images, targets, _ = batch
+        outputs = ops.cast(model(images, training=training), "float32")
+        outputs = outputs[..., None] if len(outputs.shape) == 3 else outputs
+        return resize_bilinear(outputs, targets.shape[1:3], align_corners=False)
+
+    def export_options(self) -> dict[str, Any] | None:
+        return None
+
+
+class Segmentation(DensePrediction):
+    """Semantic segmentation: a class for each pixel.
+
+    The loss of an image is the mean cross-entropy of its pixels, in nats, without ignored pixels.
+    In training, `pixel_accuracy` is averaged over images. An evaluation counts the pixels of the
+    whole set, and divides once: `pixel_accuracy`, `mean_iou`, the mean over classes of the
+    intersection over union, without classes that neither occur nor are predicted, and
+    `iou/<class>`. Images have the size of batches; the evaluators `segmentation` and
+    `segmentation_windows` count pixels at the size of each image.
+    """
+
+    target = "masks"
+    metrics = ("pixel_accuracy",)
+
+    @property
+    def evaluation_metrics(self) -> tuple[str, ...]:
+        return ("loss", "pixel_accuracy", "mean_iou")
+
+    def head_arguments(self, model_class: type) -> dict[str, Any]:
+        return {"classes": len(self.class_names), **super().head_arguments(model_class)}
+
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
+        logits = self.outputs(model, batch, training)
+        labels = ops.cast(batch[1], "int32")
+        counts = ops.cast(labels != IGNORED, "float32")
+        # Without a gather, whose gradient would be a slow and inexact scatter on accelerators.
+        chosen = ops.sum(ops.one_hot(labels, logits.shape[-1]) * logits, axis=-1)
+        losses = (ops.logsumexp(logits, axis=-1) - chosen) * counts
+        right = ops.cast(ops.equal(_classes_of(logits), labels), "float32") * counts
+        return _mean(losses, counts), {"pixel_accuracy": _mean(right, counts)}
+
+    def evaluate(self, model: keras.Model, batch: Batch) -> dict[str, keras.KerasTensor]:
+        logits = self.outputs(model, batch, training=False)
+        labels = ops.cast(batch[1], "int32")
+        classes = logits.shape[-1]
+        counts = ops.cast(labels != IGNORED, "float32")
+        predicted = ops.one_hot(_classes_of(logits), classes) * counts[..., None]
+        true = ops.one_hot(labels, classes)
+        losses = ops.logsumexp(logits, axis=-1) - ops.sum(true * logits, axis=-1)
+        values = {"loss": _mean(losses * counts, counts)}
+        sums = {"both": predicted * true, "predicted": predicted, "true": true}
+        for name, pixels in sums.items():
+            numbers = ops.sum(pixels, axis=(1, 2))  # (B, classes)
+            values |= {f"{name}/{label}": numbers[:, label] for label in range(classes)}
+        return values
+
+    def results(self, means: dict[str, float]) -> dict[str, float]:
+        # The means are sums of integers divided by the number of images.
+        both, predicted, true = (
+            [
+                round(means.pop(f"{name}/{label}") * means["examples"])
+                for label in range(len(self.class_names))
+            ]
+            for name in ("both", "predicted", "true")
+        )
+        scores, ious = segmentation_scores(both, predicted, true)
+        per_class = {f"iou/{name}": float(iou) for name, iou in zip(self.class_names, ious)}
+        return {"loss": means.pop("loss"), **scores, **per_class, **means}
+
+
+class Depth(DensePrediction):
+    """Depth estimation with the head "dpt": a distance for each pixel.
+
+    The loss of an image is Eigen's scale-invariant loss, `mean(d ** 2) - mean(d) ** 2 / 2` for the
+    differences d of the logarithms of depths, over pixels with a known depth. The metrics are
+    `abs_rel_error`, the mean of |d - t| / t; `rms_error`; and `delta1`, the share of pixels with
+    max(d / t, t / d) < 1.25. Each is computed for each image, then averaged over images.
+
+    Reference: Eigen et al., "Depth Map Prediction from a Single Image" (2014).
+    """
+
+    target = "depth"
+    predicts = "depth"
+    metrics = ("abs_rel_error", "rms_error", "delta1")
+
+    def __init__(self, config: ConfigDict) -> None:
+        super().__init__(config)
+        if self.fields["head"] != "dpt":
+            raise ValueError(
+                f"`config.model.head` must be dpt for depth. Received: head={self.fields['head']!r}"
+            )
+
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
+        depths = self.outputs(model, batch, training)[..., 0]
+        return depth_scores(depths, ops.cast(batch[1], "float32"))
+
+
+def segmentation_scores(both, predicted, true):
+    """Returns the scores of a set from its numbers of pixels of each class, `(classes,)`.
+
+    Args:
+        both: pixels of the class that are predicted as this class.
+        predicted: pixels that are predicted as the class, without ignored ones.
+        true: pixels of the class.
+
+    Returns: `({"pixel_accuracy": ..., "mean_iou": ...}, ious)`: Python floats, and float64
+        `(classes,)`, NaN for a class that neither occurs nor is predicted.
+    """
+    both, predicted, true = (np.asarray(counts, np.int64) for counts in (both, predicted, true))
+    union = predicted + true - both
+    ious = np.divide(both, union, out=np.full(len(union), np.nan), where=union > 0)
+    pixels = int(true.sum())
+    accuracy = int(both.sum()) / pixels if pixels else float("nan")
+    mean = float(np.nanmean(ious)) if pixels else float("nan")
+    return {"pixel_accuracy": accuracy, "mean_iou": mean}, ious
+
+
+def depth_scores(depths: keras.KerasTensor, targets: keras.KerasTensor) -> LossesAndMetrics:
+    """Returns the losses and metrics of `Depth` for depths and targets `(B, H, W)`."""
+    counts = ops.cast(targets > 0, "float32")
+    safe = ops.where(targets > 0, targets, 1.0)
+    positive = ops.maximum(depths, _SMALLEST_DEPTH)
+    logs = (ops.log(positive) - ops.log(ops.maximum(safe, _SMALLEST_DEPTH))) * counts
+    ratios = ops.maximum(positive / safe, safe / positive)
+    differences = (depths - targets) * counts
+    losses = _mean(ops.square(logs), counts) - 0.5 * ops.square(_mean(logs, counts))
+    return losses, {
+        "abs_rel_error": _mean(ops.absolute(differences) / safe, counts),
+        "rms_error": ops.sqrt(_mean(ops.square(differences), counts)),
+        "delta1": _mean(ops.cast(ratios < 1.25, "float32") * counts, counts),
+    }
+
+
+def _classes_of(logits):
+    return ops.cast(ops.argmax(logits, axis=-1), "int32")
+
+
+def _mean(values, counts):
+    """Returns the mean over the counted pixels of each image, `(B,)`; 0 without any."""
+    return ops.sum(values, axis=(1, 2)) / ops.maximum(ops.sum(counts, axis=(1, 2)), 1.0)
