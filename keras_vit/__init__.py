@@ -24,7 +24,7 @@ except ImportError as error:
         ) from error
     raise
 
-from keras_vit import checkpoints, families, layers, models, naflex, preprocessing
+from keras_vit import checkpoints, families, layers, models, naflex, preprocessing, text
 from keras_vit.families import from_pretrained
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
@@ -101,6 +101,7 @@ __all__ = [
     "preprocess_input",
     "preprocessing",
     "preprocessing_of",
+    "text",
 ]
 
 

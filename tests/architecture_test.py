@@ -23,8 +23,9 @@ ALLOWED_IMPORTS = {
     "data": {"files", "naflex", "preprocessing"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # downloads class names to the weight cache
-    "models": {"arguments", "files", "layers", "checkpoints", "naflex", "preprocessing"},
-    "families": {"arguments", "files", "layers", "checkpoints", "models"},
+    "models": {"arguments", "files", "layers", "checkpoints", "naflex", "preprocessing", "text"},
+    "families": {"arguments", "files", "layers", "checkpoints", "models", "text"},
+    "text": {"checkpoints"},
     "cost": {"layers", "models"},
     "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots", "preprocessing"},
@@ -87,7 +88,7 @@ ALLOWED_IMPORTS = {
             "inspection",
             "models",
         ),
-        *("plots", "preprocessing", "recipes", "tasks", "terminal", "tpu", "training"),
+        *("plots", "preprocessing", "recipes", "tasks", "terminal", "tpu", "text", "training"),
     },
     "__main__": {"commands"},
     "__init__": {
@@ -98,6 +99,7 @@ ALLOWED_IMPORTS = {
         "naflex",
         "predictions",
         "preprocessing",
+        "text",
     },
 }
 # Only these files and folders may import TensorFlow or JAX.

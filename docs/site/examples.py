@@ -66,10 +66,20 @@ keras_vit.unfreeze(model)  # trains everything again
 # Trains the head, and adapters of rank 4 for queries and values
 keras_vit.enable_lora(model, rank=4)
 
-# %% keras_vit.zero_shot
+# %% keras_vit.zero_shot (not run: needs a tokenizer)
 tower = keras_vit.from_pretrained("google/siglip2-base-patch16-224")
 # The file contains class names and their text embeddings
 classifier = keras_vit.zero_shot(tower, "classes.npz")
+# From words
+model = keras_vit.from_pretrained("google/siglip2-base-patch16-224", tower="both")
+classifier = keras_vit.zero_shot(model, ["cat", "dog"])  # needs keras_vit[text]
+
+# %% keras_vit.text.Tokenizer (not run: downloads a tokenizer)
+tokenizer = keras_vit.text.Tokenizer("google/siglip2-base-patch16-224", length=64)
+ids = tokenizer(["a photo of a cat", "a photo of a dog"])  # int32 (2, 64)
+
+# %% keras_vit.text.fill
+keras_vit.text.fill(["a photo of a {}."], "cat")  # ["a photo of a cat."]
 
 # %% keras_vit.flops
 keras_vit.flops(model)  # for one image

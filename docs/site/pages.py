@@ -21,6 +21,7 @@ MODULES = (
         "families",
         "",
         "models",
+        "text",
         "layers",
         "checkpoints",
         "preprocessing",

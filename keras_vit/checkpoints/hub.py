@@ -79,6 +79,23 @@ def fetch(repository):
     return os.path.dirname(weights)
 
 
+def fetch_file(repository, name):
+    """Returns the local path of one file of a repository, or None if it has no such file."""
+    mirrored = in_mirror(URL + repository)
+    if mirrored is not None and mirrored.is_dir():
+        path = mirrored / name
+        return str(path) if path.exists() else None
+    try:
+        return _download(repository, name)
+    except ImportError:
+        return None
+    except OSError as error:  # offline, gated or missing
+        raise ConnectionError(
+            f"The file {name} of the repository could not be downloaded ({first_line(error)}). "
+            f"Received: {repository}"
+        ) from error
+
+
 def _download(repository, name):
     """Downloads a file and, for an index, its shards. Returns the local path, or None if the file
     does not exist."""

@@ -5,7 +5,7 @@ import sys
 from absl import flags
 
 import keras_vit
-from keras_vit import checkpoints, data, evaluation, export, files, training
+from keras_vit import checkpoints, data, evaluation, export, files, text, training
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import lines_of
@@ -29,6 +29,22 @@ def define_model():
         "text_embeddings",
         "",
         "An .npz file with text embeddings of the classes, for CLIP or SigLIP.",
+    )
+    flags.DEFINE_string(
+        "classes",
+        "",
+        "Class names for CLIP or SigLIP, separated by commas, or a text file with one per line.",
+    )
+    flags.DEFINE_string(
+        "templates",
+        text.TEMPLATES[0],
+        "Text with {} in place of the class name; 'clip' for CLIP's 80 templates; or a text file "
+        "with one per line.",
+    )
+    flags.DEFINE_string(
+        "tokenizer",
+        "",
+        "Path or repository of the tokenizer for --classes; by default, next to --weights.",
     )
 
 
@@ -131,7 +147,8 @@ def chosen_model():
     if source:
         model, details = load_model(source)
     elif not variant:
-        model = keras_vit.from_pretrained(weights)
+        tower = "both" if FLAGS.classes else "image"
+        model = keras_vit.from_pretrained(weights, tower=tower)
     elif variant in keras_vit.families.CONSTRUCTORS:
         model = getattr(keras_vit, variant)(weights=weights or None)
     else:
@@ -146,11 +163,39 @@ def chosen_model():
     if FLAGS.text_embeddings:
         model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
         details = {"class_names": class_names_of(model)}
+    if FLAGS.classes:
+        model = classifier_of_words(model)
+        details = {"class_names": class_names_of(model)}
     return (
         model,
         details,
         source or (f"{variant} with {weights or 'random'} weights" if variant else weights),
     )
+
+
+def classifier_of_words(model):
+    """Builds the zero-shot classifier of `--classes` from a model with both towers."""
+    if FLAGS.text_embeddings:
+        raise ValueError(
+            "Pass --classes or --text_embeddings, not both. Received: "
+            f"classes={FLAGS.classes!r}, text_embeddings={FLAGS.text_embeddings!r}"
+        )
+    is_file = FLAGS.classes.endswith(".txt") or files.exists(FLAGS.classes)
+    names = _lines_of("classes") if is_file else FLAGS.classes.split(",")
+    if FLAGS.templates == "clip":
+        templates = text.CLIP_TEMPLATES
+    else:
+        templates = [FLAGS.templates] if "{}" in FLAGS.templates else _lines_of("templates")
+    names = [name.strip() for name in names]
+    return keras_vit.zero_shot(model, names, templates, FLAGS.tokenizer or None)
+
+
+def _lines_of(flag):
+    """Returns the lines of the text file that a flag names."""
+    path = FLAGS[flag].value
+    if not files.exists(path):
+        raise ValueError(f"The file does not exist. Received: {flag}={path!r}")
+    return lines_of(path)
 
 
 def has_weights(folder):

@@ -273,8 +273,8 @@ def from_pretrained(
             "timm/vit_base_patch14_dinov2.lvd142m"; a published file as "collection:name", such as
             "imagenet21k:ViT-B_16"; or an https or gs URL.
         tower: "image"; "text" for the text tower of CLIP or SigLIP, a `TextTransformer`; "both" for
-            a `TwoTowers`. The overrides of both towers are arguments of the image tower; `dropout`,
-            `dtype`, `mlp` and `remat` apply to both.
+            a `TwoTowers`. With "both", overrides are arguments of the image tower, but `dropout`,
+            `dtype`, `mlp` and `remat` apply to both towers and `tokenizer` to the text tower.
         head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if
             the file has none.
         channels, source_grid: see `checkpoints.load`.

@@ -14,6 +14,7 @@ from keras_vit.families import registry, siglip
 from keras_vit.families.shared import B, L
 from keras_vit.models.text_transformer import TextTransformer
 from keras_vit.models.two_towers import TwoTowers
+from keras_vit.text.tokenizers import FILES
 
 _LOG = logging.getLogger("keras_vit")
 # With both towers, these arguments of `from_pretrained` apply to both.
@@ -123,6 +124,8 @@ def build_both(source, *, head="keep", **options):
     if head != "keep":
         raise ValueError(f'Both towers require head="keep". Received: head={head!r}')
     shared = {name: options[name] for name in _OF_BOTH if name in options}
+    if "tokenizer" in options:
+        shared["tokenizer"] = options.pop("tokenizer")
     text, _, logits = _load_text(source, shared)
     image, report = registry.build_and_load(source, **options)
     scale, bias = (logits.get(name) for name in (dialects.SCALE, dialects.BIAS))
@@ -143,7 +146,8 @@ def _load_text(source, overrides):
     resolved = published.resolve(_repository_of(source))
     heads = overrides.get("num_heads")
     with open_checkpoint(resolved.path, resolved.subtree, heads, dialects.DIALECTS) as checkpoint:
-        arguments = {**_arguments(checkpoint, source, overrides), **overrides}
+        arguments = _arguments(checkpoint, source, overrides)
+        arguments |= {"tokenizer": _tokenizer_near(source, resolved.path), **overrides}
         model = TextTransformer(**arguments)
         arrays = dict(checkpoint.arrays)
         logits = {
@@ -170,6 +174,14 @@ def _load_text(source, overrides):
     report = f"loaded {len(values)} arrays of the text tower in {source}"
     _LOG.info("%s", report)
     return model, report, logits
+
+
+def _tokenizer_near(source, path):
+    """Returns the place of the tokenizer next to weights: the repository, the folder, or ""."""
+    if hub.is_repository(os.fspath(source)) and not os.path.exists(source):
+        return os.fspath(source)
+    folder = os.path.dirname(os.path.abspath(path))
+    return folder if any(os.path.exists(os.path.join(folder, name)) for name in FILES) else ""
 
 
 def _repository_of(source):

@@ -42,13 +42,13 @@ class TextTransformer(keras.Model):
         epsilon: epsilon of all LayerNorms.
         dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
         remat: whether to recompute the blocks in the backward pass, which saves memory.
+        tokenizer: path or repository of the tokenizer, see `text.Tokenizer`; "" if unknown. The
+            model records it and takes only ids.
         name, dtype: as for any Keras model.
 
     Attributes:
         arguments: the arguments of the constructor, as a read-only mapping.
         token_embedding, position_embedding, blocks, norm, end_token, head: the layers, or None.
-        tokenizer: the `text.Tokenizer` of the weights, which `from_pretrained` sets, or None. It is
-            not saved with the model.
 
     Raises:
         ValueError: an argument is out of range.
@@ -56,8 +56,6 @@ class TextTransformer(keras.Model):
     Reference: CLIP (Radford et al., 2021), SigLIP (Zhai et al., 2023), and big_vision's
         `models/proj/image_text/text_transformer.py`.
     """
-
-    tokenizer: Any = None
 
     def __init__(
         self,
@@ -77,6 +75,7 @@ class TextTransformer(keras.Model):
         epsilon: float = 1e-6,
         dropout: float = 0.0,
         remat: bool = False,
+        tokenizer: str = "",
         name: str = "text_transformer",
         dtype: Any = None,
         **kwargs: Any,

@@ -9,6 +9,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit.models.any_model import check_images_known, output_shape_of
+from keras_vit.models.two_towers import TwoTowers
+from keras_vit.models.zero_shot_words import class_embeddings, logits_of
+from keras_vit.text import TEMPLATES
 
 _NEEDED = ("names", "embeddings", "scale")
 
@@ -58,28 +61,47 @@ class ClassEmbeddings(keras.layers.Layer):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
-    """Builds a classifier from an image tower and text embeddings of the classes.
+def zero_shot(
+    model: keras.Model,
+    source: str | os.PathLike | Sequence[str],
+    templates: Sequence[str] = TEMPLATES,
+    tokenizer: Any = None,
+) -> keras.Model:
+    """Builds a classifier from class names, or from an image tower and text embeddings of the
+    classes.
 
     The classifier shares the tower's weights. It can be evaluated, saved and exported like any
     other model. If `source` contains a `bias`, as for SigLIP, the probabilities are the sigmoid of
     each logit; otherwise, as for CLIP, the softmax of the logits.
 
     Args:
-        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection),
-            SigLIP without a head.
-        source: path of an .npz file with the arrays `names`, K strings; `embeddings` `(K, E)`,
-            which need not be normalized; `scale`, the factor of the cosine (the exponential of
-            `logit_scale`); and optionally `bias`. `scale` and `bias` are single numbers.
+        model: a model with both towers, see `TwoTowers`. For an .npz file, a model that returns
+            image embeddings `(B, E)` also works: CLIP with its head (the projection), SigLIP
+            without a head.
+        source: list of class names, or path of an .npz file with the arrays `names`, K strings;
+            `embeddings` `(K, E)`, which need not be normalized; `scale`, the factor of the cosine
+            (the exponential of `logit_scale`); and optionally `bias`. `scale` and `bias` are single
+            numbers.
+        templates: texts with {} in place of the class name, such as `text.CLIP_TEMPLATES`, whose
+            embeddings are averaged for each class. Not used for an .npz file.
+        tokenizer: a `text.Tokenizer`, or the path or repository of one; None for the one next to
+            the weights. Not used for an .npz file.
 
     Returns:
         A `keras.Model` that maps images to float32 logits `(B, K)`.
 
     Raises:
-        ValueError: the file cannot be read, an array is missing or invalid, or the embeddings do
+        ValueError: names are given without a text tower or tokenizer, or are empty or repeated;
+            the file cannot be read, an array is missing or invalid, or the embeddings do
             not match the model.
     """
-    names, embeddings, scale, bias = _read(source)
+    if isinstance(source, str | os.PathLike):
+        names, embeddings, scale, bias = _read(source)
+    else:
+        names = list(source)
+        embeddings = class_embeddings(model, names, templates, tokenizer)
+        scale, bias = logits_of(model)
+    model = model.image if isinstance(model, TwoTowers) else model
     shape = output_shape_of(model)
     if len(shape) != 2 or shape[1] != embeddings.shape[1]:
         raise ValueError(

@@ -1,0 +1,87 @@
+"""Tests of zero-shot classifiers from words."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.models.any_model import logits_activation_of
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "text" / "tokenizers"
+SIZES = json.loads((GOLDEN / "ids.json").read_text())["sizes"]
+SIZE = {"num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+IMAGE = {"patch_size": 8, "input_shape": (16, 24, 3), "classifier": "map", "include_top": False}
+TEMPLATES = ("a photo of a {}.", "the {}")
+
+
+def towers(bias=None, **text):
+    pytest.importorskip("tokenizers")
+    keras.utils.set_random_seed(0)
+    text = {
+        "vocabulary_size": SIZES["CLIP"],
+        "length": 16,
+        "causal": True,
+        "pool": "largest",
+        **text,
+    }
+    text = {"tokenizer": str(GOLDEN / "clip.json"), **text}
+    model = keras_vit.TwoTowers(
+        keras_vit.VisionTransformer(**IMAGE, **SIZE),
+        keras_vit.TextTransformer(**SIZE, embedding_size=8, **text),
+        bias=bias,
+    )
+    for weight in model.text.weights:  # so that texts differ clearly
+        weight.assign(np.random.default_rng(len(weight.path)).normal(size=weight.shape))
+    return model
+
+
+@pytest.mark.parametrize("bias", [None, -1.5])
+def test_class_embeddings_average_normalized_templates(bias):
+    model = towers(bias)
+    classifier = keras_vit.zero_shot(model, ["cat", "dog"], templates=TEMPLATES)
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
+    texts = [template.format(name) for name in ("cat", "dog") for template in TEMPLATES]
+    ids = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)(texts)
+    embedded = keras.ops.convert_to_numpy(model.encode_text(ids)).reshape(2, 2, -1).mean(1)
+    embedded /= np.linalg.norm(embedded, axis=1, keepdims=True)
+    seen = keras.ops.convert_to_numpy(model.encode_image(images))
+    expected = 10 * seen @ embedded.T + (bias or 0)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(classifier(images)), expected, atol=1e-5)
+    assert logits_activation_of(classifier) == ("softmax" if bias is None else "sigmoid")
+    assert classifier.layers[-1].class_names == ["cat", "dog"]
+
+
+def test_one_template_gives_the_logits_of_both_towers(tmp_path):
+    model = towers(bias=-1.5)
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
+    names = [f"thing {i}" for i in range(70)]  # more than one batch
+    classifier = keras_vit.zero_shot(model, names, templates=["a {}"])
+    ids = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)([f"a {name}" for name in names])
+    expected = keras.ops.convert_to_numpy(model([images, ids]))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(classifier(images)), expected, atol=2e-5)
+    model.save(tmp_path / "towers.keras")
+    again = keras_vit.models.load_keras_file(tmp_path / "towers.keras")
+    again = keras_vit.zero_shot(again, names, templates=["a {}"])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(again(images)), expected, atol=2e-5)
+
+
+@pytest.mark.one_backend
+def test_errors_name_the_problem():
+    model = towers()
+    with pytest.raises(ValueError, match="both towers.*vision_transformer"):
+        keras_vit.zero_shot(model.image, ["cat"])
+    with pytest.raises(ValueError, match="has no tokenizer; pass the path"):
+        keras_vit.zero_shot(towers(tokenizer=""), ["cat"])
+    with pytest.raises(ValueError, match="but the model embeds 999"):
+        keras_vit.zero_shot(towers(vocabulary_size=999), ["cat"])
+    for names in ([], ["cat", "cat"], ["cat", " "], [3]):
+        with pytest.raises(ValueError, match="must be different strings"):
+            keras_vit.zero_shot(model, names)
+    with pytest.raises(ValueError, match="must contain {} once"):
+        keras_vit.zero_shot(model, ["cat"], templates=["a cat"])
+    without_place = towers(tokenizer="")
+    tokenizer = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)
+    keras_vit.zero_shot(without_place, ["cat"], tokenizer=tokenizer)
