@@ -32,6 +32,8 @@ ALLOWED_IMPORTS = {
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost"},
     "training": {
+        "export",
+        "families",
         "files",
         "terminal",
         "tasks",

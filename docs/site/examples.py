@@ -478,6 +478,10 @@ engine = keras_vit.training.choose_engine(config)
 result, config = keras_vit.training.load_checkpoint("runs/digits")
 result.model, result.metrics
 
+# %% keras_vit.training.load_stored_model
+model, details = keras_vit.training.load_stored_model("runs/digits")
+names = details["class_names"]
+
 # %% keras_vit.training.has_checkpoint
 keras_vit.training.has_checkpoint("runs/digits")
 

@@ -5,13 +5,14 @@ import sys
 from absl import flags
 
 import keras_vit
-from keras_vit import checkpoints, data, evaluation, export, files, text, training
+from keras_vit import checkpoints, data, evaluation, files, text, training
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import lines_of
 from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
+from keras_vit.training.stored_models import has_weights
 
 FLAGS = flags.FLAGS
 MODELS = "the workdir of a run, the folder of an export or its versions, or a .keras file"
@@ -198,15 +199,6 @@ def _lines_of(flag):
     return lines_of(path)
 
 
-def has_weights(folder):
-    """Returns whether a folder contains weight files of timm or transformers, judging by the file
-    names."""
-    return any(
-        name.endswith((".safetensors", ".safetensors.index.json", ".bin"))
-        for name in files.list_dir(folder)
-    )
-
-
 def load_model(source):
     """Returns `(model, details)`; `details` is a dict of arguments for `export.saved_model`.
 
@@ -234,33 +226,12 @@ def _load(source):
         raise ValueError(
             f"--model takes {MODELS}; --weights takes weights. Received: model={source!r}"
         )
-    # Load an unfinished run, or a run without an export, from a checkpoint.
-    folder = files.as_path(source)
-    newest = export.newest_version(folder / "export")
-    is_done = files.exists(folder / "results.json")  # written after the export
-    if files.exists(folder / "config.json") and not (
-        newest and (is_done or not training.has_checkpoint(folder))
-    ):
-        why = (
-            "the run is not finished, and its export may be older"
-            if newest
-            else "the run has no export"
-        )
-        run, config = training.load_checkpoint(
-            folder, lambda line: print(f"{why}: {line}", file=sys.stderr)
-        )
-        return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
-    # Load an export from a run, a folder of versions, or a version.
-    folder = files.as_path(newest or export.newest_version(folder) or folder)
-    if not files.exists(folder / export.CARD):
-        raise ValueError(
-            f"The folder contains neither a run nor an export. --model takes {MODELS}. Received: "
-            f"model={source!r}"
-        )
-    card = export.load_card(folder)
-    details = {name: card[name] for name in ("class_names", "activation", "metrics")}
-    details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
-    return export.load(folder), {**details, "recipe": card["training"]}
+    if stored := training.load_stored_model(source, lambda line: print(line, file=sys.stderr)):
+        return stored
+    raise ValueError(
+        f"The folder contains neither a run nor an export. --model takes {MODELS}. Received: "
+        f"model={source!r}"
+    )
 
 
 def read_class_names(source, classes):

@@ -13,6 +13,7 @@ from keras_vit.training.hosts import is_chief
 from keras_vit.training.metrics import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted
 from keras_vit.training.run import RunResult, has_checkpoint, load_checkpoint, run
+from keras_vit.training.stored_models import load_stored_model
 from keras_vit.training.workdir import Workdir, read_config
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "has_checkpoint",
     "is_chief",
     "load_checkpoint",
+    "load_stored_model",
     "read_config",
     "read_metrics",
     "run",
