@@ -124,6 +124,11 @@ class DistilledHead(keras.layers.Dense):
         self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
-        first, second = (ops.cast(x, self.compute_dtype) for x in ops.split(inputs, 2, axis=-1))
-        x = (ops.matmul(first, self.kernel) + self.bias + self.distillation(second)) / 2
+        class_logits, distillation_logits = self.both(inputs)
+        x = (class_logits + distillation_logits) / 2
         return x if self.activation is None else self.activation(x)
+
+    def both(self, inputs: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """Returns the logits of the class token and of the distillation token."""
+        first, second = (ops.cast(x, self.compute_dtype) for x in ops.split(inputs, 2, axis=-1))
+        return ops.matmul(first, self.kernel) + self.bias, self.distillation(second)

@@ -86,6 +86,11 @@ class Classification(Task):
         shape = tuple(inputs.image_shape)
         model_class = families.model_class(self.config.architecture)
         arguments |= model_class.arguments_for(shape, arguments, preprocessing.layout)
+        arguments |= self.head_arguments(inputs)
+        return self.family.constructor(**arguments, preprocessing=preprocessing)
+
+    def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
+        """Returns the model arguments that determine the head."""
         names = inputs.train.class_names
         may_be_negative = self.config.loss == "sigmoid" and getattr(
             inputs.train, "empty_is_negative", True
@@ -95,8 +100,7 @@ class Classification(Task):
                 "The data must have at least two classes, unless images may have no class, as in "
                 f"multi-label data with `loss='sigmoid'`. Received: classes={names}"
             )
-        arguments["classes"] = len(names)
-        return self.family.constructor(**arguments, preprocessing=preprocessing)
+        return {"classes": len(names)}
 
     def _arguments_of_weights(self):
         """Returns the model arguments in the file of `config.weights` that the config leaves at
@@ -152,7 +156,12 @@ class Classification(Task):
         self, model: keras.Model, batch: Batch, training: bool = False
     ) -> LossesAndMetrics:
         images, labels, _ = batch
-        logits = model(images, training=training)
+        return self.label_losses(labels, model(images, training=training), training)
+
+    def label_losses(
+        self, labels: keras.KerasTensor, logits: keras.KerasTensor, training: bool
+    ) -> LossesAndMetrics:
+        """Returns `losses_and_metrics` for labels and logits `(B, classes)`."""
         label_of_answer = ops.take_along_axis(
             labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1
         )[:, 0]

@@ -2,6 +2,7 @@
 
 import abc
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -53,6 +54,27 @@ class Task(abc.ABC):
         task = copy.copy(self)
         task.config = config
         return task
+
+    @property
+    def frozen_models(self) -> tuple[keras.Model, ...]:
+        """Models that the loss reads and training does not change; checkpoints do not have them."""
+        return ()
+
+    def load_models(  # noqa: B027
+        self, load: Callable[..., tuple[keras.Model, dict]], write: Callable[[str], object]
+    ) -> None:
+        """Loads `frozen_models` before the data are loaded.
+
+        Args:
+            load: `training.stored_models.load_any_model`.
+            write: called with each line for the log.
+        """
+
+    def name_classes(
+        self, inputs: "InputPipeline", write: Callable[[str], object]
+    ) -> "InputPipeline":
+        """Returns the inputs with the class names of the model, if the data have none."""
+        return inputs
 
     @property
     def variants(self) -> "tuple[Task, ...]":

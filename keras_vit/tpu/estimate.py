@@ -7,7 +7,7 @@ import functools
 import keras
 from ml_collections import ConfigDict
 
-from keras_vit import cost, tasks
+from keras_vit import cost, tasks, terminal
 from keras_vit.layers import AxialTransformerBlock, TransformerBlock
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
@@ -15,6 +15,7 @@ from keras_vit.tpu.inputs import input_shapes
 from keras_vit.tpu.results import Check
 from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology
+from keras_vit.training.stored_models import load_any_model
 from keras_vit.training.validation import total_steps, validate_config
 
 _SOME_STEPS = (
@@ -54,7 +55,8 @@ def check(
     config = ConfigDict({**recipe.to_dict(), "batch_size": batch_size})
     validate_config(config, devices)
     compiler.check_installed()
-    inputs = input_shapes(config)
+    task.load_models(load_any_model, terminal.write)
+    inputs = input_shapes(config, task.target)
     steps = (
         total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
     )

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 
-from keras_vit import data, recipes, tasks
+from keras_vit import data, recipes
 from keras_vit.data.loading import fields_of
 from keras_vit.preprocessing import LAYOUTS, Preprocessing
 
@@ -28,8 +28,8 @@ class InputShapes:
         return Preprocessing(resize=self.resize).for_channels(self.image_shape[-1])
 
 
-def input_shapes(config):
-    """Returns the `InputShapes` of a config.
+def input_shapes(config, target="classes"):
+    """Returns the `InputShapes` of a config, for a task that learns from a kind of target.
 
     Reads the dataset only if it is available on every machine or if the config does not determine
     the shapes.
@@ -52,7 +52,6 @@ def input_shapes(config):
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples, resize)
     try:
-        target = tasks.TASKS.get(config.task, tasks.Task).target
         inputs = data.from_config(
             group, batch_size=config.batch_size, seed=config.seed, target=target
         )

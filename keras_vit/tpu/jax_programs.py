@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.engine import make_optimizer
+from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.jax.engine import steps_per_execution
 from keras_vit.training.jax.state import initial_state, state_shardings
@@ -43,9 +44,8 @@ class JaxPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         task = self._task.variants[0]  # the one that needs the most memory
         config = self._config_of(batch_size, accumulate_steps)
-        train_steps = make_train_steps(
-            self._mesh, self.model, self._optimizer, task, self._shardings, config
-        )
+        how = (task, self._shardings, config, self._task.frozen_models)
+        train_steps = make_train_steps(self._mesh, self.model, self._optimizer, *how)
         steps = steps_per_execution(
             self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size
         )
@@ -59,15 +59,15 @@ class JaxPrograms(Programs):
         )
 
     def evaluation(self, batch_size, accumulate_steps):
-        sums = make_sums(
-            self._mesh, self.model, self._task.evaluate, self._shardings.weights, accumulate_steps
-        )
+        frozen_models = self._task.frozen_models
+        how = (self._shardings.weights, accumulate_steps, frozen_models)
+        sums = make_sums(self._mesh, self.model, self._task.evaluate, *how)
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
-        return compile_function(jax.jit(sums), *arguments)
+        return compile_function(frozen.jit(sums, frozen_models), *arguments)
 
     @property
     def state_bytes(self):
-        return sum(
+        return self.frozen_bytes + sum(
             math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
             for array in jax.tree.leaves(self._state)
         )

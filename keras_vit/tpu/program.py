@@ -83,6 +83,11 @@ class Programs:
         )
 
     @property
+    def frozen_bytes(self):
+        """Size of the float32 weights of models that are not trained, in bytes."""
+        return sum(4 * model.count_params() for model in self._task.frozen_models)
+
+    @property
     def gradient_bytes(self):
         """Size of the float32 gradients in bytes."""
         return 4 * sum(math.prod(weight.shape) for weight in self.model.trainable_weights)

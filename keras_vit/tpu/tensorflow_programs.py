@@ -45,7 +45,7 @@ class TensorFlowPrograms(Programs):
     def state_bytes(self):
         state = self._engine.state
         variables = [*state.model.variables, *state.optimizer.variables, *state.variables.averages]
-        return sum(
+        return self.frozen_bytes + sum(
             math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables
         )
 

@@ -161,11 +161,14 @@ def run(
 def _build(config, task, engine, workdir, resumes):
     """Builds the data, the model and the optimizer; returns the inputs, the number of steps and
     lines for the log."""
+    from keras_vit.training.stored_models import load_any_model  # which imports this module
+
     lines = []
     with _global_state(config):
         if resumes:
             task.facts_of_weights.update(read_model(workdir.path)["weights"])
-        inputs = load_inputs(config, lines.append, task)
+        task.load_models(load_any_model, lines.append)
+        inputs = task.name_classes(load_inputs(config, lines.append, task), lines.append)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
         load_weights = None if resumes else weights_loader(config, inputs, lines.append)

@@ -11,6 +11,7 @@ from jax.experimental import multihost_utils
 from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
+from keras_vit.training.jax import frozen
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
@@ -66,15 +67,15 @@ class JaxEngine(Engine):
         state = initial_state(model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
+        frozen.place(self.mesh, self._task.frozen_models, config.shard)
         self._swap_ema = make_swap_ema(self._shardings)
         self._steps_per_execution = steps_per_execution(
             config.steps_per_call, config.batch_size, self._inputs.image_shape, self.num_devices
         )
 
     def _make_train_steps(self, task):
-        return make_train_steps(
-            self.mesh, self.model, self._optimizer, task, self._shardings, self._config
-        )
+        how = (task, self._shardings, self._config, self._task.frozen_models)
+        return make_train_steps(self.mesh, self.model, self._optimizer, *how)
 
     def _set_state(self, state):
         """Sets the state and assigns its arrays to the variables of the model and the optimizer."""
@@ -146,7 +147,8 @@ class JaxEngine(Engine):
         parts = (
             self._config.accumulate_steps
         )  # micro-batches that fit in memory in training also fit here
-        return make_sums(self.mesh, self.model, compute, self._shardings.weights, parts)
+        how = (self._shardings.weights, parts, self._task.frozen_models)
+        return make_sums(self.mesh, self.model, compute, *how)
 
     def _batch_sums(self, sums):
         inputs = self._inputs

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from keras_vit.training.jax import frozen
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
 from keras_vit.training.update import update
@@ -45,7 +46,7 @@ def make_step(mesh, model, optimizer, task, shardings, config):
     return step
 
 
-def make_train_steps(mesh, model, optimizer, task, shardings, config):
+def make_train_steps(mesh, model, optimizer, task, shardings, config, frozen_models=()):
     """Returns the compiled function that runs one or more steps; its argument `state` is
     donated."""
     step = make_step(mesh, model, optimizer, task, shardings, config)
@@ -74,7 +75,8 @@ def make_train_steps(mesh, model, optimizer, task, shardings, config):
         return state, running, outputs
 
     replicated = NamedSharding(mesh, PartitionSpec())
-    return jax.jit(train_steps, donate_argnums=0, out_shardings=(shardings, replicated, replicated))
+    outputs = (shardings, replicated, replicated)
+    return frozen.jit(train_steps, frozen_models, donate_argnums=(0,), out_shardings=outputs)
 
 
 def make_swap_ema(shardings):
@@ -89,7 +91,7 @@ def make_swap_ema(shardings):
     return jax.jit(swap, donate_argnums=0, out_shardings=shardings)
 
 
-def make_sums(mesh, model, compute, weight_shardings, parts=1):
+def make_sums(mesh, model, compute, weight_shardings, parts=1, frozen_models=()):
     """Returns the compiled function `sums(weights, statistics, batch)`; see `Engine._make_sums`."""
     names = []  # keys in the order of `compute`; jitted functions return dicts with sorted keys
 
@@ -109,7 +111,8 @@ def make_sums(mesh, model, compute, weight_shardings, parts=1):
 
         return jax.tree.map(jnp.sum, jax.lax.map(sums_of_part, micro_batches(mesh, batch, parts)))
 
-    compiled = jax.jit(batch_sums, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    replicated = NamedSharding(mesh, PartitionSpec())
+    compiled = frozen.jit(batch_sums, frozen_models, out_shardings=replicated)
 
     def sums(weights, statistics, batch):
         values, weight = compiled(weights, statistics, batch)

@@ -12,7 +12,7 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
     shardings = zip(map(id, model.trainable_variables), gradient_shardings)
-    return _Scope(values, {key: sharding for key, sharding in shardings if is_divided(sharding)})
+    return Scope(values, {key: sharding for key, sharding in shardings if is_divided(sharding)})
 
 
 def keep_in_loop(weights, part, shardings):
@@ -30,13 +30,18 @@ def is_divided(sharding):
     return not sharding.is_fully_replicated
 
 
-class _Scope(keras.StatelessScope):
+class Scope(keras.StatelessScope):
+    """A scope in which variables have the given values. `gradient_shardings` maps the `id` of each
+    variable whose value is split over devices to the sharding of its gradient."""
+
     def __init__(self, values, gradient_shardings):
         super().__init__(values)
         self._gradient_shardings = gradient_shardings
 
     def get_current_value(self, variable):
         value = super().get_current_value(variable)
+        if value is None and self.original_scope is not None:  # a variable of a frozen model
+            return self.original_scope.get_current_value(variable)
         sharding = self._gradient_shardings.get(id(variable))
         # Cast before gathering, so that mixed precision gathers 16-bit values. In a layer,
         # `variable.dtype` is the compute dtype.
