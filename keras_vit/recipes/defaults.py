@@ -8,7 +8,7 @@ from keras_vit.families import dense_heads
 
 FIELDS = {
     "recipe": "",  # one line that names the source of the values
-    # classification, masked_patches, or another key of keras_vit.tasks.TASKS
+    # classification, masked_patches, distillation, or another key of keras_vit.tasks.TASKS
     "task": "classification",
     # a size, such as ViT-B/16, or a constructor; its arguments are in `model`
     "architecture": "VisionTransformer",
@@ -41,6 +41,9 @@ FIELDS = {
     "skip_nonfinite": False,
     "checkpoint_every_steps": 1000,  # steps between checkpoints
     "eval_every_steps": 0,  # steps between evaluations; 0 evaluates at the end only
+    # for the task distillation, the model to imitate: a run, an export, a .keras file, or a source
+    # of from_pretrained
+    "teacher": "",
     "evals": (),  # additional evaluators, such as ("top1", "fewshot:digits")
     # selects the best checkpoint: highest, or lowest if the name ends in loss or error
     "best_metric": "accuracy",
@@ -48,6 +51,15 @@ FIELDS = {
     "profile": False,  # writes a profile of some steps for TensorBoard
     "model": {},  # arguments of the architecture; see `model_fields`
     "data": {},  # fields of the input pipeline; see `keras_vit.data.defaults`
+    "distillation": {  # fields of the task distillation; see keras_vit.tasks.Distillation
+        # difference from the teacher: kl, hard (its class), cosine, squared_error (its features)
+        "loss": "kl",
+        "temperature": 1.0,  # divides the logits of kl
+        "labels": True,  # whether the images have classes; False for images alone
+        "label_weight": 0.0,  # share of the labels in the loss, in [0, 1)
+        # image size of a teacher from from_pretrained, in pixels; 0 is that of its file
+        "teacher_size": 0,
+    },
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
         # weight decay factor, which is multiplied by the learning rate; 0 is off
@@ -105,6 +117,7 @@ def defaults(**changes: Any) -> dict[str, Any]:
         "classification",
         "masked_patches",
         *dense_heads.TASKS,
+        "distillation",
     ):
         fields = model_fields(merged["task"], merged["architecture"])
         optional = {name: value for name, value in fields.items() if not isinstance(value, type)}

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.dense import Depth, Segmentation
+from keras_vit.tasks.distillation import Distillation
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.patch_sizes import with_patch_sizes
 from keras_vit.tasks.task import Task
@@ -20,6 +21,7 @@ TASKS: dict[str, Any] = {
     "masked_patches": MaskedPatchPrediction,
     "segmentation": Segmentation,
     "depth": Depth,
+    "distillation": Distillation,
 }
 """Maps the value of `config.task` to a task class."""
 
@@ -47,6 +49,7 @@ __all__ = [
     "TASKS",
     "Classification",
     "Depth",
+    "Distillation",
     "MaskedPatchPrediction",
     "Segmentation",
     "Task",

@@ -22,6 +22,7 @@ from keras_vit.training.lock import workdir_lock
 # exception: on TensorFlow, dropout masks depend on the number of replicas.
 FREE_FIELDS = (
     "recipe",
+    "teacher",  # its weights are compared
     "strategy",
     "shard",
     "tpu_address",

@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from keras_vit import data, families, recipes, training
+from keras_vit import VisionTransformer, data, families, recipes, training
 
 CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # a link to keras_vit/configs
 # Arguments of each config file: the text after the colon in `--config=FILE:ARGUMENTS`.
@@ -29,6 +29,7 @@ REQUESTS = {
     ),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
     "segment": ("DINOv2-S/14,folder", "ViT-B/16,list,head=dpt", "DINOv3-S/16,folder,task=depth"),
+    "distill": ("ViT-Ti/16,folder",),
 }
 # Overrides that make a run quick: a tiny model and the digits dataset.
 TINY_MODEL = {
@@ -140,8 +141,11 @@ def test_config_file_runs_two_steps(file, request_, tmp_path):
         config.data.update(TINY_DATA)
         if config.data.resize_size:
             config.data.resize_size = 20
+    if file == "distill":
+        config.teacher = str(tmp_path / "teacher.keras")
+        VisionTransformer(**TINY_MODEL, classes=10, input_shape=(16, 16, 3)).save(config.teacher)
     lines = []
-    workdir = training.Workdir(tmp_path, config.to_dict())
+    workdir = training.Workdir(tmp_path / "run", config.to_dict())
     metrics = training.run(config, workdir, write=lines.append).metrics
     assert any(line.startswith("step 2/2") for line in lines)
     assert metrics["train/seconds"] > 0

@@ -1,0 +1,342 @@
+"""Distillation: a small model learns to imitate a large one that is not trained."""
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+from keras import ops
+from ml_collections import ConfigDict
+
+from keras_vit.checkpoints.position_embeddings import RULES
+from keras_vit.layers.tokens import DistilledHead
+from keras_vit.models.any_model import (
+    check_images_known,
+    last_activation_of,
+    logits_activation_of,
+    output_shape_of,
+    weights_digest,
+)
+from keras_vit.models.image_model import ImageModel
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
+from keras_vit.tasks.classification import Classification
+from keras_vit.tasks.task import Batch, LossesAndMetrics
+
+if TYPE_CHECKING:
+    from keras_vit.data import InputPipeline
+
+LOSSES = ("kl", "hard", "cosine", "squared_error")
+_OF_FEATURES = ("cosine", "squared_error")
+
+
+class Distillation(Classification):
+    """A student, the model of `config.architecture`, imitates the teacher `config.teacher`.
+
+    Student and teacher see the same pixels: those of the student's crop, flip and mixup. They are
+    normalized as each model expects, and resized if the sizes differ. The teacher has neither
+    dropout nor gradients. It is not part of the checkpoints, and computes in `config.precision` if
+    it is a model of keras_vit.
+
+    `config.distillation` has the fields of this task:
+
+    - `loss`: "kl" is the Kullback-Leibler divergence of the student's classes from the teacher's,
+      both with their logits divided by `temperature`; it is multiplied by the square of
+      `temperature`. "hard" is the cross-entropy of the teacher's class. "cosine" is 1 minus the
+      cosine of the features of both models, and "squared_error" is the mean squared difference of
+      their features. Features are the input of a model's head, or the output of a model without a
+      head. If the student's features have another width, a linear layer projects them, which is
+      its head.
+    - `labels`: whether the images have classes. With False, the student has the teacher's classes.
+    - `label_weight`: share `w` of the labels in the loss, `(1 - w) * imitation + w *
+      cross_entropy`. The loss of an image without a label is `imitation`, and its accuracy is 1 if
+      the student agrees with the teacher.
+    - `teacher_size`: image size of a teacher that `from_pretrained` loads, in pixels.
+
+    A student with a distillation token imitates the teacher with that token's head, and learns the
+    labels with the class token's head. `agreement` is the share of images for which student and
+    teacher predict the same class.
+
+    Raises:
+        ValueError: a field is out of range or does not fit the others.
+
+    References: Hinton et al., "Distilling the Knowledge in a Neural Network"; Beyer et al.,
+        "Knowledge distillation: A good teacher is patient and consistent"; `proj/distill` in
+        big_vision; Touvron et al., DeiT.
+    """
+
+    def __init__(self, config: ConfigDict) -> None:
+        super().__init__(config)
+        fields = config.distillation
+        self._imitates_features = fields.loss in _OF_FEATURES
+        self.target = "classes" if _uses_labels(config) else "none"
+        self.metrics = () if self._imitates_features else ("agreement",)
+        if _uses_labels(config):
+            self.metrics = ("accuracy", "agreement")
+        self._teacher: keras.Model | None = None
+        self._preprocessing = Preprocessing()
+        is_distilled = config.model.get("distilled", False)
+        rules = [
+            ("teacher", config.teacher, bool(config.teacher), "the model to imitate"),
+            ("loss", config.loss, config.loss == "softmax", "softmax"),
+            *(
+                (f"distillation.{name}", fields[name], holds, rule)
+                for name, holds, rule in (
+                    ("loss", fields.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
+                    ("temperature", 0 < fields.temperature < np.inf, "above 0"),
+                    ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
+                    ("teacher_size", fields.teacher_size >= 0, "0 or more"),
+                    (
+                        "label_weight",
+                        _uses_labels(config) or not fields.label_weight,
+                        "0 without labels, and for a loss of features",
+                    ),
+                    (
+                        "label_weight",
+                        not is_distilled or self._imitates_features or fields.label_weight,
+                        "above 0 for a student with a distillation token, whose class token learns "
+                        "from labels only",
+                    ),
+                )
+            ),
+            (
+                "patch_sizes",
+                config.patch_sizes,
+                not (config.patch_sizes and is_distilled),
+                "() for a student with a distillation token",
+            ),
+        ]
+        for name, value, holds, rule in rules:
+            if not holds:
+                raise ValueError(
+                    f"`{name}` must be {rule} for distillation. Received: {name}={value!r}"
+                )
+
+    @staticmethod
+    def target_arguments(config: ConfigDict) -> dict[str, Any]:
+        # An image without a label keeps weight 1.
+        return {"empty_is_negative": True} if _uses_labels(config) else {}
+
+    @property
+    def frozen_models(self) -> tuple[keras.Model, ...]:
+        return () if self._teacher is None else (self._teacher,)
+
+    def load_models(self, load, write):
+        source = self.config.teacher
+        teacher, details = load(source, self.config.distillation.teacher_size, write)
+        self._check_teacher(teacher)
+        shape = check_images_known(teacher)
+        outputs = output_shape_of(self._read(teacher))
+        if isinstance(outputs, list) or len(outputs) != 2:
+            raise ValueError(
+                f"`teacher` must return one row for each image. Received: teacher={source!r}, "
+                f"outputs of shape {outputs}"
+            )
+        expects = json.dumps([preprocessing_of(teacher).to_config(), shape])
+        digest = hashlib.sha256((weights_digest(teacher) + expects).encode()).hexdigest()
+        before = self.facts_of_weights.get("teacher", {}).get("digest", digest)
+        if digest != before:
+            raise ValueError(
+                "The teacher has changed since the run began: its weights, image size or "
+                "preprocessing differ. Restore it, or choose another workdir. Received: "
+                f"teacher={source!r} with digest {digest[:12]} instead of {before[:12]}"
+            )
+        names = tuple(map(str, details.get("class_names") or ()))
+        facts = {"digest": digest, "outputs": int(outputs[-1]), "class_names": names}
+        self.facts_of_weights["teacher"] = facts
+        self._teacher = teacher
+        megabytes = 4 * teacher.count_params() / 1e6
+        write(
+            f"teacher: {source}, {teacher.count_params():,} parameters, images of "
+            f"{'x'.join(map(str, shape))}, {outputs[-1]} outputs, digest {digest[:12]}; needs "
+            f"{megabytes:,.1f} MB of memory for its weights, which no checkpoint has"
+        )
+
+    def _read(self, teacher):
+        """Returns the part of a teacher whose outputs the student imitates."""
+        if self._imitates_features and getattr(teacher, "head", None) is not None:
+            return keras.Model(teacher.input, teacher.head.input)
+        return teacher
+
+    def _check_teacher(self, teacher):
+        """Raises a `ValueError` if the outputs of a teacher are not logits of one class."""
+        activation = last_activation_of(teacher)
+        has_head = getattr(teacher, "head", teacher) is not None
+        multi = logits_activation_of(teacher) == "sigmoid"
+        if not self._imitates_features and (not has_head or multi or activation != "linear"):
+            problem = "no head" if not has_head else f"{activation} outputs"
+            problem = "logits of a sigmoid" if multi else problem
+            raise ValueError(
+                "`teacher` must return logits of a softmax, or set --config.distillation.loss="
+                f"cosine to imitate its features. Received: teacher={self.config.teacher!r}, which "
+                f"has {problem}"
+            )
+
+    def name_classes(self, inputs, write):
+        facts = self.facts_of_weights["teacher"]
+        names = tuple(map(str, inputs.train.class_names))
+        known = tuple(facts["class_names"])
+        if self._imitates_features:
+            return inputs
+        if self.target == "classes":
+            if known and set(known) == set(names) and known != names:
+                raise ValueError(
+                    "The data must have the classes in the teacher's order. Received: classes "
+                    f"{names[:10]}, teacher={self.config.teacher!r} with {known[:10]}"
+                )
+            if known != names and len(known or names) == len(names):
+                pairs = ", ".join(map(" is ".join, zip(known or ("output 0",), names[:3])))
+                write(f"warning: the teacher's classes have other names or none: {pairs}")
+            return inputs
+        names = known or tuple(f"class {number}" for number in range(facts["outputs"]))
+        sources = {
+            split: dataclasses.replace(getattr(inputs, split), class_names=names)
+            for split in ("train", "test")
+        }
+        return dataclasses.replace(inputs, **sources)
+
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
+        if self._teacher is not None:
+            self._teacher = self._read(_copy(self._teacher, self.config.precision))
+            self._preprocessing = preprocessing_of(self._teacher)
+        width = self.facts_of_weights["teacher"]["outputs"]
+        self._head = {"include_top": False} if self._imitates_features else {"classes": width}
+        model = super().build_model(inputs)
+        if self._imitates_features and model.output_shape != (None, width):
+            self._head = {"classes": width}
+            model = super().build_model(inputs)
+            # The head's zeros have no direction.
+            model.head.kernel.assign(keras.initializers.GlorotUniform()(model.head.kernel.shape))
+        self._check_images(model)
+        return model
+
+    def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
+        width = self.facts_of_weights["teacher"]["outputs"]
+        if self.target == "classes" and len(inputs.train.class_names) != width:
+            raise ValueError(
+                "The teacher must have the classes of the data, or set "
+                "--config.distillation.loss=cosine to imitate its features, or "
+                "--config.distillation.labels=false for a student with the teacher's classes. "
+                f"Received: {len(inputs.train.class_names)} classes, "
+                f"teacher={self.config.teacher!r} with {width}"
+            )
+        return self._head
+
+    def _check_images(self, model):
+        """Raises a `ValueError` unless the student's images can be converted to the teacher's."""
+        own = preprocessing_of(model)
+        theirs = self._preprocessing
+        if not (own.layout.has_one_size and theirs.layout.has_one_size):
+            raise ValueError(
+                "Student and teacher must take images of one size. Received: "
+                f"architecture={self.config.architecture!r}, teacher={self.config.teacher!r}"
+            )
+        if self._teacher is not None and own.channels not in (1, theirs.channels):
+            raise ValueError(
+                f"`data.channels` must be {theirs.channels}, as for the teacher, or 1. Received: "
+                f"channels={own.channels}"
+            )
+
+    def losses_and_metrics(
+        self, model: keras.Model, batch: Batch, training: bool = False
+    ) -> LossesAndMetrics:
+        images, labels, _ = batch
+        fields = self.config.distillation
+        theirs = ops.cast(
+            self._teacher(self.teacher_images(model, images), training=False), "float32"
+        )
+        theirs = ops.stop_gradient(theirs)
+        own, imitating = (ops.cast(x, "float32") for x in _outputs(model, images, training))
+        losses = difference(fields.loss, theirs, imitating, fields.temperature)
+        if self._imitates_features:
+            return losses, {}
+        logits = (own + imitating) / 2
+        agrees = ops.equal(ops.argmax(logits, axis=-1), ops.argmax(theirs, axis=-1))
+        metrics = {"agreement": ops.cast(agrees, "float32")}
+        if self.target == "none":
+            return losses, metrics
+        is_labeled = ops.any(labels > 0, axis=-1)
+        share = ops.where(is_labeled, fields.label_weight, 0.0)
+        losses = (1 - share) * losses + share * self.loss(labels, own)
+        accuracy = self.label_losses(labels, logits, training)[1]["accuracy"]
+        metrics["accuracy"] = ops.where(is_labeled, accuracy, metrics["agreement"])
+        return losses, metrics
+
+    def teacher_images(self, model: keras.Model, images: keras.KerasTensor) -> keras.KerasTensor:
+        """Returns the images `(B, H, W, C)` of a student as the teacher expects them."""
+        factor, offset = _conversion(preprocessing_of(model), self._preprocessing)
+        if (factor != 1).any() or offset.any():
+            images = images * factor + offset
+        elif images.shape[-1] < len(factor):
+            images = ops.repeat(images, len(factor), axis=-1)
+        for axis, equation in ((0, "ij,bjwc->biwc"), (1, "ij,bhjc->bhic")):
+            old = images.shape[1 + axis]
+            new = self._teacher.input.shape[1 + axis]
+            if old != new:
+                matrix = RULES["bilinear_antialias"](old, new).astype("float32")
+                images = ops.einsum(equation, matrix, images)
+        return images
+
+    def export_options(self) -> dict[str, Any] | None:
+        return None if self._imitates_features else {}
+
+
+def difference(
+    loss: str, teacher: keras.KerasTensor, student: keras.KerasTensor, temperature: float = 1.0
+) -> keras.KerasTensor:
+    """Computes the difference of a student's outputs from a teacher's.
+
+    Args:
+        loss: a member of `LOSSES`.
+        teacher, student: float32 `(B, N)`: logits, or features for "cosine" and "squared_error".
+        temperature: divides both logits for "kl".
+
+    Returns:
+        A float32 tensor `(B,)`.
+    """
+    if loss == "cosine":
+        return 1 - ops.sum(ops.normalize(teacher) * ops.normalize(student), axis=-1)
+    if loss == "squared_error":
+        return ops.mean(ops.square(teacher - student), axis=-1)
+    own = ops.log_softmax(student / temperature, axis=-1)
+    if loss == "hard":
+        classes = ops.argmax(teacher, axis=-1, keepdims=True)
+        return -ops.take_along_axis(ops.log_softmax(student, axis=-1), classes, axis=-1)[:, 0]
+    theirs = ops.log_softmax(teacher / temperature, axis=-1)
+    return temperature**2 * ops.sum(ops.exp(theirs) * (theirs - own), axis=-1)
+
+
+def _uses_labels(config):
+    """Returns whether the student has the classes of the data."""
+    fields = config.distillation
+    return fields.labels and fields.loss not in _OF_FEATURES
+
+
+def _copy(teacher, precision):
+    """Copies a model to variables of the current strategy, which are not trained."""
+    config = teacher.get_config()
+    if isinstance(teacher, ImageModel):
+        config["dtype"] = precision
+    copy = type(teacher).from_config(config)
+    copy.set_weights(teacher.get_weights())
+    copy.trainable = False
+    return copy
+
+
+def _outputs(model, images, training):
+    """Returns the outputs that learn from labels and those that imitate, which differ in a model
+    with a distillation token."""
+    head = getattr(model, "head", None)
+    if not isinstance(head, DistilledHead):
+        return (model(images, training=training),) * 2
+    return head.both(keras.Model(model.input, head.input)(images, training=training))
+
+
+def _conversion(own, theirs):
+    """Returns float32 `(factor, offset)` for each channel, from one `Preprocessing` to another."""
+    scale = (2**theirs.bit_depth - 1) / (2**own.bit_depth - 1)
+    mean, std = (np.array(values, "float64") for values in (own.mean, own.std))
+    factor = scale * std / np.array(theirs.std)
+    offset = (scale * mean - np.array(theirs.mean)) / np.array(theirs.std)
+    return factor.astype("float32"), offset.astype("float32")
