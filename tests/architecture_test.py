@@ -30,7 +30,7 @@ ALLOWED_IMPORTS = {
     "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots", "preprocessing"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost"},
+    "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost", "preprocessing"},
     "training": {
         "export",
         "families",

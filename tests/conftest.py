@@ -36,6 +36,7 @@ FULL = (
     "reference_examples_test.py",
     "serving",
     "tpu",
+    "tasks/distillation_run_test.py",
     "tasks/masked_patches_run_test.py",
     "training/resuming_test.py",
     "training/run_test.py",

@@ -15,7 +15,13 @@ PARTS = (
     ("layers",),
     ("models", "families/two_towers_test.py"),
     ("checkpoints",),
-    ("optimizers", "training/update_test.py", "losses_test.py", "tasks/classification_test.py"),
+    (
+        "optimizers",
+        "training/update_test.py",
+        "losses_test.py",
+        "tasks/classification_test.py",
+        "tasks/distillation_test.py",
+    ),
     ("training/patch_sizes_test.py",),
     (
         "inspection/attention_test.py::test_attention_scores_select_layers_and_average_heads",

@@ -1,0 +1,24 @@
+"""Compiles the steps of a distillation for a TPU."""
+
+import pytest
+
+from keras_vit import VisionTransformer, tpu
+
+MODEL = {"patch_size": 4, "num_layers": 2, "hidden_size": 128, "mlp_dim": 256, "num_heads": 2}
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_memory_counts_the_teacher(labels, tiny, tpu_compiler, tmp_path):
+    teacher = VisionTransformer(**MODEL, input_shape=(16, 16, 3), classes=10)
+    teacher.save(tmp_path / "teacher.keras")
+    path = str(tmp_path / "teacher.keras")
+    changes = {"teacher": path, "distillation": {"labels": labels}}
+    config = tiny.config(task="distillation", best_metric="agreement", **changes)
+    check = tpu.check(tiny.task(config), config, 32, "v5e:2x2")
+    plain = tiny.config()
+    other = tpu.check(tiny.task(plain), plain, 32, "v5e:2x2")
+    assert check.fits and not check.error
+    added = 4 * teacher.count_params()
+    assert abs(check.state_bytes - other.state_bytes - added) < 0.1 * added
+    assert check.train.argument_bytes > other.train.argument_bytes + 0.9 * added
+    assert check.evaluation.argument_bytes > other.evaluation.argument_bytes + 0.9 * added
