@@ -426,6 +426,10 @@ keras_vit.recipes.rates("cifar10")  # (0.001, 0.003, 0.01, 0.03)
 # Returns ("ViT-L/16", "imagenet21k", {"epochs": 30})
 keras_vit.recipes.parse_config_arg("ViT-L/16,imagenet21k,epochs=30")
 
+# %% keras_vit.tasks.Distillation
+config.update(task="distillation", teacher="runs/digits")
+task = keras_vit.tasks.Distillation(config)
+
 # %% keras_vit.tasks.get
 task = keras_vit.tasks.get(config)  # the task that config.task names
 

@@ -30,7 +30,7 @@ from keras_vit.evaluation import frozen
 
 FLAGS = flags.FLAGS
 COLUMNS = ("labels", "model", "seed", "accuracy")
-LABELS = ("all", "1000")
+LABELS = ("1000", "all")
 MODELS = ("teacher", "student alone", "student distilled")
 TEACHER = {"architecture": "BiTResNet", "model": {"depth": 8}}
 STUDENT = {
@@ -45,7 +45,7 @@ STUDENT = {
 }
 # Batch size and steps of each run, short enough for three seeds on one busy core.
 STEPS = {("teacher", "all"): (64, 800), ("teacher", "1000"): (64, 300)}
-STUDENT_STEPS = (128, 400)
+STUDENT_STEPS = (128, 1000)
 SIZES = {"teacher": 20}  # height and width of the images in pixels; 28 for students
 LABEL_WEIGHT = 0.5
 TEMPERATURE = 2.0

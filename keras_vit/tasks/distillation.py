@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -71,10 +72,9 @@ class Distillation(Classification):
         fields = config.distillation
         self._imitates_features = fields.loss in _OF_FEATURES
         self.target = "classes" if _uses_labels(config) else "none"
-        self.metrics = () if self._imitates_features else ("agreement",)
-        if _uses_labels(config):
-            self.metrics = ("accuracy", "agreement")
-        self._teacher: keras.Model | None = None
+        agreement: tuple[str, ...] = () if self._imitates_features else ("agreement",)
+        self.metrics = ("accuracy", *agreement) if _uses_labels(config) else agreement
+        self._teacher: Any = None
         self._preprocessing = Preprocessing()
         is_distilled = config.model.get("distilled", False)
         rules = [
@@ -122,7 +122,9 @@ class Distillation(Classification):
     def frozen_models(self) -> tuple[keras.Model, ...]:
         return () if self._teacher is None else (self._teacher,)
 
-    def load_models(self, load, write):
+    def load_models(
+        self, load: Callable[..., tuple[keras.Model, dict]], write: Callable[[str], object]
+    ) -> None:
         source = self.config.teacher
         teacher, details = load(source, self.config.distillation.teacher_size, write)
         self._check_teacher(teacher)
@@ -173,7 +175,9 @@ class Distillation(Classification):
                 f"has {problem}"
             )
 
-    def name_classes(self, inputs, write):
+    def name_classes(
+        self, inputs: "InputPipeline", write: Callable[[str], object]
+    ) -> "InputPipeline":
         facts = self.facts_of_weights["teacher"]
         names = tuple(map(str, inputs.train.class_names))
         known = tuple(facts["class_names"])

@@ -72,7 +72,7 @@ def load_any_model(
     is_folder = files.is_dir(source)
     is_stored = str(source).endswith(".keras") or (is_folder and not has_weights(source))
     if not is_stored:
-        size = {"input_shape": (image_size, image_size, 3)} if image_size else {}
+        size: dict[str, Any] = {"input_shape": (image_size, image_size, 3)} if image_size else {}
         model = families.from_pretrained(source, **size)
         names = checkpoints.find_class_names(source)
         return model, {"class_names": names} if names else {}
