@@ -21,6 +21,7 @@ from keras_vit.models.any_model import (
     weights_digest,
 )
 from keras_vit.models.image_model import ImageModel
+from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.task import Batch, LossesAndMetrics
@@ -99,12 +100,6 @@ class Distillation(Classification):
                         "from labels only",
                     ),
                 )
-            ),
-            (
-                "patch_sizes",
-                config.patch_sizes,
-                not (config.patch_sizes and is_distilled),
-                "() for a student with a distillation token",
             ),
         ]
         for name, value, holds, rule in rules:
@@ -334,6 +329,11 @@ def _outputs(model, images, training):
     head = getattr(model, "head", None)
     if not isinstance(head, DistilledHead):
         return (model(images, training=training),) * 2
+    if replacement_of(model) is not None:
+        raise ValueError(
+            "A student with a distillation token cannot change its patch size. Received: "
+            f"model={model.name!r}"
+        )
     return head.both(keras.Model(model.input, head.input)(images, training=training))
 
 
