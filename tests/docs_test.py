@@ -311,7 +311,9 @@ def test_config_field_page_is_current():
     rows = re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", fields.page(), re.MULTILINE)
     config = ConfigDict(recipes.defaults(data=data.defaults(), model={})).to_dict()
     names = {
-        f"{group}.{name}" for group in ("optimizer", "schedule", "data") for name in config[group]
+        f"{group}.{name}"
+        for group in ("distillation", "optimizer", "schedule", "data")
+        for name in config[group]
     }
     assert {name for name, _ in rows} == names | {
         name for name, value in config.items() if not isinstance(value, dict)

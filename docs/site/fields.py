@@ -32,7 +32,7 @@ feature off. A run prints the fields that differ from these defaults and writes 
 
 def page() -> str:
     """Returns the page as Markdown."""
-    groups = {"Run": [], "optimizer": [], "schedule": []}
+    groups = {"Run": [], "distillation": [], "optimizer": [], "schedule": []}
     group = "Run"
     source = (
         (DOCS.parent / "keras_vit/recipes/defaults.py")
@@ -44,7 +44,7 @@ def page() -> str:
     for line in source.splitlines():
         if line.strip().startswith("# "):
             comment = f"{comment} {line.strip()[2:]}".strip()
-        elif match := re.match(r'    "(optimizer|schedule)": \{', line):
+        elif match := re.match(r'    "(distillation|optimizer|schedule)": \{', line):
             group = match[1]
         elif match := re.match(r'\s+"(\w+)": (.*?),(?:  # (.*))?$', line):
             name, default, meaning = match.groups()
