@@ -8,6 +8,7 @@ from pathlib import Path
 
 import extract_dinov2
 import fashion_data
+import fashion_scenes
 import fashion_study
 import numpy as np
 import pytest
@@ -44,7 +45,8 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"]
+    "script",
+    ["low_precision", "fashion_study", "fashion_scenes", "score_files", "extract_dinov2"],
 )
 def test_missing_input_error_names_the_flag(script, scripts, tmp_path):
     flag = (
@@ -180,3 +182,22 @@ def test_dinov2_weights_match_transformers(tmp_path):
     np.testing.assert_allclose(
         tokens[1][:, :: agreement.PATCH_STEP], expected["patches"], atol=2e-4
     )
+
+
+def test_masks_of_scenes_come_from_the_pixels():
+    images = np.full((2, 28, 28), 200, "uint8")
+    images[:, :14] = 0  # the dark half shows what is behind the item
+    labels = np.array([3, 4])
+    photograph = np.zeros((200, 400, 3), "uint8")
+    photograph[..., 2] = 90
+    photograph[:, 200:, 1] = 7  # the part for tests
+    for split, green in (("train", 0), ("test", 7)):
+        made = [
+            fashion_scenes.scene([photograph], images, labels, split, np.random.default_rng(1))
+            for _ in range(2)
+        ]
+        picture, mask = made[0]
+        assert {*np.unique(mask)} <= {0, 4, 5} and 0 < (mask > 0).mean() < 0.7
+        assert (picture[mask == 0] == [0, green, 90]).all()
+        assert (picture[mask > 0] >= fashion_scenes.DARK).all()
+        assert all(map(np.array_equal, *made))
