@@ -1,19 +1,38 @@
-"""Dense layers for tokens `(B, N, ...)` that flatten the batch and token axes, except in bfloat16
-on JAX.
+"""Dense layers for tokens `(B, N, ...)` that flatten the batch and token axes where that is faster.
 
 On CPUs, 2-D matmuls are faster: XLA copies the operands of a batched matmul, and TensorFlow fuses a
-2-D matmul with its bias and activation. On TPUs, where models usually run in bfloat16, XLA would
-copy the tokens to flatten them.
+2-D matmul with its bias and activation. On TPUs, XLA would copy the tokens to flatten them, because
+it pads their number, for example from 197 to 200.
 """
 
+import contextlib
 import math
+import threading
 
 import keras
 from keras import ops
 
+# `MirroredStrategy` runs each replica in a separate thread.
+_THREAD = threading.local()
+
+
+@contextlib.contextmanager
+def compiling_for(platform):
+    """Tells the layers of this thread for which platform they are compiled, such as "tpu"; None
+    changes nothing."""
+    before = getattr(_THREAD, "platform", None)
+    _THREAD.platform = platform or before
+    try:
+        yield
+    finally:
+        _THREAD.platform = before
+
 
 def flattens(layer):
     """Returns whether a layer flattens the batch and token axes."""
+    if getattr(_THREAD, "platform", None) == "tpu":
+        return False
+    # Without a known platform, bfloat16 on JAX suggests a TPU.
     return layer.compute_dtype != "bfloat16" or keras.backend.backend() == "tensorflow"
 
 

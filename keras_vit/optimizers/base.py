@@ -1,7 +1,6 @@
 """Base class of the optimizers: weight decay by parameter name, layer-wise learning rates,
 conditional updates."""
 
-import functools
 import re
 
 import keras
@@ -87,27 +86,27 @@ class Optimizer(keras.optimizers.Optimizer):
         `factors`."""
         raise NotImplementedError
 
-    def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns the updated `(weights, state)`, or the old values if `condition` is false;
-        assigns no variables."""
-        select = functools.partial(where, condition)
-        values = {
-            id(variable): value for variable, value in zip(self.variables, state, strict=True)
-        }
-        rate = self.learning_rate_at(state)
-        step = values[id(self.iterations)]
-        new_weights = []
-        known = {}
-        for index, (gradient, weight) in enumerate(zip(gradients, weights, strict=True)):
+    def split_state(self, state):
+        """Returns the slot values of each parameter and the number of previous updates; `state`
+        contains the values of `self.variables`."""
+        values = self._values(state)
+        slots = [
+            [values[id(slot)] for slot in self.slots_of(index)] for index in range(len(self.decays))
+        ]
+        return slots, values[id(self.iterations)]
+
+    def join_state(self, state, slots, step):
+        """Returns `state` with other slot values and another number of updates; the inverse of
+        `split_state`."""
+        values = self._values(state)
+        for index, values_of_parameter in enumerate(slots):
             places = [id(slot) for slot in self.slots_of(index)]
-            scalars = self._scalars(index, rate, step, known)
-            weight, slots = self._update(
-                index, gradient, weight, [values[i] for i in places], scalars, select
-            )
-            new_weights.append(weight)
-            values.update(zip(places, slots))
-        values[id(self.iterations)] = select(step + 1, step)
-        return new_weights, list(values.values())
+            values.update(zip(places, values_of_parameter, strict=True))
+        values[id(self.iterations)] = step
+        return list(values.values())
+
+    def _values(self, state):
+        return {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
 
     def learning_rate_at(self, state):
         """Returns the next update's float32 learning rate; `state` contains the values of
@@ -119,12 +118,14 @@ class Optimizer(keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         variables = [*self.slots_of(index), variable]
         *slots, weight = map(ops.convert_to_tensor, variables)
-        scalars = self._scalars(index, learning_rate, self.iterations, {})
-        weight, slots = self._update(index, gradient, weight, slots, scalars)
+        scalars = self.scalars(index, learning_rate, self.iterations, {})
+        weight, slots = self.update_parameter(
+            gradient, weight, slots, scalars, decays=self.decays[index] > 0
+        )
         for variable, value in zip(variables, [*slots, weight]):
             self.assign(variable, value)
 
-    def _scalars(self, index, learning_rate, step, known):
+    def scalars(self, index, learning_rate, step, known):
         """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""
         # Use a cache, because most parameters have the same multiplier and decay, and each op adds
         # tracing time.
@@ -134,8 +135,11 @@ class Optimizer(keras.optimizers.Optimizer):
             known[key] = self.factors(rate, step), rate * decay
         return known[key]
 
-    def _update(self, index, gradient, weight, slots, scalars, select=lambda new, old: new):
-        """Returns `(weight, slots)` after an update of parameter `index`."""
+    def update_parameter(
+        self, gradient, weight, slots, scalars, decays, select=lambda new, old: new
+    ):
+        """Returns `(weight, slots)` after an update of one parameter, without assigning them;
+        `select(new, old)` may keep the old values."""
         factors, rate_of_decay = scalars
         values = self.new_slots(ops.cast(gradient, "float32"), slots)
         # Select before computing the weight; otherwise XLA copies the old slots and computes both
@@ -145,7 +149,7 @@ class Optimizer(keras.optimizers.Optimizer):
             for value, slot in zip(values, slots, strict=True)
         ]
         update = self.scaled_direction(values, factors)
-        if self.decays[index]:
+        if decays:
             update = update + rate_of_decay * ops.cast(weight, "float32")
         weight = select(weight - ops.cast(update, weight.dtype), weight)
         return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]

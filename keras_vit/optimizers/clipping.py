@@ -37,15 +37,23 @@ def clip_by_global_norm(
     Reference: the fine-tuning code of `vit_jax`, which multiplies by `norm / before` without an
         epsilon.
     """
+    factor, before = clip_factor(gradients, norm)
+    if factor is None:
+        return gradients, before
+    return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
+
+
+def clip_factor(gradients, norm):
+    """Returns `(factor, before)` as for `clip_by_global_norm`; the factor is None without
+    clipping."""
     if norm < 0:
         raise ValueError(f"`norm` must be 0 or more. Received: norm={norm}")
     before = global_norm(gradients)
     if not norm:
-        return gradients, before
+        return None, before
     # If `before` is below `norm`, the factor is exactly 1.0. If `before` is NaN, all gradients
     # become NaN.
-    factor = ops.where(before < norm, 1.0, norm / before)
-    return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
+    return ops.where(before < norm, 1.0, norm / before), before
 
 
 def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:

@@ -5,6 +5,7 @@ import warnings
 
 import tensorflow as tf
 
+from keras_vit.layers.token_dense import compiling_for
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.tensorflow.engine import TensorFlowEngine, make_replica_sums
@@ -37,7 +38,7 @@ class TensorFlowPrograms(Programs):
         return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
 
     def evaluation(self, batch_size, accumulate_steps):
-        replica_sums = make_replica_sums(self.model, self._task.evaluate)
+        replica_sums = make_replica_sums(self._engine.strategy, self.model, self._task.evaluate)
         size = batch_size // self.topology.num_devices // accumulate_steps
         return compile_function(replica_sums, self._batch(size), self.topology.name)
 
@@ -58,7 +59,7 @@ def compile_function(function, specs, topology):
     `Program`."""
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), compiling_for("tpu"):
             warnings.simplefilter(
                 "ignore"
             )  # TensorFlow warns about arguments that it passes itself

@@ -3,21 +3,24 @@
 The operations, in order:
 
     unscale     gradients / loss_scale, only with mixed_float16
-    clip        by the global norm of the gradients of the whole batch
+    norm        of the gradients of the whole batch
     check       loss, metrics and norm are finite; no earlier step ended the `Engine.train` call
+    clip        by the norm
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
 
-If the check fails, the state does not change, except for the loss scale and its counter
-`good_steps`.
+The last three are one function of a parameter, which an engine may compile, so that it passes
+through memory once. If the check fails, the state does not change, except for the loss scale and
+its counter `good_steps`.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 from keras import ops
 
-from keras_vit import optimizers
+from keras_vit.optimizers.clipping import clip_factor, ema_update
 
 INITIAL_LOSS_SCALE = 2.0**15
 # The loss scale doubles after this many consecutive finite steps. It halves after a step with a
@@ -49,6 +52,7 @@ def update(
     ema_decay=0.0,
     skip_nonfinite=False,
     where=ops.where,
+    compiled=lambda function: function,
 ):
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
@@ -72,23 +76,37 @@ def update(
         running: boolean scalar; False if an earlier step ended the call.
         clip_norm, ema_decay, skip_nonfinite: the fields of the config.
         where: function `where(condition, new, old)` that selects a tensor.
+        compiled: function that returns a compiled form of the update of a parameter.
     """
     learning_rate = optimizer.learning_rate_at(state.slots)
     loss_scale, good_steps = state.scaling or (None, None)
 
-    # Unscale and clip the gradients of the whole batch.
+    # Unscale the gradients of the whole batch, and check them.
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
-    gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
+    factor, norm = clip_factor(gradients, clip_norm)
     finite = ops.logical_and(ops.all(ops.isfinite(means)), ops.isfinite(norm))
     use = ops.logical_and(running, finite)
 
     # Update weights, slots, EMA and statistics, which keep their values if `use` is false.
-    weights, slots = optimizer.guarded_update(state.slots, gradients, state.weights, use, where)
-    averages = [
-        where(use, optimizers.ema_update(average, weight, ema_decay), average)
-        for average, weight in zip(state.averages, weights)
-    ]
+    make = functools.partial(make_parameter_update, optimizer, ema_decay, where)
+    slots, step = optimizer.split_state(state.slots)
+    averages = [[average] for average in state.averages] or [[]] * len(slots)
+    known_scalars = {}
+    functions = {}  # parameters of the same shape share a function, which is compiled once
+    updated = []
+    for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
+        decays = optimizer.decays[index] > 0
+        key = (tuple(weight.shape), str(weight.dtype), decays)
+        if key not in functions:
+            functions[key] = compiled(make(decays))
+        scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
+        updated.append(
+            functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
+        )
+    weights, slots, averages = map(list, zip(*updated))
+    slots = optimizer.join_state(state.slots, slots, where(use, step + 1, step))
+    averages = [average for averages_of_parameter in averages for average in averages_of_parameter]
     statistics = [
         where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)
     ]
@@ -108,6 +126,21 @@ def update(
         ops.logical_and(running, can_continue),
         metrics,
     )
+
+
+def make_parameter_update(optimizer, ema_decay, where, decays):
+    """Returns the function that clips the gradient of one parameter and updates its weight, slots
+    and EMA."""
+
+    def parameter_update(gradient, weight, slots, averages, factor, scalars, use):
+        select = functools.partial(where, use)
+        if factor is not None:
+            gradient = ops.cast(factor, gradient.dtype) * gradient
+        weight, slots = optimizer.update_parameter(gradient, weight, slots, scalars, decays, select)
+        averages = [select(ema_update(average, weight, ema_decay), average) for average in averages]
+        return weight, slots, averages
+
+    return parameter_update
 
 
 def update_loss_scale(loss_scale, good_steps, finite, too_high, running):

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_vit import optimizers
+from keras_vit.training.update import TrainState, update
 
 NAMES = ("embedding/kernel", "encoderblock_0/mlp_1/kernel", "head/bias")
 
@@ -36,10 +37,13 @@ def _gradients(step):
 
 
 def _guarded(optimizer, variables, compiled):
-    """Returns `update(gradients, condition)`, which applies a guarded update."""
+    """Returns `apply(gradients, condition)`, which applies a guarded update."""
 
     def updated(gradients, weights, state, condition):
-        return optimizer.guarded_update(state, gradients, weights, condition)
+        before = TrainState(weights, [], state, [], [])
+        means = ops.where(condition, ops.zeros(1), np.nan)
+        after, _, _ = update(optimizer, before, gradients, means, [], True)
+        return after.weights, after.slots
 
     if compiled and keras.backend.backend() == "jax":
         import jax
@@ -50,7 +54,7 @@ def _guarded(optimizer, variables, compiled):
 
         updated = tf.function(updated, autograph=False)
 
-    def update(gradients, condition):
+    def apply(gradients, condition):
         values = [
             [ops.copy(ops.convert_to_tensor(v)) for v in each]
             for each in (variables, optimizer.variables)
@@ -61,7 +65,7 @@ def _guarded(optimizer, variables, compiled):
         ):
             variable.assign(value)
 
-    return update
+    return apply
 
 
 def _values(optimizer, variables):
@@ -76,13 +80,13 @@ def _values(optimizer, variables):
 def test_update_is_exact_or_skipped(name, compiled):
     def run(conditions):
         optimizer, variables = _optimizer(name)
-        update = _guarded(optimizer, variables, compiled)
+        apply = _guarded(optimizer, variables, compiled)
         seen = []
         good = 0
         for condition in conditions:
             # A skipped update must ignore NaN gradients.
             gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
-            update(gradients, condition)
+            apply(gradients, condition)
             good += condition
             seen.append(_values(optimizer, variables))
         assert int(ops.convert_to_numpy(optimizer.iterations)) == good
@@ -97,9 +101,9 @@ def test_update_is_exact_or_skipped(name, compiled):
 def test_guarded_update_matches_apply(name):
     (ours, variables) = _optimizer(name)
     (theirs, others) = _optimizer(name)
-    update = _guarded(ours, variables, compiled=False)
+    apply = _guarded(ours, variables, compiled=False)
     for step in range(4):
-        update(_gradients(step), True)
+        apply(_gradients(step), True)
         theirs.apply(_gradients(step))
     for one, other in zip([*variables, *ours.variables], [*others, *theirs.variables], strict=True):
         one, other = (ops.convert_to_numpy(ops.cast(v, "float32")) for v in (one, other))

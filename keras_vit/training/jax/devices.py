@@ -71,3 +71,8 @@ def _join(count, index, address):
         raise ValueError(
             f"The workers in TF_CONFIG cannot connect ({reason}). Received: address={address}"
         ) from error
+
+
+def platform_of(mesh):
+    """Returns the platform of the devices of a mesh, such as "cpu" or "tpu"."""
+    return mesh.devices.flat[0].platform

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.layers.dropout import StepSeeds, seed_scope
-from keras_vit.training.jax.devices import AXIS
+from keras_vit.layers.token_dense import compiling_for
+from keras_vit.training.jax.devices import AXIS, platform_of
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
 
 
@@ -32,6 +33,7 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
         with (
             model_scope(model, weights, statistics, gradient_shardings) as scope,
             seed_scope(StepSeeds(key)),
+            compiling_for(platform_of(mesh)),
         ):
             losses, metrics = task.losses_and_metrics(model, batch, training=True)
         loss = mean(losses)

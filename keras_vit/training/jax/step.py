@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training.jax import frozen
+from keras_vit.training.jax.devices import platform_of
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
 from keras_vit.training.update import update
@@ -96,7 +98,10 @@ def make_sums(mesh, model, compute, weight_shardings, parts=1, frozen_models=())
     names = []  # keys in the order of `compute`; jitted functions return dicts with sorted keys
 
     def part_sums(weights, statistics, batch):
-        with model_scope(model, weights, statistics, weight_shardings):
+        with (
+            model_scope(model, weights, statistics, weight_shardings),
+            compiling_for(platform_of(mesh)),
+        ):
             values = compute(model, batch)
         names[:] = values
         return [jnp.sum(value * batch[-1]) for value in values.values()], jnp.sum(batch[-1])

@@ -6,10 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import terminal
+from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow.batches import distributed_batches
+from keras_vit.training.tensorflow.gradients import platform_of
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -95,7 +97,7 @@ class TensorFlowEngine(Engine):
         return self._outputs(peak_memory=_peak_memory(), **outputs)
 
     def _make_sums(self, compute):
-        replica_sums = make_replica_sums(self.model, compute)
+        replica_sums = make_replica_sums(self.strategy, self.model, compute)
 
         def reduce(value):
             return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
@@ -171,13 +173,14 @@ class TensorFlowEngine(Engine):
         return [tuple(map(int, row)) for row in rows * self.num_hosts / self.num_devices]
 
 
-def make_replica_sums(model, compute):
+def make_replica_sums(strategy, model, compute):
     """Returns the function that evaluates a replica's part of a batch; see `Engine._make_sums`."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_sums(*batch):
         weights = batch[-1]
-        values = compute(model, batch)
+        with compiling_for(platform_of(strategy)):
+            values = compute(model, batch)
         return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(
             weights
         )

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_vit.layers.dropout import StepSeeds, seed_scope
+from keras_vit.layers.token_dense import compiling_for
 
 
 def make_replica_gradients(strategy, model, task, config):
@@ -34,7 +35,7 @@ def make_replica_gradients(strategy, model, task, config):
             return tf.reduce_sum(values * example_weights) / batch_size
 
         with tf.GradientTape() as tape:
-            with seed_scope(StepSeeds(key)):
+            with seed_scope(StepSeeds(key)), compiling_for(platform_of(strategy)):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
             loss = mean(losses)
             scaled = loss if loss_scale is None else loss * loss_scale
@@ -77,3 +78,8 @@ def make_replica_gradients(strategy, model, task, config):
         return gradients, means
 
     return replica_gradients
+
+
+def platform_of(strategy):
+    """Returns "tpu" on TPUs, otherwise None."""
+    return "tpu" if isinstance(strategy, tf.distribute.TPUStrategy) else None

@@ -16,6 +16,8 @@ def make_replica_step(strategy, state, task, config):
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
+    compiled = as_it_is if isinstance(strategy, tf.distribute.TPUStrategy) else with_xla
+
     def tensors(values):
         return [tf.identity(value) for value in values]
 
@@ -44,6 +46,7 @@ def make_replica_step(strategy, state, task, config):
             tensors(statistics),
             running,
             where=where,
+            compiled=compiled,
             clip_norm=config.clip_norm,
             ema_decay=config.ema_decay,
             skip_nonfinite=config.skip_nonfinite,
@@ -64,6 +67,16 @@ def where(condition, new, old):
     """Works like `tf.where` for a scalar condition, but does not copy the selected tensor on a
     CPU."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
+
+
+def as_it_is(function):
+    """Returns the function itself: on TPUs, XLA compiles the whole step."""
+    return function
+
+
+def with_xla(function):
+    """Returns the function compiled with XLA into one pass over memory."""
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def make_train_steps(strategy, state, task, config):
