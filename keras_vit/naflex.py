@@ -2,10 +2,8 @@
 length.
 
 A batch is a float32 array `(B, S, P*P + 2, C)` with S patches of P x P pixels per image. A patch
-consists of its
-pixels, row by row, and two numbers: the patch's row and column in the image's patch grid, counted
-    from 1 and repeated
-for all channels. Padding patches are zeros.
+consists of its pixels, row by row, and two numbers: the patch's row and column in the image's patch
+grid, counted from 1 and repeated for all channels. Padding patches are zeros.
 """
 
 import math
@@ -117,14 +115,9 @@ def pack(
         )
     real = np.arange(budget) < shapes.prod(1)[:, None]
     if mask is not None and not np.array_equal(np.asarray(mask), real):
-        empty = (
-            "; the mask of at least one image is all zeros"
-            if not np.asarray(mask).any(-1).all()
-            else ""
-        )
         raise ValueError(
             "`mask` must be 1 for the first rows * columns patches of each image and 0 for "
-            f"padding{empty}. Received: {np.asarray(mask).sum(-1).tolist()} patches for "
+            f"padding. Received: {np.asarray(mask).sum(-1).tolist()} patches for "
             f"shapes={shapes.tolist()}"
         )
     number = np.arange(budget)
@@ -177,24 +170,21 @@ def preprocess(
         ValueError: `max_patches` is not a positive integer, there are no images, or an image has
             the wrong shape.
     """
-    if not len(images) or any(np.ndim(image) != 3 for image in images):
-        raise ValueError(
-            "`images` must be a list of one or more images (H, W, C). "
-            f"Received: images of shapes {[np.shape(image) for image in images]}"
-        )
     if type(max_patches) is not int or max_patches < 1:
         raise ValueError(
             f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}"
         )
     channels = len(mean)
+    sizes = [np.shape(image) for image in images]
+    if not sizes or any(len(size) != 3 or size[2] != channels or 0 in size for size in sizes):
+        raise ValueError(
+            f"`images` must be a list of one or more images (H, W, {channels}). "
+            f"Received: images of shapes {sizes}"
+        )
     patches = []
     shapes = []
     for image in images:
         image = np.asarray(image, "float32")
-        if image.shape[2] != channels or 0 in image.shape:
-            raise ValueError(
-                f"`images` must have shape (H, W, {channels}). Received: shape={image.shape}"
-            )
         # Resize each axis to whole patches.
         height, width = (np.float64(side) for side in image.shape[:2])
         grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]

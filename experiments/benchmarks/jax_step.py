@@ -3,11 +3,10 @@
     pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
 
 All three use float32, the same model and batch size, and AdamW with gradients clipped at 1. The
-    Flax code is idiomatic:
-`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its
-state. The three run in separate processes, which alternate, so that only one computes at a time.
-The last column is the speed relative to keras_vit on JAX, computed from the medians over the
-rounds.
+Flax code is idiomatic: `nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a
+jitted step that donates its state. The three run in separate processes, which alternate, so that
+only one computes at a time. The last column is the speed relative to keras_vit on JAX, computed
+from the medians over the rounds.
 """
 
 import json

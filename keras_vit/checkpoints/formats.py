@@ -148,17 +148,10 @@ def _place_positions(weights, facts):
     """
     # Derive the grid from the image size.
     sides = facts.image_size
+    sides = [sides, sides] if isinstance(sides, int) else sides
     kernel = weights.get(names.EMBEDDING)
-    sides = (
-        (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
-    )
     grid = None
-    if (
-        kernel is not None
-        and len(kernel.shape) == 4
-        and len(sides) == 2
-        and all(type(x) is int for x in sides)
-    ):
+    if kernel is not None and sides:
         grid = sides[0] // kernel.shape[0], sides[1] // kernel.shape[1]
     positions = weights.get(names.POSITIONS)
     registers = weights.get("register_tokens")
@@ -278,20 +271,17 @@ def _preprocessing_of(dialect, path):
 
 
 def _parse_comment(comment):
-    """Returns the facts in a zip comment; none if the comment is not from keras_vit or is
-    invalid."""
-    try:
-        stored = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
-        arguments = {
-            n: tuple(v) if isinstance(v, list) else v
-            for n, v in stored.get("arguments", {}).items()
-        }
-        known = {field.name for field in dataclasses.fields(Facts)}
-        facts = {name: value for name, value in {**arguments, **stored}.items() if name in known}
-        if "grid" in facts:
-            facts["grid"] = tuple(map(int, facts["grid"]))
-        if "preprocessing" in facts:
-            facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
-        return Facts(**{**facts, "arguments": arguments})
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    """Returns the facts in a zip comment; none if the comment is not from keras_vit."""
+    if not comment.startswith(COMMENT):
         return Facts()
+    stored = json.loads(comment.removeprefix(COMMENT))
+    arguments = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in stored.get("arguments", {}).items()
+    }
+    known = {field.name for field in dataclasses.fields(Facts)}
+    facts = {name: value for name, value in {**arguments, **stored}.items() if name in known}
+    if "grid" in facts:
+        facts["grid"] = tuple(map(int, facts["grid"]))
+    if "preprocessing" in facts:
+        facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
+    return Facts(**{**facts, "arguments": arguments})

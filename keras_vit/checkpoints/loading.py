@@ -69,9 +69,9 @@ def load(
         ConnectionError: the file could not be downloaded.
 
     Reference: `checkpoint.py` of `vit_jax`, including its two module numberings and two shapes of
-        GroupNorm arrays. For
-    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel and "tile" for two, four
-    or more channels. For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
+        GroupNorm arrays. For `channels`, timm's `adapt_input_conv`, which uses "sum" for one
+        channel and "tile" for two, four or more channels. For `resize_patches`, FlexiViT, arXiv
+        2212.08013, section 3.4.
     """
     return load_into(
         model,

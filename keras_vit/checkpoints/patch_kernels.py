@@ -41,13 +41,5 @@ def kernel_matrix(old, new, position_rule):
     """Returns the matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
     # The pseudo-inverse of a Kronecker product is the Kronecker product of the pseudo-inverses, so
     # each axis has its own matrix.
-    resize = (
-        RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
-    )
-    return np.linalg.pinv(resize(old, new).T)
-
-
-def _bilinear_matrix(old, new):
-    """Returns the matrix `(new, old)` of bilinear `tf.image.resize` without antialiasing."""
-    source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-    return np.maximum(1 - np.abs(np.arange(old) - source[:, None]), 0)
+    rule = "bicubic_antialias" if position_rule == "bicubic_antialias" else "bilinear"
+    return np.linalg.pinv(RULES[rule](old, new).T)

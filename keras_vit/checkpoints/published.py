@@ -74,7 +74,11 @@ def resolve(source, size=(), resolution=None):
     """Returns the `ResolvedCheckpoint` for a source; `size` and `resolution` are as for `find`."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
-        _refuse_pytorch(text)
+        raise ValueError(
+            "PyTorch files are not supported, because they can run arbitrary code. Save the "
+            "weights in PyTorch with safetensors.torch.save_file(state_dict, 'model.safetensors'). "
+            f"Received: {text}"
+        )
     if not is_name(text) and os.path.exists(
         text
     ):  # a published name takes precedence over a local file
@@ -101,14 +105,6 @@ def resolve(source, size=(), resolution=None):
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
 
 
-def _refuse_pytorch(path):
-    raise ValueError(
-        "PyTorch files are not supported, because they can run arbitrary code. Save the weights "
-        "in PyTorch with safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: "
-        f"{path}"
-    )
-
-
 def _file_in(folder):
     """Returns the path of the weights in a folder: one of `hub.WEIGHTS`, or the only index or
     .safetensors file."""
@@ -116,12 +112,10 @@ def _file_in(folder):
     files = [name for name in hub.WEIGHTS if name in names][:1]
     files = files or [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
-    if not files and (pickled := [name for name in names if name.endswith(_PYTORCH)]):
-        _refuse_pytorch(os.path.join(folder, pickled[0]))
     if len(files) != 1:
         raise ValueError(
-            "A folder of weights must contain one .safetensors file or one index of several files. "
-            f"Received: {folder} with {len(files)} such files"
+            "A folder of weights must contain one .safetensors file or one index of several files; "
+            f"PyTorch files are not supported. Received: {folder} with {len(files)} such files"
         )
     return os.path.join(folder, files[0])
 

@@ -34,9 +34,9 @@ def save(
     `load` restores every value of the .npz file bit for bit. `vit_jax` and timm can read the file
     if they implement the architecture. `keras_vit.from_pretrained` rebuilds the model from the zip
     comment, which other readers ignore. The arrays of attention pooling have big_vision's names. If
-    the class token has no position embedding, the file contains zeros for this embedding. If the
-    epsilon of a library differs from the model's, a folder is written only if features of noise
-    change by at most 1e-3 of the largest feature; a warning is logged.
+    the class token has no position embedding, the file contains zeros for this embedding. A
+    folder gets the epsilon of the library; if it differs from the model's, both must be at most
+    1e-5, and a warning is logged.
 
     Args:
         model: a built model of keras_vit.

@@ -104,18 +104,7 @@ def _parse(name, positional):
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
-        given = next(
-            (word.partition("=")[2] for word in _arguments if word.startswith("--config=")), ""
-        )
-        path = given.partition(":")[0]
-        reason = _text(error)
-        if path and not os.path.exists(path):
-            near = files.did_you_mean(path, _config_names())
-            reason = (
-                f"it must be a file or one of {', '.join(_config_names())}.{near} Received: "
-                f"config={given!r}"
-            )
-        _end(f"the config cannot be loaded: {reason}")
+        _end(f"--config must be a file or one of {', '.join(_config_names())}: {_text(error)}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
         wanted = (

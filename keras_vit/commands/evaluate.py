@@ -1,8 +1,7 @@
 """Evaluates a model, prints a table of metrics and writes `results.json`.
 
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits
-    --output=evaluation keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE
-    --evals=real,fewshot:cifar100@/data/tfds
+    keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100
 
 The evaluators real, imagenet_v2 and objectnet have their own datasets; the others use `--data`, by
 default the run's. NAME:DATASET uses another dataset, and NAME:DATASET@FOLDER reads that dataset

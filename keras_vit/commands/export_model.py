@@ -1,10 +1,10 @@
 """Exports a trained model as a SavedModel for a server, or as a LiteRT or ONNX file.
 
-    keras-vit export --model=runs/digits --output=served/digits keras-vit export --model=mine.keras
-    --output=served/mine --class_names=names.txt keras-vit export --variant=ViT_B16 --weights=augreg
-    --class_names=published --output=served/vit keras-vit export --model=runs/digits
-    --format=litert_int8 --output=digits.tflite --calibrate=photos keras-vit export
-    --model=runs/digits --format=auto --output=digits --calibrate=photos
+    keras-vit export --model=runs/digits --output=served/digits
+    keras-vit export --model=mine.keras --output=served/mine --class_names=names.txt
+    keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --output=served/vit
+    keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite
+    keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=photos
 
 --format=auto measures the available formats on this machine and writes the fastest accurate one: a
 SavedModel to the folder --output, or a file whose name is --output plus .tflite or .onnx. float32

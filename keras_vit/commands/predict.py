@@ -1,17 +1,16 @@
 """Predicts the classes of image files.
 
-    keras-vit predict --model=runs/photos new_photos keras-vit predict --model=served/photos cat.jpg
-    "my dog.png" --top=3 keras-vit predict --model=mine.keras --class_names=names.txt photos --csv
-    --output=predictions.csv
+    keras-vit predict --model=runs/photos new_photos
+    keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
+    keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=classes.csv
 
 Folders are searched recursively. Images are preprocessed for the model. They may have as many
 pixels as in the model's training, by default 100 megapixels. Unreadable files are skipped and
 listed on standard error, and the exit code is then 1.
 
-The default output is plain text. --json writes one object per line, {"image": FILE, "classes":
-[{"class": NAME,
-"probability": P}, ...]}, best class first. --csv writes the columns image, rank, class and
-    probability.
+The default output is plain text. --json writes one object per line, best class first:
+{"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}. --csv writes the columns
+image, rank, class and probability.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
-"""Pre-trains a model on a dataset, with a recipe from the paper's Table 3 or from AugReg.
+r"""Pre-trains a model on a dataset, with a recipe from the paper's Table 3 or from AugReg.
 
-    keras-vit train --config=pretrain:ViT-B/16,imagenet2012 keras-vit train
-    --config=pretrain:ViT-L/16,imagenet21k,epochs=30 keras-vit train --config=pretrain:R50x1,jft300m
-    --config.data.path=... keras-vit train
-    --config=pretrain:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
+    keras-vit train --config=pretrain:ViT-B/16,imagenet2012
+    keras-vit train --config=pretrain:ViT-L/16,imagenet21k,epochs=30
+    keras-vit train --config=pretrain:R50x1,jft300m --config.data.path=...
+    keras-vit train \
+        --config=pretrain:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
 
 If Table 3 or AugReg has several values for a field, you must choose one, as with `epochs=30` above.
 Without a choice, an error message lists the values. For imagenet21k, `--config.data.path=...` is

@@ -1,9 +1,8 @@
 """Decodes, crops and augments examples, and mixes examples within a batch.
 
 Mixup and CutMix mix example i of a batch of B examples with a partner: example i - 1 ("roll", as in
-    big_vision) or
-example B - 1 - i ("reverse", as in the first release of `vit_jax`). Each host also reads the
-partners of its examples, so results do not depend on the number of hosts.
+big_vision) or example B - 1 - i ("reverse", as in the first release of `vit_jax`). Each host also
+reads the partners of its examples, so results do not depend on the number of hosts.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """

@@ -163,23 +163,7 @@ def shear(image, level, axis):
 
 def translate(image, shift, axis):
     """Translates by `shift` pixels, to the left for axis 1 or up for axis 0."""
-
-    def whole():
-        size = tf.shape(image)[axis]
-        before, after = [
-            tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)
-        ]
-        inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
-        pads = [tf.stack([before, after])] + [tf.zeros([2], tf.int32)] * 2
-        return tf.pad(
-            inside,
-            tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]),
-            constant_values=GRAY,
-        )
-
-    matrix = [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)]
-    # Slicing is faster, but requires a whole number of pixels.
-    return tf.cond(tf.floor(shift) == shift, whole, lambda: _transform(image, matrix))
+    return _transform(image, [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)])
 
 
 def cutout(image, half, y, x):

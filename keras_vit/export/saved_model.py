@@ -110,6 +110,7 @@ def saved_model(
         SelfTestError: the outputs of the SavedModel differ from the model's. On JAX, this is a
             `ValueError` instead.
     """
+    given = {name: value for name, value in locals().items() if name not in ("model", "base_dir")}
     # Resolve and check the arguments.
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
@@ -146,15 +147,7 @@ def saved_model(
         model, class_names=class_names, signatures=signatures, activation=activation, **decoding
     )
     if keras.backend.backend() != "tensorflow":
-        options = {
-            "version": version,
-            "name": name,
-            "class_names": class_names,
-            "top": top,
-            **decoding,
-            **serving,
-        }
-        return _by_tensorflow(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
+        return _by_tensorflow(model, base_dir, given)
 
     # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run
     # eagerly with the model.

@@ -18,10 +18,9 @@ from keras_vit.models.any_model import (
     gives_probabilities,
     last_activation_of,
     output_shape_of,
-    takes_any_size,
 )
 from keras_vit.models.features import FeatureModel, returns_features
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.preprocessing import Preprocessing, find_preprocessing
 
 ENCODED = "image/encoded"  # the feature of a `tf.train.Example` that contains an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
@@ -123,22 +122,15 @@ def _tensor(served):
     height, width, channels = served.model.input_shape[1:]
 
     def example_inputs(image_files):
-        decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
-        if takes_any_size(served.model):
-            preprocessing = preprocessing_of(served.model)
-            gray = [
-                tf.reduce_mean(tf.cast(image, tf.float32), -1, keepdims=True) for image in decoded
-            ]
-            decoded = (
-                decoded if channels == 3 else [tf.repeat(image, channels, -1) for image in gray]
-            )
-            kind = inputs.kind_for(preprocessing)
-            size = (height, width)
-            return tf.stack(
-                [kind.evaluation_image(image, size, preprocessing) for image in decoded]
-            )
-        images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
-        return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
+        middle = (127.5,) * channels
+        preprocessing = find_preprocessing(served.model) or Preprocessing(middle, middle)
+        kind = inputs.kind_for(preprocessing)
+        images = []
+        for file in image_files:
+            gray = tf.image.rgb_to_grayscale(tf.io.decode_image(file, 3, expand_animations=False))
+            image = tf.repeat(tf.cast(gray, tf.float32), channels, -1)
+            images.append(kind.evaluation_image(image, (height, width), preprocessing))
+        return tf.stack(images)
 
     return Signature(
         function,

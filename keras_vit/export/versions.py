@@ -17,7 +17,6 @@ MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
 MODEL = "assets.extra/model.keras"
 CARD = "assets.extra/model_card.json"
 """The path of the model card inside a version of an export."""
-_CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")
 
 
 def load(path: str | os.PathLike) -> keras.Model:
@@ -42,16 +41,11 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
         path: folder of a version.
 
     Raises:
-        ValueError: the folder is not an export, or its card is incomplete or damaged.
+        ValueError: the folder is not an export, or its card is damaged.
     """
     card = files.read_json(os.path.join(os.fspath(path), CARD))
     if card is None:
         raise ValueError(f"The folder of an export must contain {CARD}. Received: path={path!r}")
-    if not isinstance(card, dict) or not card.keys() >= set(_CARD_KEYS):
-        raise ValueError(
-            f"The card of an export must have {', '.join(_CARD_KEYS)}. Received: {CARD} of "
-            f"path={path!r}"
-        )
     return card
 
 

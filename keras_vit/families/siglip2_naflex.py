@@ -34,9 +34,7 @@ def adapt(weights, facts, config):
     sequence."""
     channels = siglip.tower_of(config).get("num_channels", 3)
     kernel = weights.get(names.EMBEDDING)
-    is_matrix = (
-        kernel is not None and len(kernel.shape) == 2 and type(channels) is int and channels > 0
-    )
+    is_matrix = kernel is not None and len(kernel.shape) == 2
     side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
     if not side or side**2 * channels != kernel.shape[0]:
         return facts

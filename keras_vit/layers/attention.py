@@ -54,8 +54,7 @@ class MultiHeadAttention(BaseLayer):
         real: bool `(B, N)`, False for padding tokens, which are not attended to.
 
     Reference: paper appendices A and D.4; the reference's MultiHeadDotProductAttention. The
-        projections have the Glorot
-    initialization of a `(D, D)` matrix.
+        projections have the Glorot initialization of a `(D, D)` matrix.
     """
 
     def __init__(

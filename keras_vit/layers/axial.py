@@ -29,8 +29,7 @@ class AxialTransformerBlock(BaseLayer):
             have rank 3, or their number does not match the grid.
 
     Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row)
-        comes first. Scenic's
-    `EncoderAxial` swaps the names of row and column attention.
+        comes first. Scenic's `EncoderAxial` swaps the names of row and column attention.
     """
 
     def __init__(

@@ -30,9 +30,8 @@ class PatchMasking(BaseLayer):
         rate: fraction of the patches to corrupt, in (0, 1]; at least one patch is corrupted.
 
     Reference: paper appendix B.1.2, which does not specify whether the fraction is exact, where the
-        replacement patch
-    comes from, or how the mask embedding is initialized. This layer initializes it from a normal
-    distribution with standard deviation 0.02.
+        replacement patch comes from, or how the mask embedding is initialized. This layer
+        initializes it from a normal distribution with standard deviation 0.02.
     """
 
     def __init__(self, rate=0.5, **kwargs):

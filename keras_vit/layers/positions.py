@@ -79,8 +79,7 @@ class PositionEmbedding2D(_Positions):
             not match `grid`, or D is odd.
 
     Reference: paper appendix D.4, "2-D". The order of column and row and the initialization
-        (normal, standard deviation
-    0.02) follow Scenic's `Add2DPositionEmbedding`.
+        (normal, standard deviation 0.02) follow Scenic's `Add2DPositionEmbedding`.
     """
 
     def build(self, input_shape: tuple) -> None:

@@ -42,8 +42,7 @@ class PreActivationResNet(ResNetStem):
         ValueError: an argument is out of range, or the images do not have rank 4.
 
     Reference: Kolesnikov et al., "Big Transfer" (BiT). As in the authors' code, GroupNorm has
-        epsilon
-    1e-5, weight standardization adds 1e-10 to the variance, and padding is symmetric.
+        epsilon 1e-5, weight standardization adds 1e-10 to the variance, and padding is symmetric.
     """
 
     def __init__(

@@ -48,8 +48,7 @@ class ResNetStem(BaseLayer):
             4.
 
     Reference: paper section 4.1 "Model Variants"; matches the reference's hybrids (GroupNorm with
-        epsilon 1e-6, weight
-    standardization with 1e-5 added to the standard deviation).
+        epsilon 1e-6, weight standardization with 1e-5 added to the standard deviation).
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, **kwargs: Any) -> None:

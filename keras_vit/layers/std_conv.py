@@ -27,8 +27,7 @@ class StdConv2D(BaseLayer):
             deviation instead.
 
     Reference: Qiao et al., "Weight Standardization". The defaults match `StdConv` in `vit_jax`;
-        `padding="symmetric"`
-    and `variance_epsilon=1e-10` match big_vision's `bit_paper.py`.
+        `padding="symmetric"` and `variance_epsilon=1e-10` match big_vision's `bit_paper.py`.
     """
 
     def __init__(

@@ -45,8 +45,7 @@ class RegisterTokens(BaseLayer):
         ValueError: `count` is not a positive integer, or the tokens do not have rank 3.
 
     Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3
-        (normal, standard
-    deviation 0.02).
+        (normal, standard deviation 0.02).
     """
 
     def __init__(self, count: int, after: int = 0, **kwargs: Any) -> None:

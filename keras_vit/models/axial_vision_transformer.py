@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit import layers
+from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints.loading import load_into
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
@@ -46,8 +47,7 @@ class AxialVisionTransformer(ImageModel):
             checkpoint does not match.
 
     Reference: paper appendix D.6. Position embedding and pooling, which the paper does not specify,
-        follow Scenic's
-    `EncoderAxial`.
+        follow Scenic's `EncoderAxial`.
     """
 
     def __init__(
@@ -81,17 +81,9 @@ class AxialVisionTransformer(ImageModel):
             check_positive_int(argument, arguments[argument])
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
-        block = (
-            "num_heads",
-            "mlp_dim",
-            "dropout",
-            "attention_dropout",
-            "exact_gelu",
-            "epsilon",
-            "remat",
-        )
         policy = {"dtype": policy_of(dtype)}
-        options = {**policy, **{name: arguments[name] for name in block}}
+        shared = parameters_of(layers.AxialTransformerBlock)
+        options = {**policy, **{name: arguments[name] for name in shared if name in arguments}}
 
         # Embed the patches, then apply the blocks, the pooling and the head.
         images = keras.Input(shape=input_shape, name="images")

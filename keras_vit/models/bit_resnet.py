@@ -47,8 +47,7 @@ class BiTResNet(ImageModel):
         ValueError: an argument is out of range, or the checkpoint does not match.
 
     Reference: Kolesnikov et al., "Big Transfer". Version 1 matches big_vision's `bit.py`; version 2
-        with
-    `pool_padding="minus_infinity"` matches `bit_paper.py`.
+        with `pool_padding="minus_infinity"` matches `bit_paper.py`.
     """
 
     def __init__(

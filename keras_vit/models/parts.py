@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_vit import layers
+from keras_vit.arguments import parameters_of
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.padding import MaskedLayerNormalization
 from keras_vit.layers.resnet_stem import stem_stride_of
@@ -27,21 +28,6 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
     "relative": layers.NoPositionEmbedding,  # the attention layers add relative positions
 }
 _SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classifier")
-# Arguments that are passed unchanged to every block.
-_BLOCK = (
-    *(
-        "num_heads",
-        "mlp_dim",
-        "dropout",
-        "attention_dropout",
-        "exact_gelu",
-        "epsilon",
-        "remat",
-        "mlp",
-        "mlp_norm",
-    ),
-    *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
-)
 
 
 def sizes_of(a: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +103,8 @@ def make_encoder(
 ) -> dict:
     """Creates the blocks, and for each block the layer that adds position embeddings to the block's
     input."""
-    shared = {name: a[name] for name in _BLOCK}
+    # A block gets every argument that it has in common with the model.
+    shared = {name: a[name] for name in parameters_of(layers.TransformerBlock) if name in a}
     if a["rotary"] is not None:
         shared["rotary"] = {
             **a["rotary"],
@@ -131,8 +118,8 @@ def make_encoder(
     blocks = []
     of_blocks = [positions]
     for i in range(a["num_layers"]):
+        shared["stochastic_depth"] = a["stochastic_depth"] * i / max(last, 1)
         block = layers.TransformerBlock(
-            stochastic_depth=a["stochastic_depth"] * i / max(last, 1),
             first_token_only=reads_first and i == last,
             relative_positions=a["position_embedding"] == "relative",
             masked=has_padding,

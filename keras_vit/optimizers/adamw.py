@@ -34,8 +34,7 @@ class AdamW(Optimizer):
         ValueError: an argument is out of range.
 
     Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay
-        Regularization". The
-    updates match a recorded trajectory of optax's AdamW.
+        Regularization". The updates match a recorded trajectory of optax's AdamW.
     """
 
     def __init__(

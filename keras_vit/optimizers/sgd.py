@@ -25,7 +25,7 @@ class SGD(Optimizer):
 
     Reference: fine-tuning in
         [`vit_jax/train.py`](https://github.com/google-research/vision_transformer). The updates
-    match a trajectory recorded with that code.
+        match a trajectory recorded with that code.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class MaskedPatchPrediction(Task):
         ValueError: the target is unknown, or another argument is invalid for this task.
 
     Reference: paper appendix B.1.2 and section 4.6. The paper leaves two details open: this task
-        corrupts the
-    embeddings before it adds position embeddings, and uses a class token unless `classifier="gap"`.
+        corrupts the embeddings before it adds position embeddings, and uses a class token unless
+        `classifier="gap"`.
     """
 
     target = "none"

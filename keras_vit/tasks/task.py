@@ -117,8 +117,8 @@ class Task(abc.ABC):
         """Computes the loss and the metrics of each example in a batch.
 
         The engine applies the example weights and computes the means. Draw random numbers as in
-            `layers.dropout`: from
-        `current_seeds()`, or from a `keras.random.SeedGenerator` if `current_seeds()` returns None.
+        `layers.dropout`: from `current_seeds()`, or from a `keras.random.SeedGenerator` if
+        `current_seeds()` returns None.
 
         Args:
             model: the model returned by `build_model`.

@@ -17,8 +17,6 @@ from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
-# Allowed values of `config.strategy`, on both backends.
-STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
 # Allowed values of `config.shard`. TensorFlow supports only "".
 SHARDS = ("", "optimizer", "parameters")
 

@@ -60,11 +60,9 @@ def update(
     learning rate.
 
     A step whose loss, metrics or gradients are not finite changes no weights. It also sets
-    `running` to False, so that
-    later steps of the same `Engine.train` call change nothing. There are two exceptions, in which
-        `running` stays True:
-    `skip_nonfinite` is set, or the loss is finite and the loss scale of mixed_float16 is above 1,
-    its minimum.
+    `running` to False, so that later steps of the same `Engine.train` call change nothing. There
+    are two exceptions, in which `running` stays True: `skip_nonfinite` is set, or the loss is
+    finite and the loss scale of mixed_float16 is above 1, its minimum.
 
     Args:
         optimizer: the built optimizer.

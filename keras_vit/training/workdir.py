@@ -52,7 +52,7 @@ class Workdir:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
         change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always
-            change. None is False, but the error does not advise to pass --change.
+            change.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -64,7 +64,7 @@ class Workdir:
     """
 
     def __init__(
-        self, path: str | os.PathLike, config: Mapping[str, Any], change: bool | None = False
+        self, path: str | os.PathLike, config: Mapping[str, Any], change: bool = False
     ) -> None:
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
@@ -176,13 +176,11 @@ class Workdir:
             difference = ", ".join(
                 f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items()
             )
-            advice = ", or resume from the last checkpoint with the new values by passing --change"
-            if is_done:
-                advice = ", because this run is finished"
-            elif not finished_steps(self.checkpoints):
-                advice = ", or delete this one, which has no checkpoint"
-            elif change is None:
-                advice = ""
+            advice = (
+                ", because this run is finished"
+                if is_done
+                else ", or continue this run with the new values by `keras-vit train --change`"
+            )
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another "
                 f"workdir{advice}. Received: workdir={self.path}"
@@ -191,12 +189,7 @@ class Workdir:
 
     def _read_json(self, name):
         with self._usable():
-            content = files.read_json(self.path / name)
-        if content is not None and not isinstance(
-            content, list if name == "changes.json" else dict
-        ):
-            raise ValueError(f"A file of the workdir is damaged. Received: {self.path / name}")
-        return content
+            return files.read_json(self.path / name)
 
     def _write_json(self, name, content):
         if self.is_chief:
@@ -231,7 +224,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
     """
     file = files.as_path(path) / "config.json"
     fields = files.read_json(file)
-    if not isinstance(fields, dict):
+    if fields is None:
         raise ValueError(f"The workdir of a run must contain `config.json`. Received: {file}")
     config: dict[str, Any] = {"model": {}, "data": {}}  # the file has no fields of an empty group
     for name, value in fields.items():
@@ -258,8 +251,8 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     """
     file = files.as_path(path) / "model.json"
     content = files.read_json(file)
-    if not isinstance(content, dict) or not {"inputs", "weights"} <= content.keys():
-        raise ValueError(f"A file of the workdir is missing or damaged. Received: {file}")
+    if content is None:
+        raise ValueError(f"The workdir of a run must contain `model.json`. Received: {file}")
     return {**content, "weights": _with_tuples(content["weights"])}
 
 

@@ -127,7 +127,7 @@ def test_rejects_wrong_shape(assert_rejected, edited):
 def test_rejects_wrong_dtype(dtype, assert_rejected, edited):
     assert_rejected(
         edited(embedding__bias=np.zeros(64, dtype)),
-        "'embedding/bias' in the checkpoint must be one of float32|contain only numbers, but "
+        "'embedding/bias' in the checkpoint must be one of float32|contain only numbers.*"
         "'embedding/bias.npy'",
     )
 
@@ -152,7 +152,7 @@ def test_rejects_pickled_object(assert_rejected, edited, tmp_path):
 
     assert_rejected(
         edited(embedding__bias=np.array([Trap()], dtype=object)),
-        "pickled object, which is never loaded",
+        "pickled objects are never loaded",
     )
     assert not (tmp_path / "sprung").exists()
 
@@ -167,7 +167,7 @@ def test_rejects_npy_header_with_wrong_shape(assert_rejected, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
         archive.writestr("embedding/bias.npy", npy(header, b"\0" * 64))
-    assert_rejected(path, "does not match its shape")
+    assert_rejected(path, "does not fit")
 
 
 def test_rejects_oversized_npy_header(assert_rejected, tmp_path):
@@ -298,7 +298,7 @@ def test_rejects_truncated_safetensors(length, assert_rejected, golden_files, tm
 def test_rejects_safetensors_header_longer_than_the_file(assert_rejected, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
-    assert_rejected(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
+    assert_rejected(path, "header of the .safetensors file is invalid", exact_gelu=True)
 
 
 def test_rejects_file_without_model_weights(assert_rejected, tmp_path):
@@ -344,7 +344,5 @@ def test_rejects_invalid_npy_headers(header, tmp_path):
 )
 def test_rejects_non_numeric_array(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
-    with pytest.raises(
-        ValueError, match="must contain only numbers, but 'a.npy' is an array of .*odd.npz"
-    ):
+    with pytest.raises(ValueError, match="must contain only numbers.* in 'a.npy' of .*odd.npz"):
         NpzFile(tmp_path / "odd.npz")

@@ -264,13 +264,7 @@ def test_non_weight_file_error_names_its_kind(tmp_path):
         with pytest.raises(ValueError, match="header .* invalid.*Received: .*model.safetensors"):
             keras_vit.from_pretrained(tmp_path)
     path.rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(
-        ValueError,
-        match=(
-            "PyTorch files are not supported.*Save the weights in PyTorch with "
-            "safetensors.*pytorch_model.bin"
-        ),
-    ):
+    with pytest.raises(ValueError, match="PyTorch files are not supported. Received: "):
         keras_vit.from_pretrained(tmp_path)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -112,7 +112,7 @@ def test_batches_match_reference(images, pictures, budget):
 @pytest.mark.one_backend
 def test_pack_rejects_invalid_arrays(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
-    with pytest.raises(ValueError, match="the mask of at least one image is all zeros. Received: "):
+    with pytest.raises(ValueError, match="`mask` must be 1 for the first rows.* Received: "):
         naflex.pack(patches, shapes, 0 * mask)
     with pytest.raises(
         ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "
@@ -122,19 +122,13 @@ def test_pack_rejects_invalid_arrays(reference):
         naflex.pack(patches, 9 * shapes)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
         naflex.pack(patches[0], shapes)
-    with pytest.raises(
-        ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"
-    ):
+    with pytest.raises(ValueError, match="`max_patches` must be .* Received: max_patches=0"):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
-    with pytest.raises(
-        ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8, 1\)"
-    ):
-        naflex.preprocess([np.zeros((8, 8, 1))], MEAN, MEAN, 4, 9)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
         naflex.pack(
             np.zeros((2, 16, 99)), shapes[:2]
         )  # 99 values are 33 RGB pixels, which cannot form a square
-    for images in ([], [np.zeros((8, 8))]):
+    for images in ([], [np.zeros((8, 8))], [np.zeros((8, 8, 1))], [np.zeros((0, 8, 3))]):
         with pytest.raises(
             ValueError, match="must be a list of one or more images .* Received: images of shapes"
         ):

@@ -382,13 +382,10 @@ def test_transformers_cannot_crop_to_other_shapes(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_other_epsilon_is_written_if_outputs_agree(tmp_path, caplog):
-    model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape))
+def test_other_tiny_epsilon_is_written_with_a_warning(tmp_path, caplog):
+    model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12, include_top=False)
     checkpoints.save(model, tmp_path / "near", format="timm")
-    assert "uses epsilon=1e-06 instead of 1e-12, which changes" in caplog.text
+    assert "uses epsilon=1e-06 instead of 1e-12" in caplog.text
     assert keras_vit.from_pretrained(tmp_path / "near").arguments["epsilon"] == 1e-6
     with pytest.raises(ValueError, match="does not support epsilon=0.1"):
         checkpoints.save(

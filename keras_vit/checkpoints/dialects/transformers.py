@@ -182,8 +182,6 @@ def read_preprocessor(config, defaults, file_name):
     }
     # Convert the mean and std to the scale of pixel values, [0, 255].
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
-    if not factor > 0:
-        raise ValueError(f"`rescale_factor` must be positive, not {factor}")
     white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
     white = white * 257 if config.get("bit_depth") == 16 else white
     mean = config.get("image_mean")

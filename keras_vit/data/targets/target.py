@@ -57,8 +57,7 @@ class Target:
         valid.
 
         The weight is float32: 1, or 0 for an example without a target. An invalid value is an error
-            that ends the run,
-        unlike an image that cannot be read.
+        that ends the run, unlike an image that cannot be read.
         """
         raise NotImplementedError
 

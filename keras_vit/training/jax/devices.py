@@ -5,7 +5,6 @@ import numpy as np
 
 from keras_vit.data import hide_accelerators_from_tensorflow
 from keras_vit.terminal import first_line
-from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
 # The name of the only mesh axis. Batches are always sharded along this axis. The config field
@@ -18,18 +17,12 @@ _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """Returns a `jax.sharding.Mesh` with one axis, "data", for a name in `STRATEGIES`."""
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}"
-        )
+    """Returns a `jax.sharding.Mesh` with one axis, "data", for a name in `engines.STRATEGIES`."""
     if tpu_address:
         raise ValueError(
             "`tpu_address` must be empty on the JAX backend; run the command on the TPU machine. "
             f"Received: tpu_address={tpu_address!r}"
         )
-    if name == "multi_worker" and workers() is None:
-        raise ValueError("TF_CONFIG must specify the workers. Received: strategy='multi_worker'")
     hide_accelerators_from_tensorflow()  # TensorFlow prepares batches and writes exports on the CPU
     if name != "default" and workers() is not None:
         _join(*workers())

@@ -8,7 +8,6 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.terminal import first_line
-from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
 log = logging.getLogger(__name__)
@@ -20,12 +19,10 @@ TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "
 
 
 def choose_strategy(name="auto", tpu_address=""):
-    """Returns the `tf.distribute.Strategy` for a name in `STRATEGIES`; must run before other
-    TensorFlow operations."""
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}"
-        )
+    """Returns the `tf.distribute.Strategy` for a name in `engines.STRATEGIES`.
+
+    Must run before other TensorFlow operations.
+    """
     if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):
         return _tpu_strategy(tpu_address)
     if name == "auto" and _tpu_chips():
@@ -34,10 +31,6 @@ def choose_strategy(name="auto", tpu_address=""):
         except ValueError as error:  # for example, this TensorFlow does not support TPUs
             log.warning("this machine has a TPU that is not used: %s", error)
     if name == "multi_worker" or (name == "auto" and workers() is not None):
-        if workers() is None:
-            raise ValueError(
-                "TF_CONFIG must specify the workers. Received: strategy='multi_worker'"
-            )
         return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_physical_devices("GPU")
     if name == "mirrored" and not gpus:
