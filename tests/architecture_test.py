@@ -2,11 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from .shared import ROOT
+
 PACKAGE = ROOT / "keras_vit"
 
 # Maps each top-level file or folder of the package to the files and folders that it may import.

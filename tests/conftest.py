@@ -12,13 +12,12 @@ if importlib.util.find_spec("libtpu"):
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
-import numpy as np
 import pytest
 
 from .scripts import ScriptServer
+from .shared import GOLDEN, read_arrays
 
 TESTS = Path(__file__).parent
-GOLDEN = TESTS / "golden"
 # Tests in these files and folders belong to the full tier (`pytest -m full`), except tests marked
 # `slow`.
 FULL = (
@@ -111,8 +110,7 @@ def golden():
     returns its path."""
 
     def load(name):
-        with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
-            return dict(file)
+        return read_arrays(GOLDEN / f"{name}.npz")
 
     load.path = lambda name: str(GOLDEN / f"{name}.npz")
     return load

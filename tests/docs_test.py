@@ -31,20 +31,11 @@ from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.commands import shared_flags
 
-ROOT = Path(__file__).parent.parent
-GOLDEN = ROOT / "tests" / "golden"
-SIZES = {
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 3,
-}
+from .shared import GOLDEN, ROOT, TWO_LAYERS
 
 
 def _small_model(**changes):
-    return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **SIZES, **changes})
+    return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **TWO_LAYERS, **changes})
 
 
 def _golden(source, target):

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from .shared import ROOT
+
 BACKENDS = ("tensorflow", "jax")
-ROOT = Path(__file__).parent.parent
 LAZY = (
     *(
         "cost",

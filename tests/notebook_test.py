@@ -6,15 +6,15 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = Path(__file__).parent.parent / "docs" / "notebooks"
+from .shared import FAMILY_FILES, ROOT
+
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 NOTEBOOK = NOTEBOOKS / "finetune.ipynb"
-GOLDEN = Path(__file__).parent / "golden" / "families"
 both = pytest.mark.parametrize("name", ["finetune", "dinov2"])
 
 
@@ -69,8 +69,10 @@ def test_finetune_notebook_runs_and_prints_results(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_dinov2_notebook_runs_with_small_checkpoint(tmp_path):
     (tmp_path / "dinov2_small").mkdir()
-    shutil.copy(GOLDEN / "dinov2.safetensors", tmp_path / "dinov2_small" / "model.safetensors")
-    shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "dinov2_small" / "config.json")
+    shutil.copy(
+        FAMILY_FILES / "dinov2.safetensors", tmp_path / "dinov2_small" / "model.safetensors"
+    )
+    shutil.copy(FAMILY_FILES / "dinov2.config.json", tmp_path / "dinov2_small" / "config.json")
     assert "accuracy after fine-tuning" in _printed(_execute(NOTEBOOKS / "dinov2.ipynb", tmp_path))
 
 

@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
 import keras_vit
 
-ROOT = Path(__file__).parent.parent
+from .shared import ROOT
 
 
 def _run(*command, **options):

@@ -7,13 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import keras_vit
 
-ROOT = Path(__file__).parent.parent
+from .shared import ROOT
+
 PACKAGE = ROOT / "keras_vit"
 # Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")

@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 import keras_vit
 from keras_vit import data, export, files, recipes, training
 
-ROOT = Path(__file__).parent.parent
-GOLDEN = ROOT / "tests" / "golden"
+from .shared import GOLDEN, ROOT, TWO_LAYERS, random_images
+
 # Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
 MODULES = (
@@ -30,14 +30,6 @@ CELLS = re.findall(
     re.MULTILINE,
 )
 cells = pytest.mark.parametrize("name, reason, code", CELLS, ids=[name for name, *_ in CELLS])
-SIZES = {
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 3,
-}
 
 
 def _resolve(name):
@@ -80,7 +72,7 @@ def test_every_public_function_has_example():
 def run(tmp_path_factory):
     """Trains for two steps and exports the model. Returns the workdir and the config."""
     folder = tmp_path_factory.mktemp("run") / "digits"
-    model = {name: value for name, value in SIZES.items() if name != "classes"}
+    model = {name: value for name, value in TWO_LAYERS.items() if name != "classes"}
     config = ConfigDict(
         recipes.defaults(
             total_steps=2,
@@ -117,7 +109,7 @@ def reader(run, tmp_path, monkeypatch):
     keras_vit.checkpoints.save(
         _model(input_shape=(32, 48, 3), num_heads=4, hidden_size=32, mlp_dim=64), "model.npz"
     )
-    images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    images = random_images((2, 16, 24, 3))
     pixels = np.zeros((2, 16, 24, 3), "uint8")
     labels = np.array([0, 1])
     return {
@@ -130,7 +122,7 @@ def reader(run, tmp_path, monkeypatch):
 
 
 def _model(**changes):
-    return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **SIZES, **changes})
+    return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **TWO_LAYERS, **changes})
 
 
 def _records(path):

@@ -1,12 +1,11 @@
-"""The code passes ruff."""
+"""The code passes ruff, and tests share constants."""
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from .shared import ROOT
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=["check", "format"])
@@ -18,3 +17,14 @@ def test_ruff_passes(command):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tests_share_their_constants():
+    """Tests import `ROOT`, `GOLDEN` and `SIZES` from tests/shared.py."""
+    copies = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in (ROOT / "tests").rglob("*_test.py")
+        for line in path.read_text().splitlines()
+        if line.startswith(("ROOT =", "GOLDEN =", "SIZES ="))
+    ]
+    assert not copies, copies

@@ -234,7 +234,7 @@ def _rows():
 
 
 FAMILY = _size.register(
-    identity=(*IDENTITY, "match_levels", "features"),
+    identity=(*IDENTITY, "layer_scale", "num_registers", "mlp", "level_channels"),
     infer=infer,
     dialects=DIALECTS,
     published=tuple(_rows()),

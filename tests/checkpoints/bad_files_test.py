@@ -191,7 +191,7 @@ def test_architecture_error_names_both_models(assert_rejected, golden_files, tmp
     checkpoints.save(other, tmp_path / "ti.npz")
     assert_rejected(
         tmp_path / "ti.npz",
-        r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf",
+        r"it is ViT-Ti/16 .*num_layers=12.*is VisionTransf",
     )
     assert_rejected(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
     assert_rejected(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)

@@ -1,14 +1,12 @@
 """Fixtures for golden files, small models and checkpoint files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.checkpoints.names import canonical_variables
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+from ..shared import GOLDEN, GOLDEN_SIZES, read_arrays
 
 
 @pytest.fixture
@@ -22,15 +20,7 @@ def small():
     """Returns a function that builds a small model. Its keyword arguments override the defaults."""
 
     def build(**arguments):
-        defaults = {
-            "input_shape": (32, 32, 3),
-            "patch_size": 8,
-            "hidden_size": 64,
-            "num_layers": 2,
-            "num_heads": 4,
-            "mlp_dim": 128,
-            "classes": 10,
-        }
+        defaults = {**GOLDEN_SIZES, "input_shape": (32, 32, 3)}
         return keras_vit.VisionTransformer(**{**defaults, **arguments})
 
     return build
@@ -51,11 +41,7 @@ def values():
 def arrays():
     """Returns a function that reads an .npz file into a dict."""
 
-    def read(path):
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files}
-
-    return read
+    return read_arrays
 
 
 @pytest.fixture

@@ -33,9 +33,7 @@ def test_constructor_logs_the_load_report(golden_files, small, caplog):
 
 
 def test_kept_head_requires_the_same_number_of_classes(golden_files, small):
-    with pytest.raises(
-        ValueError, match="'head/kernel' in the checkpoint must be .*include_top=False, or"
-    ):
+    with pytest.raises(ValueError, match="head/kernel' in the checkpoint .*include_top=False"):
         checkpoints.load(small(classes=7), golden_files / "vit_token.ckpt.npz")
 
 
@@ -137,9 +135,7 @@ def test_kept_head_requires_its_pooling(small, tmp_path):
     checkpoints.load(small(classifier="token_gap"), tmp_path / "pooled.npz")
     checkpoints.load(small(), tmp_path / "pooled.npz", head="new")
     checkpoints.load(small(include_top=False), tmp_path / "pooled.npz")
-    with pytest.raises(
-        ValueError, match="head requires `classifier='token_gap'`.*Received: classifier='token' in"
-    ):
+    with pytest.raises(ValueError, match="requires `classifier='token_gap'`.*='token' in"):
         checkpoints.load(small(), tmp_path / "pooled.npz")
 
 

@@ -10,6 +10,8 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels
 
+from ..shared import random_images, randomize
+
 pytestmark = pytest.mark.one_backend  # checkpoints are converted in numpy
 
 HYBRID = {"patch_size": 1, "resnet_blocks": (1, 2)}
@@ -20,7 +22,7 @@ def logits(model, images):
 
 
 def random(*shape):
-    return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+    return random_images(shape)
 
 
 def adapt_input_conv(channels, kernel):
@@ -127,8 +129,7 @@ def test_bit_root_responses_to_gray_differ_only_by_scale(version, tmp_path):
 
     rgb = build(3)
     gray = build(1)
-    for variable in rgb.weights:
-        variable.assign(np.random.default_rng(1).standard_normal(variable.shape))
+    randomize(rgb, seed=1)
     checkpoints.save(rgb, tmp_path / "rgb.npz")
     report = checkpoints.load(gray, tmp_path / "rgb.npz", channels="sum")
     name = STEM_ROOT if version == 1 else BIT_ROOT
@@ -170,9 +171,7 @@ def test_different_number_of_channels_requires_a_rule(
 
 
 def test_rejects_unknown_rule_and_mismatched_kernel(golden_files, small, arrays, tmp_path):
-    with pytest.raises(
-        ValueError, match='`channels` must be "sum", "tile" or None. Received: channels=\'mean\''
-    ):
+    with pytest.raises(ValueError, match='"sum", "tile" or None.*channels=.mean'):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", channels="mean")
     several_axes = arrays(golden_files / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}
     np.savez(tmp_path / "several.npz", **several_axes)

@@ -10,6 +10,8 @@ from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.names import ATTENTION, MLP, canonical_name, canonical_variables
 from keras_vit.checkpoints.readers import LazyArray
 
+from ..shared import GOLDEN_SIZES
+
 pytestmark = pytest.mark.one_backend
 
 
@@ -27,14 +29,7 @@ def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
 
 
 def test_variable_names_match_the_reference_files(golden_files):
-    tiny = {
-        "patch_size": 8,
-        "num_layers": 2,
-        "hidden_size": 64,
-        "mlp_dim": 128,
-        "num_heads": 4,
-        "classes": 10,
-    }
+    tiny = GOLDEN_SIZES
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
         "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},

@@ -9,6 +9,8 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import resample, resample_axis
 
+from ..shared import TWO_LAYERS, random_images, randomize, read_arrays
+
 pytestmark = pytest.mark.one_backend
 VARIANTS = [
     {"position_embedding": "none"},
@@ -21,18 +23,9 @@ VARIANTS = [
 
 
 def build(input_shape=(8, 12, 3), seed=0, **arguments):
-    sizes = {
-        "patch_size": 4,
-        "hidden_size": 8,
-        "num_layers": 2,
-        "num_heads": 2,
-        "mlp_dim": 12,
-        "classes": 3,
-    }
+    sizes = {**TWO_LAYERS, "patch_size": 4}
     model = keras_vit.VisionTransformer(**{**sizes, "input_shape": input_shape, **arguments})
-    for variable in model.weights:
-        variable.assign(np.random.default_rng(seed).standard_normal(variable.shape))
-    return model
+    return randomize(model, seed=seed)
 
 
 @pytest.mark.parametrize("arguments", VARIANTS, ids=str)
@@ -59,7 +52,7 @@ def test_architecture_is_inferred_from_position_variant(arguments, tmp_path):
     name, inferred = checkpoints.infer_architecture(str(tmp_path / "model.npz"))
     again = getattr(keras_vit, name)(**inferred)
     checkpoints.load(again, tmp_path / "model.npz")
-    images = np.random.default_rng(0).uniform(-1, 1, (1, 8, 12, 3)).astype("float32")
+    images = random_images((1, 8, 12, 3))
     np.testing.assert_array_equal(again(images), model(images))
 
 
@@ -132,8 +125,7 @@ def test_rejects_incompatible_positions(tmp_path):
     with pytest.raises(ValueError, match="relative_embedding' in the checkpoint must be "):
         checkpoints.load(build((12, 16, 3), position_embedding="relative"), path)
     checkpoints.save(build(position_embedding="learned2d"), path)
-    with np.load(path) as file:
-        arrays = dict(file)
+    arrays = read_arrays(path)
     name = next(name for name in arrays if name.endswith("x_embedding"))
     np.savez(path, **{**arrays, name: arrays[name][..., :2]})
     with pytest.raises(ValueError, match="x_embedding' in the checkpoint must be "):

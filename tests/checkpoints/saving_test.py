@@ -12,17 +12,12 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
+from ..shared import random_images, randomize
+
 
 def shapes(path):
     with np.load(path) as file:
         return {name: (file[name].shape, file[name].dtype) for name in file.files}
-
-
-def randomize(model):
-    rng = np.random.default_rng(0)
-    for variable in model.weights:
-        variable.assign(rng.standard_normal(variable.shape))
-    return model
 
 
 @pytest.mark.parametrize(
@@ -185,7 +180,7 @@ def test_load_adds_positions_to_both_class_tokens(small, tmp_path):
     model = randomize(small(distilled=True))
     checkpoints.save(model, tmp_path / "model.npz")
     other = small(distilled=True, class_token_position=False, weights=tmp_path / "model.npz")
-    images = np.random.default_rng(1).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    images = random_images((2, 32, 32, 3), seed=1)
     expected, logits = (keras.ops.convert_to_numpy(m(images)) for m in (model, other))
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 

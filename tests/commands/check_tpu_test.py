@@ -5,11 +5,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT
+
 SMALL = [
     "--config.model.num_layers=1",
     "--config.steps_per_call=2",

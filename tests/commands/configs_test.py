@@ -1,8 +1,6 @@
 """Tests of the built-in config files, including two training steps with each file."""
 
 import dataclasses
-import importlib.util
-from pathlib import Path
 
 import pytest
 from absl import flags
@@ -10,7 +8,8 @@ from ml_collections import config_flags
 
 from keras_vit import VisionTransformer, data, families, recipes, training
 
-CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # a link to keras_vit/configs
+from ..shared import CONFIGS, config_module, get_config
+
 # Arguments of each config file: the text after the colon in `--config=FILE:ARGUMENTS`.
 REQUESTS = {
     "digits": ("",),
@@ -54,25 +53,13 @@ config_files = pytest.mark.parametrize(
 )
 
 
-def _module(file):
-    spec = importlib.util.spec_from_file_location(file, CONFIGS / f"{file}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _config(file, request):
-    get_config = _module(file).get_config
-    return get_config(request) if request else get_config()
-
-
 def test_all_config_files_are_tested():
     assert {file.stem for file in CONFIGS.glob("*.py")} == set(REQUESTS)
 
 
 @pytest.mark.parametrize("file", REQUESTS)
 def test_config_docstring_contains_its_command(file):
-    assert f"keras-vit train --config={file}" in _module(file).__doc__
+    assert f"keras-vit train --config={file}" in config_module(file).__doc__
 
 
 def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
@@ -85,7 +72,7 @@ def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
         ("pets", ("pets", "")),
         ("tfds:beans", ("tfds:beans", "")),
     ):
-        fields = _config("small_data", f"ViT-B/16,{dataset}").data
+        fields = get_config("small_data", f"ViT-B/16,{dataset}").data
         assert (fields.name, fields.path) == expected
 
 
@@ -93,14 +80,14 @@ def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
     ("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", "off")]
 )
 def test_recipes_of_the_paper_ignore_exif(file, exif):
-    assert _config(file, REQUESTS[file][0]).data.exif == exif
+    assert get_config(file, REQUESTS[file][0]).data.exif == exif
     for request in REQUESTS["pretrain"]:
-        assert _config("pretrain", request).data.exif == "off"
+        assert get_config("pretrain", request).data.exif == "off"
 
 
 @config_files
 def test_config_file_has_all_config_fields(file, request_):
-    config = _config(file, request_)
+    config = get_config(file, request_)
     fields = recipes.defaults()
     assert set(config) == set(fields)
     for group in ("optimizer", "schedule"):
@@ -110,10 +97,10 @@ def test_config_file_has_all_config_fields(file, request_):
 
 @config_files
 def test_config_file_data_options_are_valid(file, request_):
-    group = _config(file, request_)["data"]
+    group = get_config(file, request_)["data"]
     data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
     # `input_shape` is empty, because the image size determines the shape.
-    assert _config(file, request_)["model"]["input_shape"] == ()
+    assert get_config(file, request_)["model"]["input_shape"] == ()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +112,7 @@ def test_config_file_data_options_are_valid(file, request_):
     ],
 )
 def test_config_file_runs_two_steps(file, request_, tmp_path):
-    config = _config(file, request_)
+    config = get_config(file, request_)
     config.total_epochs = 0.0
     config.total_steps = 2
     config.schedule.warmup_steps = 1
@@ -181,16 +168,16 @@ def _leaves(config, prefix=""):
 
 
 def test_finetune_respects_the_crop_of_the_dataset():
-    config = _module("finetune").get_config("ViT-B/16,vtab/clevr_count")
+    config = get_config("finetune", "ViT-B/16,vtab/clevr_count")
     assert (
         data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize"
         and config.data.train_crop == "auto"
     )
-    assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
+    assert get_config("finetune", "ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 
 def test_fine_tuning_starts_from_published_weights():
-    file = _module("finetune")
+    file = config_module("finetune")
     assert file.get_config("ViT-B/16,pets").weights == "imagenet21k"
     assert file.get_config("ViT-S/16,pets").weights == "augreg"
     assert file.get_config("ViT-S/16,pets").model.representation_size == 0

@@ -2,7 +2,6 @@
 
 import json
 import types
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,8 +12,7 @@ from keras_vit import export
 from keras_vit.commands import shared_flags
 from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
-ROOT = Path(__file__).parent.parent.parent
-GOLDEN = ROOT / "tests" / "golden"
+from ..shared import GOLDEN, GOLDEN_SIZES, ROOT, assert_same_arrays, images_for, read_arrays
 
 
 @pytest.fixture
@@ -77,21 +75,12 @@ def _grid(flags):
 
 def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
     model = keras_vit.VisionTransformer(
-        input_shape=(32, 32, 3),
-        patch_size=8,
-        hidden_size=64,
-        num_layers=2,
-        num_heads=4,
-        mlp_dim=128,
-        classes=10,
-        weights=GOLDEN / "vit_token.ckpt.npz",
+        **GOLDEN_SIZES, input_shape=(32, 32, 3), weights=GOLDEN / "vit_token.ckpt.npz"
     )
     model.save(tmp_path / "model.keras")
     assert convert(tmp_path / "model.keras", tmp_path / "back.npz")[0] == 0
-    with np.load(tmp_path / "back.npz") as back, np.load(GOLDEN / "vit_token.ckpt.npz") as original:
-        assert sorted(back.files) == sorted(original.files)
-        for name in original.files:
-            np.testing.assert_array_equal(back[name], original[name])
+    back = read_arrays(tmp_path / "back.npz")
+    assert_same_arrays(back, read_arrays(GOLDEN / "vit_token.ckpt.npz"))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +122,7 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
     again, details, _ = shared_flags.chosen_model()
     assert details["class_names"] == NAMES and logits_activation_of(again) == "sigmoid"
     np.testing.assert_allclose(again.preprocessing.mean, model.preprocessing.mean, rtol=1e-6)
-    images = np.random.default_rng(0).normal(size=(2, *model.image_shape)).astype("float32")
+    images = images_for(model)
     np.testing.assert_array_equal(again.predict_on_batch(images), model.predict_on_batch(images))
     # Converting to the other format keeps the class names.
     other = {"timm": "huggingface", "huggingface": "timm"}[form]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data
 
-ROOT = Path(__file__).parents[2]
+from ..shared import ROOT, SIZES
 
 
 @pytest.fixture
@@ -100,14 +99,7 @@ def test_missing_source_is_a_one_line_error(run, tmp_path):
 
 def test_show_batch_writes_a_figure(photos, run, tmp_path):
     pytest.importorskip("matplotlib")
-    sizes = {
-        "patch_size": 4,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 8,
-        "num_heads": 2,
-        "input_shape": (16, 16, 3),
-    }
+    sizes = {**SIZES, "input_shape": (16, 16, 3)}
     model = keras_vit.VisionTransformer(
         **sizes, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
     )

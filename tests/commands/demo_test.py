@@ -8,14 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import keras_vit
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT, TWO_LAYERS
+
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 OPTIONS = (
@@ -58,14 +58,7 @@ def _free_port():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    sizes = {
-        "patch_size": 8,
-        "num_layers": 2,
-        "hidden_size": 8,
-        "mlp_dim": 12,
-        "num_heads": 2,
-        "classes": 3,
-    }
+    sizes = TWO_LAYERS
     keras_vit.VisionTransformer(**sizes, input_shape=(16, 24, 3)).save(path)
     return path
 

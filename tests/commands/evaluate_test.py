@@ -2,7 +2,6 @@
 
 import json
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import keras_vit
 from keras_vit import data
 from keras_vit.commands import inspect_model
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT, SIZES
 
 
 @pytest.fixture
@@ -19,21 +18,13 @@ def run(scripts):
     return lambda command, *arguments: scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
 
 
-SIZES = {
-    "patch_size": 4,
-    "num_layers": 1,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 10,
-    "input_shape": (8, 8, 3),
-}
+MODEL = {**SIZES, "classes": 10, "input_shape": (8, 8, 3)}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.keras"
-    keras_vit.VisionTransformer(**SIZES).save(path)
+    keras_vit.VisionTransformer(**MODEL).save(path)
     return path
 
 
@@ -61,37 +52,49 @@ def test_inspect_draws_images_of_all_classes(monkeypatch):
     assert len(set(values)) == 9 and [value // 4 for value in values[:3]] == [0, 1, 2]
 
 
-def test_inspect_skips_damaged_files_and_prefers_datasets(tmp_path, monkeypatch, capsys):
-    tf = pytest.importorskip("tensorflow")
-    model = keras_vit.VisionTransformer(**SIZES)
-    (tmp_path / "digits").mkdir()
-    for i in range(4):
-        content = (
-            tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(i, tf.uint8))).numpy()
-            if i != 1
-            else b"no image"
-        )
-        (tmp_path / "digits" / f"{i}.png").write_bytes(content)
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def inspect_flags(monkeypatch):
+    """Returns a function that sets the flags of `keras-vit inspect`."""
 
-    def read(**flags):
+    def set_flags(**flags):
         flags = types.SimpleNamespace(**{"data_path": "", "shown": 2, "class_names": "", **flags})
         for module in (inspect_model, inspect_model.shared_flags):
             monkeypatch.setattr(module, "FLAGS", flags)
-        return inspect_model.read_images(model, {}, 10)
 
-    images, names = read(data="./digits")
+    return set_flags
+
+
+def test_inspect_skips_damaged_files(inspect_flags, tmp_path, monkeypatch, capsys):
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "digits").mkdir()
+    for i in (0, 2, 3):
+        content = tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(i, tf.uint8))).numpy()
+        (tmp_path / "digits" / f"{i}.png").write_bytes(content)
+    (tmp_path / "digits" / "1.png").write_bytes(b"no image")
+    monkeypatch.chdir(tmp_path)
+    inspect_flags(data="./digits")
+    images, names = inspect_model.read_images(keras_vit.VisionTransformer(**MODEL), {}, 10)
     assert sorted(names) == ["0.png", "2.png", "3.png"] and images.shape == (3, 8, 8, 3)
     assert "1.png cannot be read: it is not an image" in capsys.readouterr().err
-    monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (None, ""))
-    for flags in ({"data": "digits"}, {"data": "./digits", "data_path": str(tmp_path)}):
-        with pytest.raises(ValueError, match="--data must name"):  # the command asked for a dataset
-            read(**flags)
-    inspect_model.FLAGS.class_names = "nothing.txt"
-    with pytest.raises(
-        ValueError, match="The file does not exist. Received: class_names='nothing.txt'"
-    ):
-        inspect_model.find_classifier(model, {})
+
+
+@pytest.mark.parametrize("flags", [{"data": "digits"}, {"data": "./digits", "data_path": "."}])
+def test_inspect_prefers_datasets_to_folders(flags, inspect_flags, tmp_path, monkeypatch):
+    (tmp_path / "digits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    load_data = lambda *_, **__: asked.append(1) or (None, "")  # noqa: E731
+    monkeypatch.setattr(inspect_model.shared_flags, "load_data", load_data)
+    inspect_flags(**flags)
+    with pytest.raises(ValueError, match="--data must name"):
+        inspect_model.read_images(keras_vit.VisionTransformer(**MODEL), {}, 10)
+    assert asked
+
+
+def test_inspect_rejects_missing_file_of_class_names(inspect_flags):
+    inspect_flags(data="digits", class_names="nothing.txt")
+    with pytest.raises(ValueError, match="does not exist.*class_names='nothing.txt'"):
+        inspect_model.find_classifier(keras_vit.VisionTransformer(**MODEL), {})
 
 
 def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):

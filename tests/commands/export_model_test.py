@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,7 +12,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import evaluation, export
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT, SIZES, randomize
 
 
 @pytest.fixture
@@ -25,18 +24,8 @@ def run(scripts):
 def workdir(tmp_path_factory):
     """Returns a workdir with a config, an export and `model.keras`."""
     folder = tmp_path_factory.mktemp("run")
-    model = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3),
-        patch_size=4,
-        num_layers=1,
-        hidden_size=8,
-        mlp_dim=8,
-        num_heads=2,
-        classes=3,
-    )
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape))
+    model = keras_vit.VisionTransformer(**{**SIZES, "mlp_dim": 8}, input_shape=(8, 8, 3), classes=3)
+    randomize(model)
     (folder / "config.json").write_text("{}")
     export.saved_model(
         model,
@@ -238,14 +227,7 @@ def test_bad_input_exits_with_an_explanation(arguments, message, workdir, photos
 
 
 def test_masked_patch_model_is_not_a_classifier(tmp_path):
-    sizes = {
-        "patch_size": 4,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 8,
-        "num_heads": 2,
-        "classes": 3,
-    }
+    sizes = {**SIZES, "classes": 3}
     model = keras_vit.MaskedPatchVisionTransformer(
         **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", name="masked"
     )

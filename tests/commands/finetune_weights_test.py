@@ -1,7 +1,5 @@
 """Tests of fine-tuning weights from other libraries."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from absl import flags
@@ -9,8 +7,8 @@ from ml_collections import config_flags
 
 from keras_vit import training
 
-ROOT = Path(__file__).parent.parent.parent
-GOLDEN = ROOT / "tests" / "golden"
+from ..shared import GOLDEN, ROOT
+
 TINY = (
     "architecture=VisionTransformer",
     "model.patch_size=8",

@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit import data, evaluation, export, training
 from keras_vit.commands import image_files, predict, shared_flags
 
+from ..shared import SIZES
 from ..training import small_run
 
 
@@ -178,8 +179,7 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
 )
 def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
     if not (run / "backbone.keras").exists():
-        sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
-        keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(
+        keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), include_top=False).save(
             run / "backbone.keras"
         )
     words = [word.replace("RUN", str(run)).replace("PHOTOS", str(photos)) for word in arguments]

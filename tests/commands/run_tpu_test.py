@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-ROOT = Path(__file__).parent.parent.parent
-# Flags that shorten a run to a few seconds.
-TINY = [
-    "--config.total_epochs=0",
-    "--config.total_steps=60",
-    "--config.log_every_steps=20",
-    "--config.model.num_layers=1",
-    "--config.model.hidden_size=16",
-    "--config.model.num_heads=2",
-    "--config.schedule.warmup_steps=5",
-]
+from ..shared import ROOT, SHORT_RUN, worker_tasks
+
+TINY = (*SHORT_RUN, "--config.total_steps=60")
 
 
 @pytest.fixture
@@ -127,35 +118,43 @@ def test_run_without_results_keeps_its_export(finished, run, tmp_path):
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
-def test_extended_run_exports_its_new_model(finished, run, tmp_path):
-    """Extends a run that stopped after its export. A folder named predictions.png prevents drawing
-    the figure."""
+@pytest.fixture(scope="module")
+def extended(finished, scripts, tmp_path_factory):
+    """Extends a run that stopped after its export. Returns the workdir and the output.
+
+    A folder named predictions.png prevents drawing the figure.
+    """
+    workdir = tmp_path_factory.mktemp("run") / "extended"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "results.json").unlink()
+    # The weights of export 1 are not read again.
+    shutil.rmtree(workdir / "export" / "1" / "variables")
+    (workdir / "predictions.png").unlink(missing_ok=True)
+    (workdir / "predictions.png").mkdir()
+    flags = (f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
+    done = scripts.run("experiments/run_tpu.py", *flags, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return workdir, done.stdout
+
+
+def test_extended_run_exports_its_new_model(extended):
     from keras_vit import export
     from keras_vit.models.any_model import weights_digest
 
-    workdir = tmp_path / "extended"
-    shutil.copytree(finished[0], workdir)
-    (workdir / "results.json").unlink()
-    shutil.rmtree(
-        workdir / "export" / "1" / "variables"
-    )  # the weights of export 1 are not read again
-    (workdir / "predictions.png").unlink(missing_ok=True)
-    (workdir / "predictions.png").mkdir()
-    done = run(f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
-    assert done.returncode == 0, done.stderr
-    assert f"exported to {workdir}/export/2" in done.stdout
-    assert "predictions.png was not drawn: " in done.stdout
+    workdir, output = extended
+    assert f"exported to {workdir}/export/2" in output
     card, before = (export.load_card(workdir / "export" / number) for number in "21")
     results = json.loads((workdir / "results.json").read_text())
-    assert (
-        card["metrics"]["test/accuracy"] == results["test/accuracy"]
-        and card["training"]["total_steps"] == 80
-    )
-    assert (
-        card["weights_sha256"]
-        == weights_digest(export.load(workdir / "export" / "2"))
-        != before["weights_sha256"]
-    )
+    assert card["metrics"]["test/accuracy"] == results["test/accuracy"]
+    assert card["training"]["total_steps"] == 80
+    digest = weights_digest(export.load(workdir / "export" / "2"))
+    assert card["weights_sha256"] == digest != before["weights_sha256"]
+
+
+def test_figure_that_cannot_be_drawn_is_reported(extended):
+    workdir, output = extended
+    assert "predictions.png was not drawn: " in output
+    assert (workdir / "results.json").exists()
 
 
 def test_diverged_run_writes_results_but_no_export(run, tmp_path):
@@ -329,19 +328,10 @@ def test_help_lists_config_and_workdir_flags(run):
 
 @pytest.mark.slow
 def test_two_workers_finish_cleanly(tmp_path):
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
     workers = []
-    for index in range(2):
-        task = {
-            "cluster": {"worker": [f"localhost:{p}" for p in ports]},
-            "task": {"type": "worker", "index": index},
-        }
+    for task in worker_tasks():
         command = [sys.executable, "experiments/run_tpu.py", f"--workdir={tmp_path / 'run'}", *TINY]
-        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+        environment = {**os.environ, "TF_CONFIG": task}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         workers.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
     outputs = [worker.communicate()[0] for worker in workers]

@@ -14,36 +14,30 @@ from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.any_model import logits_activation_of
 from keras_vit.training import loop
 
+from ..shared import SIZES
 from ..training import small_run
 
-ROOT = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for gs://
+FOLDER = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for gs://
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Returns a model, and saves it in ROOT as `model.keras` and as versions 9 and 10 of a run's
+    """Returns a model, and saves it in FOLDER as `model.keras` and as versions 9 and 10 of a run's
     export."""
-    sizes = {
-        "patch_size": 4,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 8,
-        "num_heads": 2,
-        "classes": 3,
-    }
+    sizes = {**SIZES, "classes": 3}
     model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
     folder = tmp_path_factory.mktemp("model")
     model.save(folder / "model.keras")
-    files.make_dirs(f"{ROOT}/run")
-    files.copy(folder / "model.keras", f"{ROOT}/model.keras")
-    files.write_json(f"{ROOT}/run/config.json", {})
+    files.make_dirs(f"{FOLDER}/run")
+    files.copy(folder / "model.keras", f"{FOLDER}/model.keras")
+    files.write_json(f"{FOLDER}/run/config.json", {})
     export.saved_model(
-        model, f"{ROOT}/run/export", version=10, class_names="xyz", signatures=("tensor",)
+        model, f"{FOLDER}/run/export", version=10, class_names="xyz", signatures=("tensor",)
     )
-    files.make_dirs(f"{ROOT}/run/export/9/assets.extra")
-    files.copy(f"{ROOT}/model.keras", f"{ROOT}/run/export/9/{MODEL}")
-    card = {**export.load_card(f"{ROOT}/run/export/10"), "metrics": {"version": 9}}
-    files.write_json(f"{ROOT}/run/export/9/{CARD}", card)
+    files.make_dirs(f"{FOLDER}/run/export/9/assets.extra")
+    files.copy(f"{FOLDER}/model.keras", f"{FOLDER}/run/export/9/{MODEL}")
+    card = {**export.load_card(f"{FOLDER}/run/export/10"), "metrics": {"version": 9}}
+    files.write_json(f"{FOLDER}/run/export/9/{CARD}", card)
     return model
 
 
@@ -58,7 +52,7 @@ def model(tmp_path_factory):
     ],
 )
 def test_remote_model_loads_unchanged(source, metrics, model):
-    loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
+    loaded, details = shared_flags.load_model(f"{FOLDER}/{source}")
     for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
     if metrics is None:
@@ -83,15 +77,15 @@ def test_remote_model_loads_unchanged(source, metrics, model):
     ],
 )
 def test_rejects_paths_without_a_model(source, message, model):
-    files.make_dirs(f"{ROOT}/unfinished")
-    files.write_json(f"{ROOT}/unfinished/config.json", {})
-    files.write_json(f"{ROOT}/empty/notes.json", {})
-    path = f"{ROOT}/damaged/{CARD}"
+    files.make_dirs(f"{FOLDER}/unfinished")
+    files.write_json(f"{FOLDER}/unfinished/config.json", {})
+    files.write_json(f"{FOLDER}/empty/notes.json", {})
+    path = f"{FOLDER}/damaged/{CARD}"
     files.make_dirs(path.rpartition("/")[0])
     with files.atomic_write(path) as file:
         file.write("{")
     with pytest.raises(ValueError, match=message):
-        shared_flags.load_model(f"{ROOT}/{source}")
+        shared_flags.load_model(f"{FOLDER}/{source}")
 
 
 @pytest.mark.parametrize(
@@ -138,9 +132,7 @@ def test_numeric_folder_without_a_card_is_no_model(tmp_path):
 )
 def test_unknown_dataset_error_names_alternatives(name, near):
     advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
-    with pytest.raises(
-        ValueError, match=rf"--data takes a folder .* {advice} Received: data='{name}'"
-    ):
+    with pytest.raises(ValueError, match=rf"takes a folder .* {advice} Received: data='{name}'"):
         shared_flags.check_data_name(name)
     for known in ("", "digits", "tfds:mnist"):
         shared_flags.check_data_name(known)
@@ -297,6 +289,6 @@ def test_remote_file_error_is_one_line(monkeypatch):
     monkeypatch.setattr(files, "exists", fail)
     with pytest.raises(
         ValueError,
-        match=r"cannot be read \(HTTP 503\)\. .*Received: model='gs://bucket/model.keras'$",
+        match=r"\(HTTP 503\).*='gs://bucket/model.keras'$",
     ):
         shared_flags.load_model("gs://bucket/model.keras")

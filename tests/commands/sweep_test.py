@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from keras_vit.commands import sweep
 from keras_vit.configs import digits
 from keras_vit.training.lock import workdir_lock
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT
 
 
 def _rows(accuracies, losses=(1.0, 1.0, 1.0)):

@@ -101,7 +101,7 @@ def test_exceeding_max_bad_share_raises_an_error(photos, broken):
         if share == 0.14:
             bad.check(0, 3)
             continue
-        message = "More than 10 % of 23 .*max_bad_share.*3 bad examples in one epoch, such as .*: "
+        message = "of 23 .*max_bad_share.*3 bad examples .*such as .*: "
         with pytest.raises(ValueError, match=message):
             bad.check(0, 3)
 
@@ -129,9 +129,7 @@ def test_batches_may_span_epochs_with_the_allowed_share(n, batch_size):
             bad.check(step, number, endless=True)
 
     check(allowed)
-    with pytest.raises(
-        ValueError, match=f"More than 1 % of {n} .*Received: .* bad examples in one epoch"
-    ):
+    with pytest.raises(ValueError, match=f"More than 1 % of {n} .* bad examples in one epoch"):
         check(3 * allowed)
 
 

@@ -507,7 +507,7 @@ def test_index_at_returns_the_epoch_of_a_position():
                 "randaugment_layers": 2,
                 "randaugment_form": "original",
             },
-            "nothing of an image of 100 pixels.*randaugment_form='original'",
+            "of 100 pixels.*randaugment_form='original'",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def test_mixed_size_files_need_a_crop(tmp_path):
     write_pngs(tmp_path, [28, 28, 20, 28, 20, 28, 28, 20])
     inputs = pipeline(tmp_path, train_crop="none")
     bad = inputs.bad_examples("train", warn=lambda line: None)
-    message = "examples are bad.*images must have 28x28 .height x width. pixels, but have:.*20 28"
+    message = "are bad.*must have 28x28 .*, but have:.*20 28"
     with pytest.raises(ValueError, match=message):
         for step, _ in enumerate(inputs.train_batches().take(3)):
             bad.check(step, bad.update(step))
@@ -43,9 +43,7 @@ def test_mixed_size_files_need_a_crop(tmp_path):
 def test_files_require_image_size(tmp_path):
     write_pngs(tmp_path, [28] * 4)
     for crop in ("none", "auto"):
-        with pytest.raises(
-            ValueError, match="--config.data.image_size=224.*Received: image_size=0, train_crop="
-        ):
+        with pytest.raises(ValueError, match="image_size=224.*image_size=0, train_crop="):
             pipeline(tmp_path, image_size=0, train_crop=crop, eval_crop=crop)
 
 

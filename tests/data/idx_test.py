@@ -84,9 +84,7 @@ def test_error_names_truncated_idx_file(folder, compress, size):
     name = "train-images-idx3-ubyte.gz" if compress else "t10k-images-idx3-ubyte"
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(b"no" + content[2:] if size is None else content[:size])
-    with pytest.raises(
-        ValueError, match=f"a complete IDX file of uint8 values with 3 .*Received: .*{name}"
-    ):
+    with pytest.raises(ValueError, match=f"complete IDX file .*with 3 .*: .*{name}"):
         data.load("idx", path=str(folder))
 
 
@@ -99,9 +97,7 @@ def test_error_names_corrupt_gzip_data(folder):
 
 def test_rejects_missing_and_malformed_idx_files(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
-    with pytest.raises(
-        ValueError, match="a complete IDX file of uint8 values with 1 dim.*Received: .*t10k-labels"
-    ):
+    with pytest.raises(ValueError, match="IDX file .*with 1 dim.*: .*t10k-labels"):
         data.load("idx", path=str(folder))
     (folder / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match="a folder with IDX files.*Received: no .*t10k-labels"):

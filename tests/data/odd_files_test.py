@@ -99,9 +99,7 @@ def test_flipped_bit_in_record_is_one_bad_example(number, records, images_of):
 def test_trailing_zeros_error_reports_the_offset(tail, records):
     size = len(records.read_bytes())
     records.write_bytes(records.read_bytes() + tail)
-    with pytest.raises(
-        ValueError, match=f"complete records.*train-0', broken at or before byte {size}$"
-    ):
+    with pytest.raises(ValueError, match=f"train-0', broken at or before byte {size}$"):
         data.tfrecords(records, ["a", "b"])
 
 

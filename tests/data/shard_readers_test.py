@@ -134,20 +134,22 @@ def test_shard_readers_read_concurrently():
     """Each read waits until 16 reads are in progress, and fails after 60 seconds."""
     source = sharded((10,) * 32)
     condition = threading.Condition()
-    waiting = [0, 0]
+    waiting = 0
+    most_waiting = 0
 
     def wait(shard, number):
+        nonlocal waiting, most_waiting
         with condition:
-            waiting[0] += 1
-            waiting[1] = max(waiting)
+            waiting += 1
+            most_waiting = max(waiting, most_waiting)
             condition.notify_all()
-            assert condition.wait_for(lambda: waiting[1] >= 16, timeout=60)
-            waiting[0] -= 1
+            assert condition.wait_for(lambda: most_waiting >= 16, timeout=60)
+            waiting -= 1
 
     threads = tf.data.Options()
     threads.threading.private_threadpool_size = 64  # each waiting call of `wait` blocks a thread
     rows = readers_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
-    assert len(list(rows)) == 1 and waiting[1] >= 16
+    assert len(list(rows)) == 1 and most_waiting >= 16
 
 
 def read_steps(source):

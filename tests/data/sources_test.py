@@ -232,9 +232,7 @@ def test_rejects_records_with_wrong_features_or_labels(tmp_path, images_of):
     keys = {"image_key": "jpeg", "label_key": "class"}
     with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
         data.tfrecords(tmp_path / "r", names)
-    with pytest.raises(
-        ValueError, match=r"label_offset must be from 0 to 2. Received: 3 in .*r record 0"
-    ):
+    with pytest.raises(ValueError, match=r"from 0 to 2. Received: 3 in .*r record 0"):
         data.tfrecords(tmp_path / "r", names, **keys)
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
@@ -270,9 +268,7 @@ def test_only_training_split_must_contain_every_class(tmp_path, images_of, caplo
     train, test = data.load("folder", path=str(tmp_path))
     assert train.class_names == test.class_names == ("a", "b") and test.num_examples == 1
     assert "1 classes have no examples in the test split" in caplog.text and "['b']" in caplog.text
-    with pytest.raises(
-        ValueError, match=r"training split.*must not be empty. Received: no examples of \['b'\]"
-    ):
+    with pytest.raises(ValueError, match=r"must not be empty.*no examples of \['b'\]"):
         data.check_splits(test, train)
     (tmp_path / "test" / "c").mkdir()
     with pytest.raises(
@@ -300,10 +296,7 @@ def test_hashed_split_of_small_classes(tmp_path, images_of, caplog):
             path.unlink()
     with pytest.raises(
         ValueError,
-        match=(
-            "The split has no images, because classes with a single .*change "
-            "--config.data.test_share.*split='test'"
-        ),
+        match="no images, because .*data.test_share.*split='test'",
     ):
         data.load("folder", path=str(tmp_path))
 
@@ -357,18 +350,14 @@ def test_rejects_mixed_integer_and_name_labels(label, photos):
     path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
     with pytest.raises(
         ValueError,
-        match=(
-            f"Labels must be all integers or all names.*Received: '{re.escape(label)}' in line 3 of"
-        ),
+        match=(f"all integers or .*: '{re.escape(label)}' in line 3"),
     ):
         data.file_list(path)
 
 
 def test_rejects_files_with_two_labels(photos):
     (photos / "l.csv").write_text("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,a\nant/00.jpg,b\n")
-    with pytest.raises(
-        ValueError, match=r"one label. Received: several labels for \['.*ant/00.jpg'\] in '.*l.csv'"
-    ):
+    with pytest.raises(ValueError, match=r"several labels for \['.*ant/00.jpg'\] in"):
         data.file_list(photos / "l.csv")
 
 
@@ -394,7 +383,7 @@ def test_error_for_missing_splits_shows_the_flags(name, photos):
     fields = {"classes": 3} if name == "tfrecords" else {}
     with pytest.raises(
         ValueError,
-        match="--config.data.train_split and --config.data.test_split.*train_split='train'",
+        match="train_split and .*train_split='train'",
     ):
         data.load(name, path=str(photos), **fields)
 
@@ -404,9 +393,7 @@ def test_rejects_compressed_records(tmp_path, images_of):
         path = str(tmp_path / kind)
         with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
             writer.write(b"x" * 100)
-        with pytest.raises(
-            ValueError, match=f"must not be compressed \\(use gunzip\\). Received: '.*{kind}'"
-        ):
+        with pytest.raises(ValueError, match=f"\\(use gunzip\\). Received: '.*{kind}'"):
             data.tfrecords(path, ["a"])
 
 
@@ -422,7 +409,7 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
     [
         (
             {"images": np.zeros((2, 4, 4, 3))},
-            "`max_value`, .* only uint8 and uint16 have a default.*dtype=float64",
+            "only uint8 and uint16 .*dtype=float64",
         ),
         (
             {"images": np.zeros((2, 4, 4), np.uint8)},
@@ -433,7 +420,7 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
         (
             {"labels": [0, 2]},
-            "Labels of 2 classes must be from 0 to 1. Received: labels from 0 to 2",
+            "from 0 to 1. Received: labels from 0 to 2",
         ),
         ({"labels": [-1, 0]}, "Received: labels from -1 to 0"),
         (

@@ -1,7 +1,5 @@
 """Tests of resizes, crops and value ranges against numpy and Pillow."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,8 @@ from PIL import Image
 
 from keras_vit import Preprocessing
 from keras_vit.data import images, inputs, transforms
+
+from ..shared import GOLDEN
 
 RNG = np.random.default_rng(1)
 IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
@@ -83,7 +83,7 @@ def test_evaluation_image_uses_the_given_interpolation():
     ],
 )
 def test_evaluation_image_matches_timm_and_transformers(case, size, fields):
-    with np.load(Path(__file__).parents[1] / "golden" / "preprocessing.npz") as golden:
+    with np.load(GOLDEN / "preprocessing.npz") as golden:
         file = tf.constant(golden["jpeg"].tobytes())
         expected = golden[case].astype(float)
     fields = {

@@ -1,7 +1,8 @@
 """Makes the modules of experiments/paper and experiments/real importable."""
 
 import sys
-from pathlib import Path
+
+from ..shared import ROOT
 
 for folder in ("paper", "real"):
-    sys.path.append(str(Path(__file__).parents[2] / "experiments" / folder))
+    sys.path.append(str(ROOT / "experiments" / folder))

@@ -1,11 +1,11 @@
 """Tests of `experiments/benchmarks/formats.py` on a tiny model."""
 
 import csv
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT
+
 SCRIPT = "experiments/benchmarks/formats.py"
 
 

@@ -3,12 +3,13 @@
 import importlib.util
 import os
 import types
-from pathlib import Path
 
 import keras
 import pytest
 
-EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
+from ..shared import ROOT
+
+EXPERIMENTS = ROOT / "experiments"
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() == "jax", reason="the command does not depend on the backend"

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-from pathlib import Path
 
 import keras
 import pytest
@@ -13,6 +12,8 @@ from tpu_table import Row
 from keras_vit import families
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.topologies import get_topology
+
+from ..shared import ROOT
 
 CELLS = table.cells(["ViT-B/16", "ViT-H/14"], ["v3:2x2", "v5e:2x4"], [224, 384])
 GIB = 2**30
@@ -143,7 +144,7 @@ def test_fill_computes_a_row_with_libtpu(tmp_path):
 
 
 def test_committed_table_has_every_cell():
-    rows = table.read(Path(__file__).parents[2] / "docs/results/tpu.csv")
+    rows = table.read(ROOT / "docs/results/tpu.csv")
     models = list(dict.fromkeys(row.model for row in rows))
     assert len(models) == 25 and set(models) <= set(families.sizes())
     cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])

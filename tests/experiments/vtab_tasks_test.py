@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import vtab_tasks as vtab
 
+from ..shared import SIZES
+
 if keras.backend.backend() != "tensorflow":
     pytest.skip("fine-tuning is tested on TensorFlow only", allow_module_level=True)
 
@@ -15,15 +17,7 @@ import keras_vit
 from keras_vit import data
 from keras_vit.checkpoints import find_preprocessing
 
-SIZES = {
-    "input_shape": (8, 8, 3),
-    "patch_size": 4,
-    "num_layers": 1,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 5,
-}
+MODEL = {**SIZES, "input_shape": (8, 8, 3), "classes": 5}
 
 
 def _to_digits(config):
@@ -38,7 +32,7 @@ def test_tasks_and_recipe_match_the_paper():
         name for name in data.DATASETS if name.startswith("vtab/")
     }
     model = keras_vit.VisionTransformer(
-        **SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap"
+        **MODEL | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap"
     )
     config = vtab.config_of(model, "clevr_count", weights="w.npz", path="/data")
     assert (config.total_steps, config.batch_size, config.schedule.base) == (2500, 512, 0.01)
@@ -57,7 +51,7 @@ def test_tasks_and_recipe_match_the_paper():
 
 @pytest.mark.slow
 def test_run_skips_finished_tasks_and_rejects_other_weights(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     lines = []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
@@ -82,7 +76,7 @@ def test_means_omit_incomplete_groups():
 
 
 def test_rejects_unknown_task_and_wrapped_model(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
         (
@@ -104,7 +98,7 @@ def test_missing_dataset_is_an_error_before_training(monkeypatch, tmp_path):
         if config.recipe.startswith("VTAB-1k, svhn"):
             _to_digits(config)
 
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     with pytest.raises(ValueError, match="The task eurosat cannot load its dataset;.*--data_path"):
         vtab.run_tasks(
             model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit
@@ -122,7 +116,7 @@ def test_moved_folder_keeps_normalization_of_model(monkeypatch, tmp_path):
 
     monkeypatch.setattr(vtab.training, "run", run)
     model = keras_vit.VisionTransformer(
-        **SIZES, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
+        **MODEL, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
     )
     options = {"edit": _to_digits, "write": lambda line: None}
     keras.config.set_dtype_policy("mixed_bfloat16")

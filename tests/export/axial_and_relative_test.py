@@ -15,16 +15,11 @@ import keras_vit
 from keras_vit import checkpoints, export, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
+from ..shared import SIZES, random_images, randomize
+
 SHAPE = (8, 12, 3)
-VIT = {"patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
-IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
-
-
-def randomize(model):
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(scale=0.5, size=weight.shape))
-    return model
+VIT = {**SIZES, "num_layers": 2}
+IMAGES = random_images((3, *SHAPE), seed=1)
 
 
 def masked_then_finetuned(tmp_path):

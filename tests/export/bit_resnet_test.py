@@ -13,9 +13,11 @@ import keras_vit
 from keras_vit import export
 from keras_vit.layers.preactivation_resnet import PreActivationResNet
 
+from ..shared import random_images
+
 SHAPE = (32, 48, 3)
 SIGNATURES = ("serving_default", "tensor")
-IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
+IMAGES = random_images((3, *SHAPE), seed=1)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from PIL import Image
 import keras_vit
 from keras_vit import export
 
+from ..shared import SIZES, randomize
+
 SHAPE = (8, 12, 3)
 NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 
@@ -17,20 +19,9 @@ NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 def tiny_model(**changes):
     """Returns a tiny model. Its random weights are large enough for the outputs to differ between
     images."""
-    arguments = {
-        "input_shape": SHAPE,
-        "patch_size": 4,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 8,
-        "num_heads": 2,
-        "classes": len(NAMES),
-    }
+    arguments = {**SIZES, "input_shape": SHAPE, "classes": len(NAMES)}
     model = keras_vit.VisionTransformer(**arguments | changes)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(scale=0.5, size=weight.shape))
-    return model
+    return randomize(model, 0.5)
 
 
 def image_file(height, width, kind="PNG", seed=0):

@@ -11,7 +11,7 @@ from keras_vit.export.decoding import Decoder
 
 from .conftest import image_file
 
-SIZES = [(9, 14), (40, 21), (6, 6), (33, 35)]
+IMAGE_SIZES = [(9, 14), (40, 21), (6, 6), (33, 35)]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("images")
     for split in ("train", "test"):
         (path / split / "thing").mkdir(parents=True)
-        for number, (height, width) in enumerate(SIZES):
+        for number, (height, width) in enumerate(IMAGE_SIZES):
             kind = ("PNG", "JPEG")[number % 2]
             (path / split / "thing" / f"{number}.{kind.lower()}").write_bytes(
                 image_file(height, width, kind, number)
@@ -49,9 +49,9 @@ def test_files_decode_as_in_evaluation(crop, rounding, folder):
     }
     if crop != "resize":
         fields["resize_size"] = 9
-    inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
+    inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
     (images, _, weights), *_ = inputs.eval_batches()
-    assert weights.numpy().tolist() == [1] * len(SIZES)
+    assert weights.numpy().tolist() == [1] * len(IMAGE_SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
     # Allow one rounding error, because graphs replace division by a constant with multiplication.
@@ -72,7 +72,7 @@ def test_evaluation_uses_the_library_of_the_model(library, folder):
         "classes": 1,
     }
     model = VisionTransformer(**sizes, input_shape=(10, 10, 3), preprocessing=preprocessing)
-    inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(SIZES))
+    inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(IMAGE_SIZES))
     ((images, *_),) = inputs.eval_batches()
     assert inputs.model_preprocessing() == dataclasses.replace(preprocessing, crop_fraction=10 / 11)
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
@@ -160,7 +160,7 @@ def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
 
 def test_files_decode_as_in_evaluation_with_randaugment(folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "augreg": "light1"}
-    inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
+    inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
     ((images, *_),) = inputs.eval_batches()
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
     decoded = Decoder((6, 6, 3), inputs.model_preprocessing())(tf.constant(files))

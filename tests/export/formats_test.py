@@ -13,6 +13,7 @@ from keras_vit import export
 from keras_vit.export import choosing
 from keras_vit.export.comparison import ExportReport, compare, example_images, reference
 
+from ..shared import random_images
 from .conftest import SHAPE, tiny_model
 
 WIDE = {"hidden_size": 32, "mlp_dim": 64}  # kernels make up most of the file at this size
@@ -96,7 +97,7 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     import onnxruntime
 
     model = tiny_model(hidden_size=64, mlp_dim=128, num_layers=2)
-    images = np.random.default_rng(1).uniform(-1, 1, (20, *SHAPE)).astype("float32")
+    images = random_images((20, *SHAPE), seed=1)
     report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=images)
     assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
     assert (
@@ -192,9 +193,7 @@ def test_onnx_int8_needs_images(tmp_path):
         ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"
     ):
         export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
-    with pytest.raises(
-        ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(N, 8, 12, 3\).*shape=\(0, 8, 12, 3\)"):
         reference(tiny_model(), np.zeros((0, *SHAPE)))
 
 
@@ -302,9 +301,7 @@ def test_error_on_other_backends_explains_fix(tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
-        with pytest.raises(
-            ValueError, match=r"save the model as .keras .* KERAS_BACKEND=tensorflow.*backend='jax'"
-        ):
+        with pytest.raises(ValueError, match=r"KERAS_BACKEND=tensorflow.*backend='jax'"):
             call(model, path)
 
 

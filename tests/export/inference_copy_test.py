@@ -6,9 +6,10 @@ import pytest
 
 from keras_vit.export.graph import inference_copy, uses_reduced_precision
 
+from ..shared import random_images
 from .conftest import SHAPE, tiny_model
 
-IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+IMAGES = random_images((2, *SHAPE))
 
 
 def nested():

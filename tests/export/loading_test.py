@@ -7,6 +7,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import export
 
+from ..shared import random_images
 from .conftest import SHAPE, tiny_model
 
 
@@ -18,7 +19,7 @@ def test_loaded_model_matches_and_trains(exported):
         np.testing.assert_array_equal(loaded_weight, weight)
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(model)
     loaded.compile("adamw", "mse")
-    images = np.random.default_rng(0).uniform(-1, 1, (3, *SHAPE)).astype("float32")
+    images = random_images((3, *SHAPE))
     before = loaded.evaluate(images, np.zeros((3, 5)), verbose=0)
     loaded.fit(images, np.zeros((3, 5)), epochs=3, verbose=0)
     assert loaded.evaluate(images, np.zeros((3, 5)), verbose=0) < before

@@ -16,6 +16,7 @@ from keras_vit import export, inspection
 from keras_vit.export import verification
 from keras_vit.models.any_model import set_logits_activation
 
+from ..shared import ROOT, images_for, random_images
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
 module = sys.modules["keras_vit.export.saved_model"]  # `export.saved_model` is a function
@@ -79,7 +80,7 @@ def test_signatures_have_expected_shapes_and_dtypes(signatures):
 
 @pytest.mark.parametrize("batch", [1, 3, 7])
 def test_tensor_signature_matches_model(exported, signatures, batch):
-    images = np.random.default_rng(batch).uniform(-1, 1, (batch, *SHAPE)).astype("float32")
+    images = random_images((batch, *SHAPE), seed=batch)
     outputs = signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, expected(exported[1], images), atol=1e-6)
 
@@ -333,7 +334,7 @@ def test_five_channel_model_has_only_tensor_signature(tmp_path, skip_verificatio
 def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verification):
     model = tiny_model(classifier_activation=activation)
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    images = random_images((2, *SHAPE))
     outputs = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, model(images), atol=1e-6)
 
@@ -346,7 +347,7 @@ def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
     inner = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     model = keras.Sequential([keras.Input(inner.input_shape[1:]), inner])
     path = export.saved_model(model, tmp_path, class_names=NAMES, signatures=("tensor",))
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *inner.input_shape[1:])).astype("float32")
+    images = images_for(inner)
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))[
         "probabilities"
     ]
@@ -371,7 +372,7 @@ def test_export_precision_is_independent_of_policy(
     keras.config.set_dtype_policy(policy)
     model = tiny_model()
     path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    images = random_images((2, *SHAPE))
     signature = tf.saved_model.load(path).signatures["tensor"]
     outputs = signature(images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, expected(model, images), atol=tolerance)
@@ -418,7 +419,7 @@ def test_exports_from_mirrored_strategy_and_jax_match_model(kind, backend, expor
         env={
             **os.environ,
             "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(Path(__file__).parent.parent.parent),
+            "PYTHONPATH": str(ROOT),
         },
         capture_output=True,
         text=True,

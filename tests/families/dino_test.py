@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,7 +11,8 @@ from safetensors.numpy import load_file, save_file
 import keras_vit
 from keras_vit import checkpoints, families, recipes
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+from ..shared import FAMILY_FILES, assert_close, read_arrays
+
 HUGGING_FACE = (
     "dinov2",
     "dinov2_swiglu",
@@ -24,7 +24,6 @@ HUGGING_FACE = (
     "dino",
 )
 TIMM = ("timm_dinov2_registers", "timm_dinov2_swiglu", "timm_dinov3")
-TOLERANCE = 2e-5
 
 
 @pytest.fixture
@@ -33,25 +32,16 @@ def folder(tmp_path):
     folder."""
 
     def make(case):
-        shutil.copy(GOLDEN / f"{case}.safetensors", tmp_path / "model.safetensors")
-        if (GOLDEN / f"{case}.config.json").exists():
-            shutil.copy(GOLDEN / f"{case}.config.json", tmp_path / "config.json")
+        shutil.copy(FAMILY_FILES / f"{case}.safetensors", tmp_path / "model.safetensors")
+        if (FAMILY_FILES / f"{case}.config.json").exists():
+            shutil.copy(FAMILY_FILES / f"{case}.config.json", tmp_path / "config.json")
         return tmp_path
 
     return make
 
 
 def outputs(case):
-    with np.load(GOLDEN / f"{case}.io.npz") as file:
-        return dict(file)
-
-
-def assert_close(result, expected):
-    result = keras.ops.convert_to_numpy(result)
-    assert result.shape == expected.shape
-    difference = np.abs(result - expected).max() / np.abs(expected).max()
-    print(f"largest difference: {difference:.1e}")
-    assert difference < TOLERANCE
+    return read_arrays(FAMILY_FILES / f"{case}.io.npz")
 
 
 @pytest.mark.parametrize("case", HUGGING_FACE + TIMM)
@@ -95,7 +85,7 @@ def original(case, packed=True):
     """Returns a golden file's arrays under the authors' names. If `packed`, joins the query, key
     and value arrays."""
     arrays = {}
-    for name, array in load_file(GOLDEN / f"{case}.safetensors").items():
+    for name, array in load_file(FAMILY_FILES / f"{case}.safetensors").items():
         for pattern, replacement in NAMES:
             name = re.sub(pattern, replacement, name)
         arrays[name] = array
@@ -169,7 +159,7 @@ DIALECTS = {
         "dinov2",
         lambda: {
             f"dinov2.{name}": array
-            for name, array in load_file(GOLDEN / "dinov2.safetensors").items()
+            for name, array in load_file(FAMILY_FILES / "dinov2.safetensors").items()
         },
         "bicubic",
     ),
@@ -180,7 +170,7 @@ DIALECTS = {
         lambda: {
             **{
                 f"vit.{name}": array
-                for name, array in load_file(GOLDEN / "mae.safetensors").items()
+                for name, array in load_file(FAMILY_FILES / "mae.safetensors").items()
             },
             "decoder.mask_token": np.ones((1, 1, 8), "float32"),
         },
@@ -244,7 +234,7 @@ def test_classes_require_a_new_head(folder):
     for options in ({"classes": 5}, {"head": "new"}):
         with pytest.raises(
             ValueError,
-            match='The file has no head. To add a new one, pass `head="new"` and `classes`',
+            match='The file has no head.*`head="new"`',
         ):
             keras_vit.from_pretrained(folder("dinov2"), **options)
 
@@ -276,7 +266,7 @@ SMALL = {
         (
             "dinov2",
             {"num_registers": 4},
-            r"it is VisionTransformer \(.*is VisionTransformer \(.*num_registers=4",
+            r"VisionTransformer .*is VisionTransformer .*num_registers=4",
         ),
         ("dinov2", {"num_layers": 2}, r"num_layers=3.*num_layers=2"),
         ("dinov2", {"layer_scale": None}, "layer_scale=.*Received: "),
@@ -349,20 +339,18 @@ def test_npz_and_keras_files_keep_outputs(folder, tmp_path):
 @pytest.mark.one_backend
 def test_head_with_unsupported_inputs_can_be_dropped(tmp_path):
     arrays = {
-        f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()
+        f"dinov2.{name}": array
+        for name, array in load_file(FAMILY_FILES / "dinov2.safetensors").items()
     }
     arrays |= {
         "classifier.weight": np.ones((5, 48), "float32"),
         "classifier.bias": np.ones(5, "float32"),
     }
     save_file(arrays, tmp_path / "model.safetensors")
-    shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "config.json")
+    shutil.copy(FAMILY_FILES / "dinov2.config.json", tmp_path / "config.json")
     with pytest.raises(
         ValueError,
-        match=(
-            r"reads the class token and the mean.*include_top=False, or load the file with "
-            r'head="new"'
-        ),
+        match='class token and the mean.*head="new"',
     ):
         keras_vit.from_pretrained(tmp_path)
     expected = outputs("dinov2")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -14,7 +13,8 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import names, position_embeddings, published
 from keras_vit.checkpoints.dialects.dialect import gelu_of
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+from ..shared import GOLDEN, randomize
+
 FILES = {
     "timm_token.safetensors": {"num_heads": 4},
     "timm_gap.safetensors": {"num_heads": 4, "source_grid": (4, 6)},
@@ -194,8 +194,7 @@ def test_saved_models_are_restored(tmp_path):
         keras_vit.BiTResNet(depth=8, width=32, version=1, classes=3),
         keras_vit.BiTResNet(depth=8, classes=3),
     ):
-        for variable in model.weights:
-            variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+        randomize(model)
         checkpoints.save(model, tmp_path / "model.npz")
         again = keras_vit.from_pretrained(tmp_path / "model.npz")
         assert [v.path for v in again.weights] == [v.path for v in model.weights]
@@ -220,7 +219,7 @@ def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
     with pytest.raises(
         ValueError,
-        match="must name one file of the collection 'sam': sam:tiny.*Received: source='sam'",
+        match="one file .*: sam:tiny.*Received: source='sam'",
     ):
         keras_vit.from_pretrained("sam")
 
@@ -268,7 +267,5 @@ def test_non_weight_file_error_names_its_kind(tmp_path):
         keras_vit.from_pretrained(tmp_path)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(
-        ValueError, match="2 of 2 files in the index are missing. Received: .*model-1.safetensors"
-    ):
+    with pytest.raises(ValueError, match="2 of 2 files .*: .*model-1.safetensors"):
         keras_vit.from_pretrained(tmp_path)

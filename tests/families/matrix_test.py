@@ -2,7 +2,6 @@
 
 import importlib.util
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,7 +11,8 @@ from ml_collections import ConfigDict
 import keras_vit
 from keras_vit import data, evaluation, families, inspection, optimizers, recipes, tasks, training
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+from ..shared import FAMILY_FILES, images_for, randomize
+
 CASES = (
     *(
         "siglip",
@@ -34,9 +34,13 @@ tensorflow_only = pytest.mark.skipif(
 def folder(request, tmp_path):
     """Returns a folder with the weights of a golden case and its config.json, if it has one."""
     (tmp_path / "from").mkdir()
-    shutil.copy(GOLDEN / f"{request.param}.safetensors", tmp_path / "from" / "model.safetensors")
-    if (GOLDEN / f"{request.param}.config.json").exists():
-        shutil.copy(GOLDEN / f"{request.param}.config.json", tmp_path / "from" / "config.json")
+    shutil.copy(
+        FAMILY_FILES / f"{request.param}.safetensors", tmp_path / "from" / "model.safetensors"
+    )
+    if (FAMILY_FILES / f"{request.param}.config.json").exists():
+        shutil.copy(
+            FAMILY_FILES / f"{request.param}.config.json", tmp_path / "from" / "config.json"
+        )
     return tmp_path / "from"
 
 
@@ -44,15 +48,13 @@ def folder(request, tmp_path):
 def model(folder):
     """Returns a model with a new head of 10 classes."""
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=10, num_heads=3)
-    random = np.random.default_rng(0)
-    for weight in model.head.weights:
-        weight.assign(random.normal(scale=0.3, size=weight.shape))
+    randomize(model.head, 0.3)
     return model
 
 
 @pytest.fixture
 def images(model):
-    return np.random.default_rng(1).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
+    return images_for(model, seed=1)
 
 
 def test_model_supports_features_attention_and_flops(model, images):
@@ -171,7 +173,7 @@ def test_exports_match_the_model(model, tmp_path):
         "crop_fraction": 1.0,
     }
     export.saved_model(model, str(tmp_path / "saved"), version=1, signatures=("tensor",))
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
+    images = images_for(model)
     np.testing.assert_array_equal(export.load(tmp_path / "saved/1")(images), model(images))
     assert export.litert(model, tmp_path / "model.tflite").largest_difference < 1e-4
     if all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):

@@ -3,7 +3,6 @@
 import importlib.util
 import itertools
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -25,7 +24,8 @@ from keras_vit import (
 from keras_vit.configs import small_data
 from keras_vit.layers import attention
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+from ..shared import FAMILY_FILES, SIZES, assert_close, randomize_head, read_arrays
+
 MEAN = [127.5] * 3
 tensorflow_only = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="exports require the TensorFlow backend"
@@ -42,8 +42,7 @@ def picture(number, height, width):
 def images():
     """Returns image sizes, and the patch grids and pixels that `Siglip2ImageProcessor` returned for
     them."""
-    with np.load(GOLDEN / "naflex_images.npz") as file:
-        return dict(file)
+    return read_arrays(FAMILY_FILES / "naflex_images.npz")
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,7 @@ def pictures(images):
 
 @pytest.fixture(scope="module")
 def reference():
-    with np.load(GOLDEN / "siglip2_naflex.io.npz") as file:
-        return dict(file)
+    return read_arrays(FAMILY_FILES / "siglip2_naflex.io.npz")
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +63,14 @@ def batch(reference):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("naflex")
-    shutil.copy(GOLDEN / "siglip2_naflex.safetensors", path / "model.safetensors")
-    shutil.copy(GOLDEN / "siglip2_naflex.config.json", path / "config.json")
+    shutil.copy(FAMILY_FILES / "siglip2_naflex.safetensors", path / "model.safetensors")
+    shutil.copy(FAMILY_FILES / "siglip2_naflex.config.json", path / "config.json")
     return path
 
 
 @pytest.fixture(scope="module")
 def model(folder):
     return keras_vit.from_pretrained(folder)
-
-
-def assert_close(result, expected, tolerance=2e-5):
-    result = keras.ops.convert_to_numpy(result)
-    assert result.shape == expected.shape
-    assert np.abs(result - expected).max() < tolerance * np.abs(expected).max()
 
 
 # Batches
@@ -114,9 +106,7 @@ def test_pack_rejects_invalid_arrays(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
     with pytest.raises(ValueError, match="`mask` must be 1 for the first rows.* Received: "):
         naflex.pack(patches, shapes, 0 * mask)
-    with pytest.raises(
-        ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "
-    ):
+    with pytest.raises(ValueError, match="`mask` must be 1 for the first"):
         naflex.pack(patches, shapes, mask[:, ::-1])
     with pytest.raises(ValueError, match="must have 1 to 16 patches per image. Received: "):
         naflex.pack(patches, 9 * shapes)
@@ -178,9 +168,7 @@ def test_naflex_model_is_restored_from_files(model, batch, tmp_path):
     ):
         assert again.preprocessing.resize == "naflex"
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(batch)), expected)
-    with pytest.raises(
-        ValueError, match="no class of the library has all of the model's parts. Received: "
-    ):
+    with pytest.raises(ValueError, match="no class of the library"):
         checkpoints.save(model, tmp_path / "folder", format="huggingface")
 
 
@@ -231,9 +219,7 @@ def test_rejects_mismatched_input(model, folder, batch):
     images = np.zeros((2, 32, 32, 3), "float32")
     fixed = fixed_model(folder)
     for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
-        with pytest.raises(
-            ValueError, match="A NaFlex model of 16 patches takes .*preprocess_input.* Received: "
-        ):
+        with pytest.raises(ValueError, match="of 16 patches takes .*preprocess_input"):
             call(images)
     with pytest.raises(ValueError, match="incompatible"):
         fixed(batch)
@@ -244,21 +230,13 @@ def test_rejects_mismatched_input(model, folder, batch):
     with pytest.raises(ValueError, match="must have pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
     for images in (["a.jpg"], np.zeros((8, 9, 3), "uint8"), []):
-        with pytest.raises(
-            ValueError, match="must be a list of one or more images .* Received: images of shapes"
-        ):
+        with pytest.raises(ValueError, match="one or more images .*: images of shapes"):
             keras_vit.preprocess_input(images, model)
-    with pytest.raises(
-        ValueError, match="At least one image of the batch has no patches: its patch sizes are 0"
-    ):
+    with pytest.raises(ValueError, match="image of the batch has no patches"):
         model(0 * batch)
-    with pytest.raises(
-        ValueError, match="NaFlex model requires classifier=.map.* Received: classifier='gap'"
-    ):
+    with pytest.raises(ValueError, match="classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
-    with pytest.raises(
-        ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="
-    ):
+    with pytest.raises(ValueError, match="has its own patch grid.* Received: model="):
         keras_vit.features(model, batch, tokens="patch", grid=True)
 
 
@@ -290,9 +268,7 @@ def test_zero_shot_accepts_any_aspect_ratio(model, pictures, tmp_path):
     pooled, rows = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (pooled, rows))
     assert_close(classifier(batch), 10 * pooled @ rows.T - 5)
     np.savez(tmp_path / "wide.npz", names=list("abc"), embeddings=np.ones((3, 25)), scale=10.0)
-    with pytest.raises(
-        ValueError, match="must return image embeddings .*, as wide as the text embeddings"
-    ):
+    with pytest.raises(ValueError, match="as wide as the text embeddings"):
         keras_vit.zero_shot(model, tmp_path / "wide.npz")
 
 
@@ -405,7 +381,7 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     import tensorflow as tf
 
     model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=4)
-    model.head.kernel.assign(np.random.default_rng(0).normal(size=(24, 4)))
+    randomize_head(model)
     signatures = ("serving_default", "tensor", "features")
     version = keras_vit.export.saved_model(model, tmp_path / "export", signatures=signatures)
     served = tf.saved_model.load(version).signatures
@@ -421,10 +397,7 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
         with pytest.raises(
             ValueError,
-            match=(
-                "A model for images of any size can only be exported as a SavedModel. Received: "
-                "model="
-            ),
+            match="only be exported as a SavedModel",
         ):
             export(
                 model,
@@ -438,14 +411,7 @@ def test_export_accepts_any_aspect_ratio(folder, pictures, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
 def test_exports_support_other_channels(channels, tmp_path):
-    sizes = {
-        "patch_size": 8,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 8,
-        "num_heads": 2,
-        "classes": 2,
-    }
+    sizes = {**SIZES, "patch_size": 8, "classes": 2}
     shape = (32, 32, channels)
     model = keras_vit.NaFlexVisionTransformer(**sizes, input_shape=shape, max_patches=16)
     card = keras_vit.export.load_card(keras_vit.export.saved_model(model, tmp_path))

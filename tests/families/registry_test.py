@@ -10,6 +10,8 @@ from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints import published
 from keras_vit.models.image_model import ImageModel
 
+from ..shared import SIZES
+
 NAMES = [*families.sizes()]
 
 
@@ -45,13 +47,11 @@ def test_constructors_and_sizes_match():
     ],
 )
 def test_unknown_argument_error_suggests_names(argument, hint):
-    with pytest.raises(
-        TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"
-    ):
+    with pytest.raises(TypeError, match=f"no argument `{argument}`; {hint}.*: {argument}=3"):
         keras_vit.ViT_Ti16(**{argument: 3})
     with pytest.raises(
         TypeError,
-        match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3",
+        match=f"takes no argument `{argument}`; .*: {argument}=3",
     ):
         keras_vit.VisionTransformer(**{argument: 3})
 
@@ -69,9 +69,7 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 @pytest.mark.one_backend
 @pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
 def test_constructor_rejects_other_collections(weights):
-    with pytest.raises(
-        ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; a path"
-    ):
+    with pytest.raises(ValueError, match="SigLIP-B/16 are siglip, siglip2, siglip_i18n"):
         keras_vit.SigLIP_B16(weights=weights)
 
 
@@ -135,12 +133,10 @@ def test_model_config_applies_changes():
     assert families.model_config("ViT-B/16", num_layers=2)["architecture"] == "VisionTransformer"
     with pytest.raises(
         ValueError,
-        match="must be one of ViT-Ti/16, .*BiTResNet.* Received: architecture='ViT-B/15'",
+        match="one of ViT-Ti/16, .*BiTResNet.*='ViT-B/15'",
     ):
         families.model_config("ViT-B/15")
-    with pytest.raises(
-        ValueError, match="`pre_logits` must be False for BiT-R50x1. Received: pre_logits=True"
-    ):
+    with pytest.raises(ValueError, match="False for BiT-R50x1.*pre_logits=True"):
         families.model_config("R50x1", pre_logits=True)
 
 
@@ -151,7 +147,7 @@ def test_subclasses_are_written_as_their_base_class(tmp_path):
     class MyNaFlex(keras_vit.NaFlexVisionTransformer):
         pass
 
-    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 32, "num_heads": 2}
+    sizes = {**SIZES, "mlp_dim": 32}
     shape = {"input_shape": (8, 8, 3), "classes": 3}
     vit = MyVisionTransformer(**sizes, **shape, exact_gelu=True)
     keras_vit.checkpoints.save(vit, tmp_path / "vit", format="timm")

@@ -16,6 +16,8 @@ from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Packed
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families import inference
 
+from ..shared import random_images, randomize
+
 
 def ToyViT(
     *,
@@ -50,8 +52,10 @@ def ToyViT(
     )
 
 
-SIZES = families.Sizes(ToyViT)
-Toy_S2 = SIZES("Toy-S/2", "a few parameters", num_layers=2, hidden_size=16, mlp_dim=24, num_heads=2)
+TOY_SIZES = families.Sizes(ToyViT)
+Toy_S2 = TOY_SIZES(
+    "Toy-S/2", "a few parameters", num_layers=2, hidden_size=16, mlp_dim=24, num_heads=2
+)
 DIALECT = Dialect(
     "toy",
     "stem.weight",
@@ -87,7 +91,7 @@ def infer(shapes, facts):
 def registered():
     family = families.Family(
         ToyViT,
-        sizes=SIZES.table,
+        sizes=TOY_SIZES.table,
         identity=("num_layers", "hidden_size"),
         infer=infer,
         dialects=(DIALECT,),
@@ -97,14 +101,7 @@ def registered():
     families.FAMILIES.remove(family)
 
 
-def randomize(model):
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(scale=0.5, size=weight.shape))
-    return model
-
-
-IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
+IMAGES = random_images((3, 8, 8, 1), seed=1)
 
 
 def test_toy_family_trains_and_is_evaluated(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,7 +12,9 @@ import keras_vit
 from keras_vit import checkpoints, families, naflex
 from keras_vit.families import towers
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "text"
+from ..shared import GOLDEN, read_arrays
+
+FILES = GOLDEN / "text"
 TOLERANCE = 2e-5
 TRANSFORMERS = ("clip_text", "clip_text_gelu", "siglip_text")
 CASES = (
@@ -28,14 +29,14 @@ CASES = (
 
 def place(case, folder):
     """Copies the weights and config of a case as a library names them; returns their path."""
-    if (GOLDEN / f"{case}.npz").exists():
-        return GOLDEN / f"{case}.npz"
+    if (FILES / f"{case}.npz").exists():
+        return FILES / f"{case}.npz"
     prefix = "open_clip_" if case.startswith("open_clip") else ""
     weights = f"{prefix}model.safetensors"
     config = f"{prefix}config.json"
     folder.mkdir(exist_ok=True)
-    shutil.copy(GOLDEN / f"{case}.safetensors", folder / weights)
-    shutil.copy(GOLDEN / f"{case}.config.json", folder / config)
+    shutil.copy(FILES / f"{case}.safetensors", folder / weights)
+    shutil.copy(FILES / f"{case}.config.json", folder / config)
     return folder
 
 
@@ -46,8 +47,7 @@ def folder(tmp_path):
 
 def reference(case):
     """Returns images, ids and the outputs of a library."""
-    with np.load(GOLDEN / f"{case}.io.npz") as file:
-        arrays = dict(file)
+    arrays = read_arrays(FILES / f"{case}.io.npz")
     if "pixels" in arrays:
         packed = (arrays[name] for name in ("pixels", "spatial_shapes", "mask"))
         arrays["images"] = np.asarray(naflex.pack(*packed))
@@ -121,7 +121,7 @@ def test_written_folder_has_the_arrays_of_transformers(case, folder, tmp_path):
 
 
 def test_big_vision_towers_are_written_for_transformers(tmp_path):
-    model = keras_vit.from_pretrained(GOLDEN / "siglip_two_towers.npz", tower="both")
+    model = keras_vit.from_pretrained(FILES / "siglip_two_towers.npz", tower="both")
     checkpoints.save(model, tmp_path, format="huggingface")
     assert_matches(keras_vit.from_pretrained(tmp_path, tower="both"), "siglip_two_towers")
 
@@ -137,7 +137,7 @@ def test_towers_without_a_class_in_transformers_are_refused(folder, tmp_path):
 
 @pytest.mark.one_backend
 def test_second_positions_of_old_files_are_added(tmp_path):
-    with np.load(GOLDEN / "siglip_two_towers.npz") as file:
+    with np.load(FILES / "siglip_two_towers.npz") as file:
         arrays = {name.removeprefix("params/"): file[name] for name in file.files}
     half = arrays["txt/pos_embedding"] / 2
     arrays |= {"txt/pos_embedding": half, "txt/Encoder_0/pos_embedding": half}

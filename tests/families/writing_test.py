@@ -6,9 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
@@ -17,7 +15,8 @@ from keras_vit import checkpoints
 from keras_vit.families.dinov3 import ROTARY
 from keras_vit.families.eva02 import ROTARY as EVA02
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+from ..shared import FAMILY_FILES, SIZES, assert_close, images_for, randomize
+
 # The formats that can represent the model of each golden file.
 CASES = {
     "clip": ("huggingface", "timm"),
@@ -44,18 +43,17 @@ CASES = {
     "dino": ("huggingface", "timm"),  # timm uses another epsilon
 }
 PAIRS = [(case, form) for case, forms in CASES.items() for form in forms]
-TOLERANCE = 2e-5
 
 
 def model_of(case, folder, fine_tuned=False, form="timm"):
     """Loads a golden file. If `fine_tuned`, adds noise to weights and, for timm, replaces the
     head."""
-    shutil.copy(GOLDEN / f"{case}.safetensors", folder / "model.safetensors")
+    shutil.copy(FAMILY_FILES / f"{case}.safetensors", folder / "model.safetensors")
     arguments = {"num_heads": 3, **({"mlp": "quick_gelu"} if case == "timm_clip" else {})}
     if case == "timm_dinov3":
         arguments["input_shape"] = (32, 32, 3)
-    if (GOLDEN / f"{case}.config.json").exists():
-        shutil.copy(GOLDEN / f"{case}.config.json", folder / "config.json")
+    if (FAMILY_FILES / f"{case}.config.json").exists():
+        shutil.copy(FAMILY_FILES / f"{case}.config.json", folder / "config.json")
     if case == "timm_eva02":
         (folder / "config.json").write_text('{"model_args": {"ref_feat_shape": [4, 4]}}')
     if fine_tuned and form == "timm":
@@ -67,18 +65,6 @@ def model_of(case, folder, fine_tuned=False, form="timm"):
             if not (form == "huggingface" and "head/bias" in weight.path and "clip" in case):
                 weight.assign(weight + random.normal(scale=0.1, size=weight.shape))
     return model
-
-
-def images_of(model):
-    return np.random.default_rng(1).normal(size=(2, *model.image_shape)).astype("float32")
-
-
-def assert_close(result, expected):
-    result, expected = (np.asarray(keras.ops.convert_to_numpy(x)) for x in (result, expected))
-    assert result.shape == expected.shape
-    difference = np.abs(result - expected).max() / np.abs(expected).max()
-    print(f"largest difference: {difference:.1e}")
-    assert difference < TOLERANCE
 
 
 @pytest.mark.one_backend
@@ -100,7 +86,7 @@ def test_written_folder_restores_the_model(case, form, tmp_path):
     )
     if form == "huggingface":
         assert ours == theirs
-    images = images_of(model)
+    images = images_for(model)
     assert_close(again(images), model(images))
     assert_close(
         keras_vit.features(again, images, tokens="all"),
@@ -156,10 +142,7 @@ def vit(folder, fine_tuned):
         "classes": 4,
     }
     model = keras_vit.VisionTransformer(**sizes, class_token_position=fine_tuned)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(scale=0.3, size=weight.shape))
-    return model
+    return randomize(model, 0.3)
 
 
 WRITTEN = [
@@ -192,9 +175,9 @@ def written(tmp_path_factory):
             vit(source, fine_tuned) if case == "vit" else model_of(case, source, fine_tuned, form)
         )
         checkpoints.save(model, folder, format=form)
-        np.save(folder / "images.npy", images_of(model))
+        np.save(folder / "images.npy", images_for(model))
         folders.append(folder)
-        result[key] = model, images_of(model), folder
+        result[key] = model, images_for(model), folder
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     child = subprocess.run(
         [python, "-c", READER, *map(str, folders)],
@@ -221,14 +204,7 @@ def test_written_files_load_in_other_libraries(key, written):
         assert_close(ours[name], expected)
 
 
-SIZES = {
-    "patch_size": 8,
-    "num_layers": 1,
-    "hidden_size": 8,
-    "mlp_dim": 8,
-    "num_heads": 2,
-    "input_shape": (8, 8, 3),
-}
+MODEL = {**SIZES, "patch_size": 8, "input_shape": (8, 8, 3)}
 WIDE = {"input_shape": (8, 16, 3), "exact_gelu": True}
 CLIP = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "mlp": "quick_gelu", "classes": 4}
 SINES = {"position_embedding": "sincos2d", "class_token_position": False}
@@ -249,19 +225,19 @@ DINOV3 = {
         (
             "timm",
             {"representation_size": 5},
-            ": no class of the library has all of the model's parts. Received: ",
+            ": no class of the library has all",
         ),
         (
             "timm",
             {"attention_bias": "kvo"},
-            ": no class of the library has all of the model's parts. Received: ",
+            ": no class of the library has all",
         ),
         (
             "huggingface",
             {**SINES, "classifier": "gap"},
             ": IJepa.* requires position_embedding='learned'. Received: ",
         ),
-        ("huggingface", SINES, ": ViTForImage.* requires position_embedding='learned'. Received: "),
+        ("huggingface", SINES, ": ViTForImage.* requires position_embedding='learned'"),
         (
             "huggingface",
             SHARED,
@@ -276,7 +252,7 @@ DINOV3 = {
         (
             "huggingface",
             {"attention_bias": "kvo"},
-            ": .* in transformers has attention biases that the model lacks",
+            ": .* has attention biases that the model lacks",
         ),
         (
             "huggingface",
@@ -291,7 +267,7 @@ DINOV3 = {
         (
             "huggingface",
             {**CLIP, **WIDE},
-            ": CLIPVisionModelWithProjection in .* supports only square images",
+            ": CLIPVisionModelWithProjection .* only square images",
         ),
         (
             "huggingface",
@@ -306,12 +282,12 @@ DINOV3 = {
         (
             "huggingface",
             DINOV3,
-            ".*does not support Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0",
+            ".*does not support .*_0/MlpBlock_0/LayerNorm_0",
         ),
     ],
 )
 def test_rejects_parts_unsupported_by_the_format(form, arguments, message, tmp_path):
-    model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
+    model = keras_vit.VisionTransformer(**{**MODEL, **arguments})
     with pytest.raises(ValueError, match=f"No format of '{form}' supports this model{message}"):
         checkpoints.save(model, tmp_path / "to", format=form)
     assert not (tmp_path / "to").exists()
@@ -321,9 +297,9 @@ def test_rejects_parts_unsupported_by_the_format(form, arguments, message, tmp_p
 def test_rejects_unknown_format(tmp_path):
     with pytest.raises(
         ValueError,
-        match="`format` must be one of vit_jax, huggingface, timm. Received: format='flax'",
+        match="vit_jax, huggingface, timm.*format='flax'",
     ):
-        checkpoints.save(keras_vit.VisionTransformer(**SIZES), tmp_path / "to", format="flax")
+        checkpoints.save(keras_vit.VisionTransformer(**MODEL), tmp_path / "to", format="flax")
 
 
 @pytest.mark.one_backend
@@ -344,7 +320,7 @@ def test_rejects_unknown_format(tmp_path):
 )
 def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
     model = keras_vit.VisionTransformer(
-        **SIZES, include_top=False, preprocessing=keras_vit.Preprocessing(**fields)
+        **MODEL, include_top=False, preprocessing=keras_vit.Preprocessing(**fields)
     )
     checkpoints.save(model, tmp_path, format="huggingface")
     again = keras_vit.from_pretrained(tmp_path).preprocessing
@@ -359,7 +335,7 @@ def test_written_folder_keeps_the_preprocessing(fields, tmp_path):
 @pytest.mark.one_backend
 def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
     deep = keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(25700,) * 3, bit_depth=16)
-    model = keras_vit.VisionTransformer(**SIZES, include_top=False, preprocessing=deep)
+    model = keras_vit.VisionTransformer(**MODEL, include_top=False, preprocessing=deep)
     checkpoints.save(model, tmp_path, format="timm")
     config = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
     np.testing.assert_allclose(config["mean"] + config["std"], [0.5] * 3 + [25700 / 65535] * 3)
@@ -371,11 +347,9 @@ def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
 def test_transformers_cannot_crop_to_other_shapes(tmp_path):
     preprocessing = keras_vit.Preprocessing(resize="shorter_side", interpolation="bicubic")
     model = keras_vit.VisionTransformer(
-        **{**SIZES, "input_shape": (16, 32, 3)}, preprocessing=preprocessing
+        **{**MODEL, "input_shape": (16, 32, 3)}, preprocessing=preprocessing
     )
-    with pytest.raises(
-        ValueError, match="not square: use format='timm'.*Received: a model for 16x32 pixels"
-    ):
+    with pytest.raises(ValueError, match="use format='timm'.*a model for 16x32 pixels"):
         checkpoints.save(model, tmp_path / "to", format="huggingface")
     assert not (tmp_path / "to").exists()
     checkpoints.save(model, tmp_path / "to", format="timm")
@@ -389,7 +363,7 @@ def test_other_tiny_epsilon_is_written_with_a_warning(tmp_path, caplog):
     assert keras_vit.from_pretrained(tmp_path / "near").arguments["epsilon"] == 1e-6
     with pytest.raises(ValueError, match="does not support epsilon=0.1"):
         checkpoints.save(
-            keras_vit.VisionTransformer(**SIZES, epsilon=0.1), tmp_path / "far", format="timm"
+            keras_vit.VisionTransformer(**MODEL, epsilon=0.1), tmp_path / "far", format="timm"
         )
 
 
@@ -403,7 +377,7 @@ def test_written_config_lists_which_biases_exist(tmp_path):
         "exact_gelu": True,
     }
     checkpoints.save(
-        keras_vit.VisionTransformer(**SIZES, **arguments), tmp_path, format="huggingface"
+        keras_vit.VisionTransformer(**MODEL, **arguments), tmp_path, format="huggingface"
     )
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["query_bias"], config["proj_bias"], config["mlp_bias"]) == (False, True, False)
@@ -421,7 +395,7 @@ def test_eva_prefix_tokens_have_no_positions(class_token_position, tmp_path):
         "include_top": False,
     }
     parts |= {"num_registers": 2, "class_token_position": class_token_position}
-    checkpoints.save(keras_vit.VisionTransformer(**SIZES, **parts), tmp_path, format="timm")
+    checkpoints.save(keras_vit.VisionTransformer(**MODEL, **parts), tmp_path, format="timm")
     config = json.loads((tmp_path / "config.json").read_text())["model_args"]
     assert (config["num_reg_tokens"], config["no_embed_class"]) == (2, True)
     assert keras_vit.from_pretrained(tmp_path).arguments["num_registers"] == 2

@@ -11,29 +11,12 @@ from keras import ops
 import keras_vit
 from keras_vit import inspection
 
-SIZES = {
-    "input_shape": (24, 16, 3),
-    "patch_size": 8,
-    "num_layers": 3,
-    "hidden_size": 12,
-    "mlp_dim": 20,
-    "num_heads": 3,
-    "classes": 4,
-}
+from ..shared import THREE_LAYERS, images_for, randomize
 
 
 def build(constructor=keras_vit.VisionTransformer, **changes):
-    model = constructor(**SIZES | changes)
-    random = np.random.default_rng(1)
-    for weight in model.weights:
-        weight.assign(0.5 * random.standard_normal(weight.shape))
-    return model
-
-
-def images_of(model, count=2):
-    return (
-        np.random.default_rng(0).uniform(-1, 1, (count, *model.input_shape[1:])).astype("float32")
-    )
+    model = constructor(**THREE_LAYERS | changes)
+    return randomize(model, 0.5, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +26,7 @@ def images_of(model, count=2):
 )
 def test_scores_sum_to_one_and_reproduce_attention(changes):
     model = build(**changes)
-    images = images_of(model)
+    images = images_for(model)
     tokens = 6 + ("classifier" not in changes)
     scores = inspection.attention_scores(model, images)
     assert scores.shape == (3, 2, 3, tokens, tokens) and scores.dtype == np.float32
@@ -62,7 +45,7 @@ def test_scores_sum_to_one_and_reproduce_attention(changes):
 
 def test_attention_scores_select_layers_and_average_heads():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     all_scores = inspection.attention_scores(model, images)
     np.testing.assert_array_equal(inspection.attention_scores(model, images, -1), all_scores[2])
     np.testing.assert_array_equal(
@@ -75,7 +58,7 @@ def test_attention_scores_select_layers_and_average_heads():
 def test_scores_sum_to_one_in_mixed_precision():
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build()
-    scores = inspection.attention_scores(model, images_of(model))
+    scores = inspection.attention_scores(model, images_for(model))
     np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
 
 
@@ -95,7 +78,7 @@ def test_rollout_matches_the_reference():
 def test_maps_match_rollout_and_mean_scores():
     model = build()
     gap = build(classifier="gap")
-    images = images_of(model)
+    images = images_for(model)
     scores = inspection.attention_scores(model, images)
     rollout = inspection.attention_rollout(scores)
     ours = inspection.attention_maps(model, images, upsample=False)
@@ -126,7 +109,7 @@ def test_maps_average_the_rows_that_are_read(kind):
         )
         rows = slice(1, 3)
         prefix = 3
-    images = images_of(vit)
+    images = images_for(vit)
     model(images)
     scores = inspection.attention_scores(vit, images)
     for method, matrix in (
@@ -147,7 +130,7 @@ def test_relevance_matches_finite_differences(kind, monkeypatch):
     model = build(
         **small, **{"gap": {"classifier": "gap"}, "registers": {"num_registers": 1}}.get(kind, {})
     )
-    images = images_of(model, 1)
+    images = images_for(model, 1)
     whole = model
     if kind == "wrapped":
         whole = keras.Sequential(
@@ -193,7 +176,7 @@ def test_maps_omit_an_unused_class_token(is_masked):
         keras_vit.MaskedPatchVisionTransformer if is_masked else keras_vit.VisionTransformer
     )
     model = build(constructor, classifier="token_unpooled", include_top=is_masked)
-    images = images_of(model)
+    images = images_for(model)
     if not is_masked:  # pool the patches outside the model
         model = keras.Sequential(
             [model, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)]
@@ -219,7 +202,7 @@ def test_maps_omit_class_token_if_patches_are_pooled_outside():
         keras.layers.Dense(4),
     ]
     model = keras.Sequential([keras.Input((24, 16, 3)), *outside])
-    images = images_of(model)
+    images = images_for(model)
     plain = build(classifier="token_unpooled", include_top=False)
     plain.set_weights(vit.get_weights()[:-2])
     expected = keras.Sequential([plain, keras.layers.Lambda(lambda x: x[:, 1:]), *outside[1:]])
@@ -237,7 +220,7 @@ def test_maps_use_layers_up_to_the_output():
     model = keras.Sequential(
         [keras_vit.FeatureModel(vit, 2, tokens="class"), keras.layers.Dense(4)]
     )
-    images = images_of(vit)
+    images = images_for(vit)
     model(images)
     rollout = inspection.attention_rollout(inspection.attention_scores(vit, images, [1, 2]))[
         :, 0, 1:
@@ -251,7 +234,7 @@ def test_maps_use_layers_up_to_the_output():
 
 def test_relevance_defaults_to_the_predicted_class():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     predicted = ops.convert_to_numpy(model(images)).argmax(-1)
     np.testing.assert_allclose(
         inspection.attention_relevance(model, images),
@@ -274,7 +257,7 @@ def test_overlays_are_dark_without_attention():
 
 def test_rejects_bad_requests():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     unpooled = build(classifier="unpooled")
     for match, call in (
         ("Received: layer=0", lambda: inspection.attention_scores(model, images, 0)),
@@ -312,7 +295,7 @@ def test_rejects_bad_requests():
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
 def test_token_attention_is_a_row_of_the_scores(changes):
     model = build(**changes)
-    images = images_of(model)
+    images = images_for(model)
     scores = inspection.attention_scores(model, images)
     prefix = scores.shape[-1] - 6
     rollout, attention = inspection.token_attention(model, images, patch=(2, 1), layer=2, head=3)
@@ -344,26 +327,26 @@ def test_token_attention_is_a_row_of_the_scores(changes):
 def test_token_attention_rejects_bad_arguments(arguments, message):
     model = build()
     with pytest.raises(ValueError, match=message):
-        inspection.token_attention(model, images_of(model), **arguments)
+        inspection.token_attention(model, images_for(model), **arguments)
 
 
 @pytest.mark.parametrize("layer", [None, [1, 2]])
 def test_mean_map_requires_one_layer(layer):
     model = build()
     with pytest.raises(ValueError, match=f"Received: layer={re.escape(repr(layer))}"):
-        inspection.attention_maps(model, images_of(model), "mean", layer=layer)
+        inspection.attention_maps(model, images_for(model), "mean", layer=layer)
 
 
 @pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
 def test_rejects_empty_batch(method):
     model = build()
     with pytest.raises(ValueError, match="at least one image"):
-        inspection.attention_maps(model, images_of(model)[:0], method)
+        inspection.attention_maps(model, images_for(model)[:0], method)
 
 
 def test_relevance_is_thread_safe():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     expected = inspection.attention_relevance(model, images)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for result in [

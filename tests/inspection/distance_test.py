@@ -4,6 +4,8 @@ import pytest
 import keras_vit
 from keras_vit import inspection
 
+from ..shared import SIZES, THREE_LAYERS, random_images
+
 
 @pytest.mark.parametrize(
     "side, patch, out, kept",
@@ -32,16 +34,8 @@ def test_distances_match_known_attention_patterns():
 
 
 def test_distances_do_not_depend_on_the_batch_size():
-    model = keras_vit.VisionTransformer(
-        input_shape=(24, 16, 3),
-        patch_size=8,
-        num_layers=2,
-        hidden_size=12,
-        mlp_dim=20,
-        num_heads=3,
-        classes=4,
-    )
-    images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
+    model = keras_vit.VisionTransformer(**{**THREE_LAYERS, "num_layers": 2})
+    images = random_images((3, 24, 16, 3))
     for class_token in ("in", "out"):
         ours = inspection.attention_distance(model, images, class_token, batch_size=2)
         scores = inspection.attention_scores(model, images)
@@ -64,9 +58,7 @@ def test_distance_accepts_float64_and_rejects_bad_batch_size():
     np.testing.assert_array_equal(
         inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments), single
     )
-    model = keras_vit.VisionTransformer(
-        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2
-    )
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3))
     for size in (-1, 0):
         with pytest.raises(ValueError, match=f"Received: batch_size={size}"):
             inspection.attention_distance(model, np.zeros((1, 8, 8, 3), "float32"), batch_size=size)

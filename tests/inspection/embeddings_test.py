@@ -5,20 +5,14 @@ import pytest
 import keras_vit
 from keras_vit import inspection
 
-SIZES = {
-    "input_shape": (24, 16, 3),
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 12,
-    "mlp_dim": 20,
-    "num_heads": 3,
-    "classes": 4,
-}
+from ..shared import THREE_LAYERS, random_images
+
+MODEL = {**THREE_LAYERS, "num_layers": 2}
 
 
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
 def test_position_similarity_excludes_the_class_token(changes):
-    model = keras_vit.VisionTransformer(**SIZES, **changes)
+    model = keras_vit.VisionTransformer(**MODEL, **changes)
     model = keras.Sequential([keras.Input((24, 16, 3)), model])
     layer = model.layers[-1].get_layer("position_embedding")
     layer.pos_embedding.assign(np.random.default_rng(0).standard_normal(layer.pos_embedding.shape))
@@ -35,13 +29,13 @@ def test_position_similarity_excludes_the_class_token(changes):
 
 def test_position_similarity_supports_sincos():
     options = {"position_embedding": "sincos2d", "class_token_position": False}
-    similarity = inspection.position_similarity(keras_vit.VisionTransformer(**SIZES, **options))
+    similarity = inspection.position_similarity(keras_vit.VisionTransformer(**MODEL, **options))
     rows = similarity[0, 0]
     assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # similarity decreases with distance
 
 
 def test_filter_components_match_an_svd():
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     components = inspection.filter_components(model, 5)
     assert components.shape == (5, 8, 8, 3) and components.min() == 0 and components.max() == 1
     filters = np.array(model.get_layer("embedding").kernel).T
@@ -52,8 +46,8 @@ def test_filter_components_match_an_svd():
 
 
 def test_patch_components_are_scaled_over_all_images():
-    model = keras_vit.VisionTransformer(**SIZES)
-    images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
+    model = keras_vit.VisionTransformer(**MODEL)
+    images = random_images((3, 24, 16, 3))
     colors = inspection.patch_components(model, images, layer=1)
     assert colors.shape == (3, 3, 2, 3)
     np.testing.assert_allclose(colors.min((0, 1, 2)), 0, atol=1e-6)
@@ -63,9 +57,9 @@ def test_patch_components_are_scaled_over_all_images():
 
 
 def test_rejects_bad_requests():
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     images = np.zeros((1, 24, 16, 3), "float32")
-    hybrid = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2}, resnet_blocks=(1,))
+    hybrid = keras_vit.VisionTransformer(**MODEL | {"patch_size": 2}, resnet_blocks=(1,))
     for match, call in (
         ("must not be a hybrid", lambda: inspection.filter_components(hybrid)),
         (
@@ -82,7 +76,7 @@ def test_rejects_bad_requests():
 
 
 def test_position_similarity_supports_learned2d():
-    model = keras_vit.VisionTransformer(**SIZES, position_embedding="learned2d")
+    model = keras_vit.VisionTransformer(**MODEL, position_embedding="learned2d")
     similarity = inspection.position_similarity(model)
     assert similarity.shape == (3, 2, 3, 2)
     np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)

@@ -10,19 +10,13 @@ import keras_vit
 from keras_vit.inspection import plots
 from keras_vit.inspection.report import write_report
 
-SIZES = {
-    "input_shape": (24, 16, 3),
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 12,
-    "mlp_dim": 20,
-    "num_heads": 3,
-    "classes": 4,
-}
+from ..shared import THREE_LAYERS, randomize_head
+
+MODEL = {**THREE_LAYERS, "num_layers": 2}
 
 
 def test_report_contains_all_figures(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     wrapped = keras.Sequential([keras.Input((24, 16, 3)), model])
     lines = []
     images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3))
@@ -55,7 +49,7 @@ def test_report_contains_all_figures(tmp_path):
 
 def test_pictures_show_the_pixels_of_a_wrapped_model(tmp_path, monkeypatch):
     """The outer model takes pixel values, which it scales for the inner one."""
-    vit = keras_vit.VisionTransformer(**SIZES)
+    vit = keras_vit.VisionTransformer(**MODEL)
     pixels = keras.Input((24, 16, 3))
     x = keras_vit.layers.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(
         pixels
@@ -74,9 +68,9 @@ def test_pictures_show_the_pixels_of_a_wrapped_model(tmp_path, monkeypatch):
 
 def test_report_omits_unavailable_figures(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(
-        **SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,)
+        **MODEL | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,)
     )
-    model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
+    randomize_head(model)
     pixels = keras.Input(model.image_shape)
     logits = model(pixels)
     two = keras.Model(pixels, [logits, keras.layers.Dense(2)(logits)])
@@ -111,14 +105,14 @@ def test_attention_plot_overlays_the_map(tmp_path):
 
 
 def test_bad_requests_write_no_report(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     for match, images in (
         ("at least one image", np.zeros((0, 24, 16, 3))),
         ("`images` must have shape", np.zeros((1, 16, 16, 3))),
     ):
         with pytest.raises(ValueError, match=match):
             write_report(model, images, tmp_path / "out")
-    naflex = keras_vit.NaFlexVisionTransformer(**{**SIZES, "classifier": "map", "max_patches": 8})
+    naflex = keras_vit.NaFlexVisionTransformer(**{**MODEL, "classifier": "map", "max_patches": 8})
     batch = keras_vit.preprocess_input([np.zeros((24, 16, 3), "uint8")], naflex)
     with pytest.raises(ValueError, match="its own patch grid"):
         write_report(naflex, batch, tmp_path / "out")

@@ -178,7 +178,5 @@ def test_layer_accepts_several_batch_sizes(layer, arguments, input_shape, output
     ],
 )
 def test_rejects_inputs_of_wrong_rank(layer, axes):
-    with pytest.raises(
-        ValueError, match=rf"needs inputs of shape \({axes}\).*Received: shape=\(2, 4\)"
-    ):
+    with pytest.raises(ValueError, match=rf"inputs of shape \({axes}\).*shape=\(2, 4\)"):
         layer(np.zeros((2, 4), "float32"))

@@ -9,6 +9,8 @@ import keras_vit
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.std_conv import StdConv2D
 
+from ..shared import randomize
+
 
 def numpy_of(x):
     return keras.ops.convert_to_numpy(x)
@@ -39,12 +41,9 @@ def test_sincos_rejects_invalid_grids_and_tokens(grid, shape, message):
 
 
 def filled_block(**arguments):
-    rng = np.random.default_rng(0)
     block = keras_vit.TransformerBlock(2, 16, **arguments)
     block.build((None, 3, 8))
-    for variable in block.weights:
-        variable.assign(rng.standard_normal(variable.shape))
-    return block
+    return randomize(block)
 
 
 @pytest.mark.parametrize("exact", [True, False])

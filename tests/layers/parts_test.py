@@ -10,6 +10,8 @@ from keras_vit import layers
 from keras_vit.checkpoints.names import canonical_variables
 from keras_vit.layers.rotary import rotary_table
 
+from ..shared import random_images
+
 BASE = {"num_heads": 2, "mlp_dim": 12}
 ROTARY = {
     "dinov3": {"style": "half", "coordinates": "centered", "theta": 100.0},
@@ -264,7 +266,7 @@ def weights_of_layer(layer):
 @pytest.mark.parametrize("kind", MODELS)
 def test_model_can_be_saved_and_inspected(kind, tmp_path):
     model = build(kind)
-    images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
+    images = random_images((2, 8, 12, 3), seed=2)
     model.save(tmp_path / "model.keras")
     again = keras_vit.load_keras_file(tmp_path / "model.keras")
     np.testing.assert_array_equal(np.asarray(again(images)), np.asarray(model(images)))

@@ -38,12 +38,11 @@ def test_image_size_may_be_dynamic():
     [
         (
             (1, 9, 8, 3),
-            "divide the height.*nearest valid heights are 8 and 12.*Received: height=9, "
-            "patch_size=4",
+            "valid heights are 8 and 12.*height=9, patch_size=4",
         ),
         (
             (1, 8, 3, 3),
-            "divide the width.*nearest valid widths are 4. Received: width=3, patch_size=4",
+            "valid widths are 4.*width=3, patch_size=4",
         ),
     ],
 )
@@ -54,11 +53,7 @@ def test_rejects_sides_not_divisible_by_patch_size(shape, message):
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
 def test_rejects_sizes_that_are_not_positive_integers(value):
-    with pytest.raises(
-        ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="
-    ):
+    with pytest.raises(ValueError, match="an integer of 1 or more.*: patch_size="):
         Patches(value)
-    with pytest.raises(
-        ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="
-    ):
+    with pytest.raises(ValueError, match="an integer of 1 or more.*: hidden_size="):
         PatchEncoder(value)

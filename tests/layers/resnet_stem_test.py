@@ -94,7 +94,7 @@ def test_new_unit_returns_nonnegative_input():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"blocks": 3}, r"`blocks` must be a tuple such as \(3, 4, 9\). Received: blocks=3"),
+        ({"blocks": 3}, r"a tuple such as .* Received: blocks=3"),
         ({"blocks": (3, 0)}, "`blocks` must be an integer of 1 or more. Received: blocks=0"),
         ({"width": 48}, "`width` must be a multiple of 32. Received: width=48"),
     ],

@@ -38,10 +38,7 @@ def test_initial_positions_are_normal_and_class_token_is_zero():
 def test_rejects_grid_with_other_number_of_tokens():
     with pytest.raises(
         ValueError,
-        match=(
-            r"2x3 grid requires 6 tokens, or 7 with a class token, or 8 with two. Received: "
-            r"tokens=9, gr"
-        ),
+        match="6 tokens, or 7 .*, or 8 .*tokens=9",
     ):
         PositionEmbedding((2, 3)).build((None, 9, 4))
     with pytest.raises(ValueError, match=r"`grid` must be \(rows, columns\). Received: grid=4"):

@@ -12,27 +12,20 @@ import keras_vit
 from keras_vit import checkpoints, cost, layers, recipes, tasks
 from keras_vit.layers.attention import MultiHeadAttention
 
-SIZES = {
-    "patch_size": 4,
-    "hidden_size": 8,
-    "num_layers": 2,
-    "num_heads": 2,
-    "mlp_dim": 12,
-    "classes": 3,
-}
+from ..shared import TWO_LAYERS, random_images, randomize
+
+MODEL = {**TWO_LAYERS, "patch_size": 4}
 ROWS = 2
 COLUMNS = 3
 
 
 def build(seed=0, **arguments):
-    model = keras_vit.AxialVisionTransformer(**{**SIZES, "input_shape": (8, 12, 3), **arguments})
-    for variable in model.weights:
-        variable.assign(0.5 * np.random.default_rng(seed).standard_normal(variable.shape))
-    return model
+    model = keras_vit.AxialVisionTransformer(**{**MODEL, "input_shape": (8, 12, 3), **arguments})
+    return randomize(model, 0.5, seed=seed)
 
 
 def images():
-    return np.random.default_rng(1).uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
+    return random_images((2, 8, 12, 3), seed=1)
 
 
 @pytest.fixture
@@ -59,10 +52,7 @@ def test_axial_block_matches_two_masked_attention_blocks(masked_attention):
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype("float32")
     axial(tokens)
-    for variable in axial.weights:
-        variable.assign(
-            0.5 * np.random.default_rng(len(variable.path)).standard_normal(variable.shape)
-        )
+    randomize(axial, 0.5)
     actual = np.array(axial(tokens))
     masked_attention(lambda query, key: query // COLUMNS == key // COLUMNS)
     x = axial.row(tokens)
@@ -116,7 +106,7 @@ def test_classification_task_accepts_axial_model():
         train=types.SimpleNamespace(class_names=tuple("abc")),
         model_preprocessing=keras_vit.Preprocessing,
     )
-    sizes = {name: value for name, value in SIZES.items() if name != "classes"}
+    sizes = {name: value for name, value in MODEL.items() if name != "classes"}
     task = tasks.get(
         ConfigDict(recipes.defaults(architecture="AxialVisionTransformer", model=sizes))
     )

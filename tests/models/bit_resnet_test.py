@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit.checkpoints.names import canonical_shapes, canonical_variables, is_group_norm
 from keras_vit.layers.resnet_stem import BIT_UNITS
 
+from ..shared import random_images, randomize
+
 
 def deterministic(model, wide_norms=False):
     """Fills a model with the reference weights. A hash of each array's name seeds its values."""
@@ -238,12 +240,11 @@ def test_narrow_resnet_round_trips_through_npz(version, tmp_path):
         "classes": 3,
     }
     model = keras_vit.BiTResNet(**arguments)
-    for weight in model.weights:
-        weight.assign(np.random.default_rng(0).normal(size=weight.shape))
+    randomize(model)
     path = str(tmp_path / "weights.npz")
     keras_vit.checkpoints.save(model, path)
     name, inferred = keras_vit.checkpoints.infer_architecture(path)
     again = keras_vit.BiTResNet(**inferred, weights=path)
     assert name == "BiTResNet" and inferred["width"] == 32 and inferred["version"] == version
-    x = np.random.default_rng(1).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    x = random_images((2, 16, 24, 3), seed=1)
     np.testing.assert_array_equal(again(x), model(x))

@@ -6,6 +6,8 @@ import pytest
 
 import keras_vit
 
+from ..shared import random_images, randomize_head
+
 TRANSFORMER = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 MODELS = {
     "ViT": lambda **a: keras_vit.VisionTransformer(patch_size=8, **TRANSFORMER, **a),
@@ -33,11 +35,9 @@ MODELS = {
 def test_model_trains_with_other_channel_counts(name, channels):
     model = MODELS[name](input_shape=(32, 48, channels), classes=3)
     assert model.input_shape == (None, 32, 48, channels)
-    images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, channels)).astype("float32")
+    images = random_images((2, 32, 48, channels))
     # A zero head would pass no gradient to the layers below.
-    model.get_layer("head").kernel.assign(
-        np.random.default_rng(1).normal(size=model.get_layer("head").kernel.shape)
-    )
+    randomize_head(model)
     model.compile(
         keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )

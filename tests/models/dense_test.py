@@ -1,7 +1,6 @@
 """Tests of the heads for segmentation and depth."""
 
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,7 +10,9 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.models.resizing import resize_bilinear
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "dense"
+from ..shared import GOLDEN, SIZES, images_for
+
+FILES = GOLDEN / "dense"
 CASES = (
     ("dpt_segmentation", "images", "logits"),
     ("dpt_segmentation", "images_resized", "logits_resized"),
@@ -20,8 +21,13 @@ CASES = (
     ("depth_anything_metric", "images", "predicted_depth"),
     ("depth_anything_metric", "images_wide", "predicted_depth_wide"),
 )
-SIZES = {"patch_size": 4, "num_layers": 4, "hidden_size": 16, "num_heads": 2, "mlp_dim": 24}
-SMALL = {"input_shape": (16, 24, 3), **SIZES}
+SMALL = {
+    **SIZES,
+    "input_shape": (16, 24, 3),
+    "num_layers": 4,
+    "hidden_size": 16,
+    "mlp_dim": 24,
+}
 BACKBONES = {
     "token": {},
     "gap": {"classifier": "gap"},
@@ -35,8 +41,8 @@ BACKBONES = {
 
 
 def folder_of(case, folder):
-    shutil.copy(GOLDEN / f"{case}.safetensors", folder / "model.safetensors")
-    shutil.copy(GOLDEN / f"{case}.config.json", folder / "config.json")
+    shutil.copy(FILES / f"{case}.safetensors", folder / "model.safetensors")
+    shutil.copy(FILES / f"{case}.config.json", folder / "config.json")
     return folder
 
 
@@ -53,14 +59,9 @@ def output(model, images):
     return keras.ops.convert_to_numpy(model(images))
 
 
-def images_for(model):
-    shape = (2, *model.image_shape)
-    return np.random.default_rng(1).uniform(-1, 1, shape).astype("float32")
-
-
 @pytest.mark.parametrize("case, images, expected", CASES)
 def test_outputs_match_transformers(case, images, expected, tmp_path):
-    with np.load(GOLDEN / f"{case}.io.npz") as io:
+    with np.load(FILES / f"{case}.io.npz") as io:
         images, expected = io[images], io[expected]
     model = keras_vit.from_pretrained(folder_of(case, tmp_path), input_shape=images.shape[1:])
     outputs = output(model, images)

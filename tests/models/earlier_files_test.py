@@ -1,14 +1,14 @@
 """Files that were written before NaFlex models had a class of their own still load."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
 
-FILES = Path(__file__).parent.parent / "golden" / "version_0_2"
+from ..shared import GOLDEN
+
+FILES = GOLDEN / "version_0_2"
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,11 @@ from keras import ops
 
 import keras_vit
 
+from ..shared import SIZES, THREE_LAYERS, images_for, random_images, randomize
+
 JIT = (
     keras.backend.backend() == "jax"
 )  # with jit_compile=False, JAX compiles each operation separately
-SIZES = {
-    "input_shape": (24, 16, 3),
-    "patch_size": 8,
-    "num_layers": 3,
-    "hidden_size": 12,
-    "mlp_dim": 20,
-    "num_heads": 3,
-    "classes": 4,
-}
 KINDS = {
     "token": {},
     "token without position": {"class_token_position": False, "position_embedding": "sincos2d"},
@@ -31,20 +24,9 @@ KINDS = {
 
 def build(**changes):
     model = keras_vit.VisionTransformer(
-        **SIZES | {"dropout": 0.1, "stochastic_depth": 0.2} | changes
+        **THREE_LAYERS | {"dropout": 0.1, "stochastic_depth": 0.2} | changes
     )
-    random = np.random.default_rng(1)
-    for weight in model.weights:
-        weight.assign(0.3 * random.standard_normal(weight.shape))
-    return model
-
-
-def images_of(model, count=2, seed=0):
-    return (
-        np.random.default_rng(seed)
-        .uniform(-1, 1, (count, *model.input_shape[1:]))
-        .astype("float32")
-    )
+    return randomize(model, 0.3, seed=1)
 
 
 def reference(model, number, images):
@@ -93,7 +75,7 @@ def wrap(vit, wrapper):
 )
 def test_features_of_layers_match_submodels(kind):
     model = build(**KINDS[kind])
-    images = images_of(model)
+    images = images_for(model)
     prefix = int(kind != "gap")
     layers = [3, 0, 1, -1]
     all_tokens = keras_vit.features(model, images, layers, tokens="all")
@@ -114,7 +96,7 @@ def test_features_of_layers_match_submodels(kind):
 )
 def test_pooled_features_are_the_input_of_the_head(options):
     model = build(**options)
-    images = images_of(model)
+    images = images_for(model)
     pooled = keras_vit.features(model, images, tokens="pooled")
     np.testing.assert_allclose(model.get_layer("head")(pooled), model(images), atol=2e-5)
     middle = keras_vit.features(model, images, 1, tokens="pooled")
@@ -133,7 +115,7 @@ def test_pooled_features_are_the_input_of_the_head(options):
 )
 def test_features_apply_layers_before_the_transformer(wrapper):
     vit = build()
-    images = images_of(vit)
+    images = images_for(vit)
     wrapped = wrap(vit, wrapper)
     for options in ({"layers": [1, 3], "tokens": "all"}, {"layers": [2, 3], "tokens": "class"}):
         inner = keras_vit.features(vit, images / 2, **options)
@@ -148,7 +130,7 @@ def test_mixed_precision_features_are_close_to_float32():
     exact = build()
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     ours, theirs = (keras_vit.features(m, images, [1, 3], tokens="all") for m in (model, exact))
     for mixed, full in zip(ours, theirs):
         assert mixed.dtype == np.float32
@@ -158,7 +140,7 @@ def test_mixed_precision_features_are_close_to_float32():
 @pytest.mark.one_backend
 def test_batches_are_concatenated_in_order():
     model = build()
-    images = images_of(model, 5)
+    images = images_for(model, 5)
     np.testing.assert_allclose(
         keras_vit.features(model, images, batch_size=2),
         keras_vit.features(model, images),
@@ -179,14 +161,14 @@ def test_layers_after_the_last_requested_are_skipped():
             calls.append(block.name),
             call(*a, **k),
         )[1]
-    keras_vit.features(model, images_of(model), [1, 2], tokens="patch")
+    keras_vit.features(model, images_for(model), [1, 2], tokens="patch")
     assert "encoderblock_2" not in calls
 
 
 @pytest.mark.full
 def test_feature_model_trains_saves_and_loads(tmp_path):
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     extractor = keras_vit.FeatureModel(model, [2, 3], tokens="patch", grid=True)
     inputs = keras.Input(model.input_shape[1:])
     low, high = extractor(inputs)
@@ -212,7 +194,7 @@ def test_feature_model_trains_saves_and_loads(tmp_path):
 def test_rejects_bad_input():
     model = build()
     gap = build(classifier="gap")
-    images = images_of(model)
+    images = images_for(model)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     for match, call in (
         ("has no Vision Transformer", lambda: keras_vit.features(dense, images)),
@@ -225,7 +207,7 @@ def test_rejects_bad_input():
         (r"Received: layer=1.0", lambda: keras_vit.features(model, images, [1.0])),
         (r"Received: layers=\[\]", lambda: keras_vit.features(model, images, [])),
         (
-            r"must have shape \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
+            r"\(B, 24, 16, 3\).*of shape \(2, 16, 16, 3\)",
             lambda: keras_vit.features(model, images[:, :16]),
         ),
         ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
@@ -258,9 +240,9 @@ def test_hybrid_patch_stride_is_the_stem_stride():
 def test_accepts_numpy_integers():
     model = build()
     one = np.int64(1)
-    representations = keras_vit.features(model, images_of(model), one, batch_size=one)
+    representations = keras_vit.features(model, images_for(model), one, batch_size=one)
     np.testing.assert_array_equal(
-        representations, keras_vit.features(model, images_of(model), 1, batch_size=1)
+        representations, keras_vit.features(model, images_for(model), 1, batch_size=1)
     )
     assert keras_vit.freeze(model, up_to=one) == keras_vit.freeze(build(), up_to=1)
 
@@ -280,20 +262,20 @@ def test_rejects_clones_and_submodels():
         with pytest.raises(
             ValueError, match="no Vision Transformer, only the layers of one, as in a clone"
         ):
-            keras_vit.features(other, images_of(model))
+            keras_vit.features(other, images_for(model))
     siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
     pixels = keras.Input((24, 16, 3))
     twice = keras.Model(pixels, model(pixels) + siamese(pixels))
     with pytest.raises(
         ValueError, match="must call its Vision Transformer once. Received: 2 calls"
     ):
-        keras_vit.features(twice, images_of(model))
+        keras_vit.features(twice, images_for(model))
 
 
 @pytest.mark.one_backend
 def test_features_of_a_model_on_a_backbone():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     inner = keras_vit.backbone(model, layers=[1, 3], strides=[8, 8])
     pixels = keras.Input(model.input_shape[1:])
     outer = keras.Model(pixels, keras.layers.Conv2D(2, 1)(inner(pixels)[0]))
@@ -304,8 +286,8 @@ def test_features_of_a_model_on_a_backbone():
 
 @pytest.mark.one_backend
 def test_features_of_a_masked_model_inside_a_feature_model():
-    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
-    sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
+    images = random_images((2, 8, 8, 3))
+    sizes = {**SIZES, "num_layers": 2}
     model = keras_vit.MaskedPatchVisionTransformer(**sizes, input_shape=(8, 8, 3))
     outer = keras.Sequential([keras.Input((8, 8, 3)), keras_vit.FeatureModel(model)])
     np.testing.assert_array_equal(
@@ -316,7 +298,7 @@ def test_features_of_a_masked_model_inside_a_feature_model():
 @pytest.mark.one_backend
 def test_features_are_thread_safe():
     model = build()
-    images = images_of(model)
+    images = images_for(model)
     expected = [keras_vit.features(model, images, 2), np.array(model(images))]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         work = [pool.submit(keras_vit.features, model, images, 2) for _ in range(10)]
@@ -329,7 +311,7 @@ def test_features_are_thread_safe():
 @pytest.mark.parametrize("kind", ["token", "gap"])
 def test_intermediates_match_features_and_logits(kind):
     model = build(**KINDS[kind], representation_size=7)
-    images = images_of(model)
+    images = images_for(model)
     prefix = int(kind == "token")
     result = model.intermediates(images, attention=True)
     assert [tuple(scores.shape) for scores in result["attention"]] == 3 * [

@@ -4,18 +4,12 @@ import pytest
 
 import keras_vit
 
+from ..shared import THREE_LAYERS, random_images
+
 JIT = (
     keras.backend.backend() == "jax"
 )  # with jit_compile=False, JAX compiles each operation separately
-SIZES = {
-    "input_shape": (16, 24, 3),
-    "patch_size": 8,
-    "num_layers": 3,
-    "hidden_size": 12,
-    "mlp_dim": 20,
-    "num_heads": 3,
-    "classes": 4,
-}
+MODEL = {**THREE_LAYERS, "input_shape": (16, 24, 3)}
 
 
 def _trainable_layers(model):
@@ -36,7 +30,7 @@ def _trainable_layers(model):
     ],
 )
 def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     lines = []
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
@@ -52,7 +46,7 @@ def test_freeze_keeps_weights_and_counts_trainable_parameters(up_to, trained):
 
 
 def test_wrapped_model_trains_the_outer_layers():
-    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    vit = keras_vit.VisionTransformer(**MODEL, include_top=False)
     model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
     model.build((None, 16, 24, 3))
     assert keras_vit.freeze(model) == 12 * 2 + 2
@@ -63,7 +57,7 @@ def test_wrapped_model_trains_the_outer_layers():
     "up_to, trained", [("head", {"after"}), (2, {"encoderblock_2", "encoder_norm", "after"})]
 )
 def test_layers_before_the_model_are_frozen(up_to, trained):
-    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    vit = keras_vit.VisionTransformer(**MODEL, include_top=False)
     before = keras.layers.Conv2D(3, 1, name="before")
     after = keras.layers.Dense(2, name="after")
     model = keras.Sequential([keras.Input((16, 24, 5)), before, vit, after])
@@ -75,9 +69,9 @@ def test_layers_before_the_model_are_frozen(up_to, trained):
 
 
 def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     lines = []
-    images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
+    images = random_images((4, 16, 24, 3))
     untouched = np.array(model(images))
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
     query = (
@@ -119,14 +113,14 @@ def _trained(model):
 
 
 def _wrapped():
-    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    vit = keras_vit.VisionTransformer(**MODEL, include_top=False)
     return keras.Sequential(
         [keras.Input((16, 24, 3)), keras.layers.Conv2D(3, 1), vit, keras.layers.Dense(2)]
     )
 
 
 def _backbone():
-    return keras_vit.backbone(keras_vit.VisionTransformer(**SIZES), layers=[1, 3], strides=[4, 8])
+    return keras_vit.backbone(keras_vit.VisionTransformer(**MODEL), layers=[1, 3], strides=[4, 8])
 
 
 def _bit():
@@ -136,7 +130,7 @@ def _bit():
 @pytest.mark.one_backend
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize(
-    "build", [lambda: keras_vit.VisionTransformer(**SIZES), _wrapped, _backbone, _bit]
+    "build", [lambda: keras_vit.VisionTransformer(**MODEL), _wrapped, _backbone, _bit]
 )
 def test_unfreezing_trains_everything(build, saved, tmp_path):
     model = build()
@@ -156,7 +150,7 @@ def test_unfreezing_trains_everything(build, saved, tmp_path):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_freezing_twice_equals_the_last_call(saved, tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     keras_vit.freeze(model, up_to=2, write=_quiet)
     model = _reloaded(model, tmp_path) if saved else model
     keras_vit.freeze(model, up_to=1, write=_quiet)
@@ -165,7 +159,7 @@ def test_freezing_twice_equals_the_last_call(saved, tmp_path):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_partly_frozen_layers_stay_frozen_until_unfreezing(saved, tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     model.blocks[1].attention.trainable = False
     trained = _trained(model)
     assert len(trained) == len(model.weights) - 8  # four projections with biases
@@ -176,7 +170,7 @@ def test_partly_frozen_layers_stay_frozen_until_unfreezing(saved, tmp_path):
 
 
 def test_loaded_lora_model_trains_only_the_head(tmp_path):
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     keras_vit.enable_lora(model, 2, write=_quiet)
     assert len(model.trainable_variables) == 2 * 2 * 3 + 2
     loaded = _reloaded(model, tmp_path)
@@ -193,7 +187,7 @@ def test_loaded_lora_model_trains_only_the_head(tmp_path):
 
 
 def test_bad_requests_leave_the_model_trainable():
-    model = keras_vit.VisionTransformer(**SIZES)
+    model = keras_vit.VisionTransformer(**MODEL)
     for match, call in (
         ("Received: layer=4", lambda: keras_vit.freeze(model, up_to=4)),
         ("Received: up_to='tail'", lambda: keras_vit.freeze(model, up_to="tail")),
@@ -207,6 +201,6 @@ def test_bad_requests_leave_the_model_trainable():
 
 @pytest.mark.one_backend
 def test_lora_freezes_relative_positions():
-    model = keras_vit.VisionTransformer(**SIZES, position_embedding="relative")
+    model = keras_vit.VisionTransformer(**MODEL, position_embedding="relative")
     count = keras_vit.enable_lora(model, 2, write=lambda line: None)
     assert count == 3 * 2 * (12 * 3 * 2 + 2 * 4) + 12 * 4 + 4

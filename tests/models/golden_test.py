@@ -10,15 +10,9 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints import names
 
-SMALL = {
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 64,
-    "mlp_dim": 128,
-    "num_heads": 4,
-    "classes": 10,
-    "input_shape": (32, 32, 3),
-}
+from ..shared import GOLDEN_SIZES
+
+SMALL = {**GOLDEN_SIZES, "input_shape": (32, 32, 3)}
 # Model arguments for each golden file.
 CASES = {
     "vit_token": {},

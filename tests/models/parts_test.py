@@ -6,23 +6,14 @@ import pytest
 
 import keras_vit
 
-IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-SIZES = {
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 3,
-}
+from ..shared import TWO_LAYERS, random_images, randomize
+
+IMAGES = random_images((2, 16, 24, 3))
 
 
 def build(**arguments):
-    model = keras_vit.VisionTransformer(**SIZES, input_shape=(16, 24, 3), **arguments)
-    random = np.random.default_rng(1)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape))
-    return model
+    model = keras_vit.VisionTransformer(**TWO_LAYERS, input_shape=(16, 24, 3), **arguments)
+    return randomize(model, seed=1)
 
 
 @pytest.mark.parametrize(

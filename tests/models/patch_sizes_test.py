@@ -10,21 +10,15 @@ import pytest
 import keras_vit
 from keras_vit import BiTResNet, VisionTransformer, at_patch_size, checkpoints
 
-SIZES = {
-    "patch_size": 4,
-    "num_layers": 1,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "classes": 3,
-}
-IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 16, 3)).astype("float32")
+from ..shared import SIZES, random_images, randomize_head
+
+MODEL = {**SIZES, "classes": 3}
+IMAGES = random_images((2, 8, 16, 3))
 
 
 def _model(**changes):
-    model = VisionTransformer(input_shape=(8, 16, 3), **{**SIZES, **changes})
-    model.head.kernel.assign(np.random.default_rng(1).normal(size=model.head.kernel.shape))
-    return model
+    model = VisionTransformer(input_shape=(8, 16, 3), **{**MODEL, **changes})
+    return randomize_head(model)
 
 
 def _logits(model):

@@ -8,14 +8,9 @@ import keras_vit
 from keras_vit.checkpoints.names import canonical_variables
 from keras_vit.inspection import attention_scores
 
-SIZES = {
-    "patch_size": 4,
-    "hidden_size": 8,
-    "num_layers": 3,
-    "num_heads": 2,
-    "mlp_dim": 12,
-    "classes": 3,
-}
+from ..shared import SIZES, random_images
+
+MODEL = {**SIZES, "num_layers": 3, "classes": 3}
 VARIANTS = [
     {"position_embedding": "none"},
     {"position_embedding": "learned2d"},
@@ -33,7 +28,7 @@ VARIANTS = [
 
 
 def build(seed=0, **arguments):
-    model = keras_vit.VisionTransformer(**{**SIZES, "input_shape": (8, 12, 3), **arguments})
+    model = keras_vit.VisionTransformer(**{**MODEL, "input_shape": (8, 12, 3), **arguments})
     random = np.random.default_rng(seed)
     for variable in model.weights:
         variable.assign(
@@ -44,7 +39,7 @@ def build(seed=0, **arguments):
 
 
 def images(count=2):
-    return np.random.default_rng(1).uniform(-1, 1, (count, 8, 12, 3)).astype("float32")
+    return random_images((count, 8, 12, 3), seed=1)
 
 
 def norm(x, weights, name):
@@ -198,7 +193,7 @@ def test_features_and_attention_match_the_model(arguments):
     [
         (
             {"position_embedding_at": "head"},
-            "`position_embedding_at` must be one of stem, .*Received: .*'head'",
+            "one of stem, .*Received: .*'head'",
         ),
         (
             {"position_embedding": "relative", "position_embedding_at": "every_layer"},

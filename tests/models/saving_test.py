@@ -14,6 +14,8 @@ import keras_vit
 from keras_vit import layers
 from keras_vit.models.validation import CLASSIFIERS
 
+from ..shared import images_for, randomize
+
 TINY = {
     "input_shape": (32, 64, 3),
     "num_layers": 2,
@@ -171,7 +173,7 @@ def test_config_round_trip_restores_model_and_policy(kind):
             theirs.trainable,
         )
     again.set_weights(model.get_weights())
-    images = np.random.default_rng(0).uniform(-1, 1, (1, *model.image_shape)).astype("float32")
+    images = images_for(model, 1)
     for ours, theirs in zip(keras.tree.flatten(again(images)), keras.tree.flatten(model(images))):
         np.testing.assert_array_equal(
             keras.ops.cast(ours, "float32"), keras.ops.cast(theirs, "float32")
@@ -183,19 +185,17 @@ def test_config_round_trip_restores_model_and_policy(kind):
 def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
     """Version 0.1.0 saved models as plain `keras.Model` objects."""
     model = keras_vit.VisionTransformer(**TINY, patch_size=16)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape) * 0.3)
+    randomize(model, 0.3)
     keras.Model(model.inputs[0], model.outputs[0], name=model.name).save(tmp_path / "old.keras")
     old = keras_vit.load_keras_file(tmp_path / "old.keras")
     with pytest.raises(
         ValueError,
-        match="file of version 0.1.0. Save its weights with `keras_vit.checkpoints.save`",
+        match="file of version 0.1.0",
     ):
         keras_vit.features(old, np.zeros((1, *model.image_shape), "float32"))
     keras_vit.checkpoints.save(old, tmp_path / "weights.npz")
     again = keras_vit.from_pretrained(tmp_path / "weights.npz", source_grid=model.grid)
-    images = random.uniform(-1, 1, (1, *model.image_shape)).astype("float32")
+    images = images_for(model, 1)
     np.testing.assert_array_equal(again(images), model(images))
 
 
@@ -203,7 +203,7 @@ def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*quantize")
 def test_quantize_is_refused_before_saving(tmp_path):
     model = keras_vit.VisionTransformer(**TINY, patch_size=16)
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.image_shape)).astype("float32")
+    images = images_for(model)
     before = np.array(model(images))
     with pytest.raises(ValueError, match="do not support `quantize`"):
         model.quantize("int8")

@@ -6,6 +6,8 @@ import pytest
 
 import keras_vit
 
+from ..shared import SIZES
+
 TEXT = {
     "vocabulary_size": 20,
     "length": 6,
@@ -16,11 +18,9 @@ TEXT = {
     "embedding_size": 16,
 }
 IMAGE = {
+    **SIZES,
     "patch_size": 8,
-    "num_layers": 1,
     "hidden_size": 16,
-    "mlp_dim": 12,
-    "num_heads": 2,
     "classifier": "map",
     "include_top": False,
     "input_shape": (16, 24, 3),

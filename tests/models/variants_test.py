@@ -141,6 +141,18 @@ FAMILIES = {
 }
 
 
+# Parameters of transformers' `DPTForDepthEstimation` and `DepthAnythingForDepthEstimation` at the
+# sizes of the published models, without those that have no effect: the mask token, the first
+# residual unit of the first fusion and, in DPT, the final normalization.
+DENSE = {
+    "DPT_L16": 343_030_465 - 1_180_160 - 2_048,
+    "DepthAnything_S14": 24_785_089 - 73_856 - 384,
+    "DepthAnything_B14": 97_470_785 - 295_168 - 768,
+    "DepthAnything_L14": 335_315_649 - 1_180_160 - 1_024,
+}
+DENSE_SHAPES = {name: (384, 384, 3) if name == "DPT_L16" else (518, 518, 3) for name in DENSE}
+
+
 @pytest.fixture
 def count(monkeypatch):
     """Returns a function that counts the parameters of a model without allocating them."""
@@ -214,7 +226,18 @@ def test_counting_fixture_matches_count_params(count, monkeypatch):
 def test_constructors_except_bit_have_reference_counts():
     assert {
         name for name in families.CONSTRUCTORS if not name.startswith("BiT")
-    } == COUNTS.keys() | FAMILIES.keys()
+    } == COUNTS.keys() | FAMILIES.keys() | DENSE.keys()
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_model_matches_reference_parameter_count(name, count):
+    assert count(getattr(keras_vit, name), input_shape=DENSE_SHAPES[name]) == DENSE[name]
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_docstring_of_dense_model_states_the_parameter_count(name, count):
+    number = count(getattr(keras_vit, name))
+    assert f"{number / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -4,15 +4,9 @@ import pytest
 
 import keras_vit
 
-TINY = {
-    "input_shape": (16, 24, 3),
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 16,
-    "mlp_dim": 24,
-    "num_heads": 2,
-    "classes": 5,
-}
+from ..shared import TWO_LAYERS, random_images, randomize
+
+TINY = {**TWO_LAYERS, "input_shape": (16, 24, 3), "hidden_size": 16, "mlp_dim": 24, "classes": 5}
 
 
 def _tiny(**arguments):
@@ -24,7 +18,7 @@ def _numpy(tensor):
 
 
 def _images(batch=2, shape=(16, 24, 3)):
-    return np.random.default_rng(0).uniform(-1, 1, (batch, *shape)).astype("float32")
+    return random_images((batch, *shape))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +98,7 @@ def test_stochastic_depth_grows_linearly_over_blocks():
 
 def test_default_rates_are_zero():
     model = _tiny()
-    for weight in model.weights:
-        weight.assign(np.random.default_rng(1).normal(size=weight.shape))
+    randomize(model, seed=1)
     images = _images()
     outputs = (_numpy(model(images, training=training)) for training in (True, False))
     np.testing.assert_allclose(
@@ -213,39 +206,37 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
     [
         (
             {"num_heads": 3},
-            "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16",
+            "must divide .*: num_heads=3, hidden_size=16",
         ),
         (
             {"classifier": "cls"},
-            "`classifier` must be one of token, gap, token_gap, map, unpooled, token_unpooled. "
-            "Received: .*'cls'",
+            "one of token, gap, .*Received: .*'cls'",
         ),
-        ({"dropout": -0.1}, r"`dropout` must be a number in \[0, 1\). Received: dropout=-0.1"),
+        ({"dropout": -0.1}, r"a number in \[0, 1\).*: dropout=-0.1"),
         ({"attention_dropout": 1}, r"`attention_dropout` must be a number in \[0, 1\)"),
         ({"stochastic_depth": 2.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
-        ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more. Received: num_layers=0"),
+        ({"num_layers": 0}, "an integer of 1 or more.*: num_layers=0"),
         ({"classes": 0}, "`classes` must be an integer of 1 or more"),
         ({"representation_size": -1}, "`representation_size` must be an integer of 1 or more"),
         (
             {"input_shape": (16, 24)},
-            r"`input_shape` must be \(height, width, channels\), three positive integers",
+            r"`input_shape` must be .* three positive integers",
         ),
         (
             {"input_shape": (None, 24, 3)},
-            r"`input_shape` must be .*Received: input_shape=\(None, 24, 3\)",
+            r"must be .*: input_shape=\(None, 24, 3\)",
         ),
         (
             {"input_shape": (17, 24, 3)},
-            "image's height must be .*; the nearest valid heights are 16 and 24. Received: "
-            "height=17",
+            "valid heights are 16 and 24.*: height=17",
         ),
         (
             {"input_shape": (16, 4, 3)},
-            "image's width .*, at least one; the nearest valid widths are 8. Received: width=4",
+            "at least one; .*valid widths are 8.*: width=4",
         ),
         (
             {"input_shape": (64, 70, 3), "resnet_blocks": (), "patch_size": 4},
-            "image's width .*; the nearest valid widths are 64 and 80. Received: width=70",
+            "valid widths are 64 and 80.*: width=70",
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
         ({"stem": "conv"}, '`stem` must be None, "" or "resnet". Received: stem=\'conv\''),

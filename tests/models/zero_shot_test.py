@@ -1,7 +1,5 @@
 """Tests of zero-shot classifiers against the two-tower models of transformers."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.models.any_model import logits_activation_of
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+from ..shared import FAMILY_FILES
 
 
 @pytest.fixture
@@ -20,7 +18,7 @@ def tower(tmp_path):
         folder = tmp_path / case
         folder.mkdir(exist_ok=True)
         for ending, name in (("safetensors", "model.safetensors"), ("config.json", "config.json")):
-            (folder / name).write_bytes((GOLDEN / f"{case}.{ending}").read_bytes())
+            (folder / name).write_bytes((FAMILY_FILES / f"{case}.{ending}").read_bytes())
         return keras_vit.from_pretrained(folder, **arguments)
 
     return build
@@ -28,7 +26,7 @@ def tower(tmp_path):
 
 @pytest.mark.parametrize(("case", "activation"), [("siglip", "sigmoid"), ("clip", "softmax")])
 def test_logits_and_probabilities_match_transformers(case, activation, tower, tmp_path):
-    source = GOLDEN / f"{case}_zeroshot.npz"
+    source = FAMILY_FILES / f"{case}_zeroshot.npz"
     expected = np.load(source)
     model = keras_vit.zero_shot(tower(case), source)
     logits = keras.ops.convert_to_numpy(model(expected["images"]))
@@ -47,7 +45,7 @@ def test_logits_and_probabilities_match_transformers(case, activation, tower, tm
 
 @pytest.mark.one_backend
 def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
-    arrays = dict(np.load(GOLDEN / "clip_zeroshot.npz"))
+    arrays = dict(np.load(FAMILY_FILES / "clip_zeroshot.npz"))
     images = arrays["images"]
     np.savez(
         tmp_path / "other.npz",
@@ -64,7 +62,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
     [
         (
             {"embeddings": np.ones((4, 8))},
-            r"image embeddings \(B, 8\), as wide as the text embeddings.*\(None, 20\)",
+            r"\(B, 8\), as wide as .*\(None, 20\)",
         ),
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "none may be all zeros"),
@@ -72,7 +70,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
         ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
         (
             {"scale": -2.3},
-            "`scale` must be above 0, because it is the exponential.* Received: scale=-2.3",
+            "must be above 0, .* Received: scale=-2.3",
         ),
         ({"scale": np.ones(4)}, "size 1"),
         ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings.*int64"),
@@ -80,7 +78,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
     ],
 )
 def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
-    arrays = {**np.load(GOLDEN / "clip_zeroshot.npz"), **changes}
+    arrays = {**np.load(FAMILY_FILES / "clip_zeroshot.npz"), **changes}
     np.savez(
         tmp_path / "classes.npz",
         **{name: value for name, value in arrays.items() if value is not None},
@@ -91,7 +89,7 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
 
 @pytest.mark.one_backend
 def test_scale_and_bias_may_be_arrays_of_one_value(tower, tmp_path):
-    arrays = dict(np.load(GOLDEN / "siglip_zeroshot.npz"))
+    arrays = dict(np.load(FAMILY_FILES / "siglip_zeroshot.npz"))
     changes = {"scale": np.reshape(arrays["scale"], 1), "bias": np.reshape(arrays["bias"], (1, 1))}
     np.savez(
         tmp_path / "other.npz",
@@ -103,7 +101,7 @@ def test_scale_and_bias_may_be_arrays_of_one_value(tower, tmp_path):
 
 @pytest.mark.one_backend
 def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
-    arrays = dict(np.load(GOLDEN / "siglip_zeroshot.npz"))
+    arrays = dict(np.load(FAMILY_FILES / "siglip_zeroshot.npz"))
     bias = arrays.pop("bias")
     np.savez(tmp_path / "softmax.npz", **arrays)
     np.savez(tmp_path / "sigmoid.npz", **arrays, bias=bias)
@@ -119,7 +117,7 @@ def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
 
 @pytest.mark.one_backend
 def test_export_check_returns_class_names(tower):
-    model = keras_vit.zero_shot(tower("siglip"), GOLDEN / "siglip_zeroshot.npz")
+    model = keras_vit.zero_shot(tower("siglip"), FAMILY_FILES / "siglip_zeroshot.npz")
     labels, _ = keras_vit.export.check(model)
     assert labels == ("cat", "dog", "a tree", "Ünï")
 
@@ -128,4 +126,4 @@ def test_export_check_returns_class_names(tower):
 def test_rejects_tower_with_unpooled_output(tower):
     with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
         model = tower("clip", include_top=False, classifier="token_unpooled")
-        keras_vit.zero_shot(model, GOLDEN / "clip_zeroshot.npz")
+        keras_vit.zero_shot(model, FAMILY_FILES / "clip_zeroshot.npz")

@@ -1,7 +1,6 @@
 """Tests of zero-shot classifiers from words."""
 
 import json
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,9 +9,11 @@ import pytest
 import keras_vit
 from keras_vit.models.any_model import logits_activation_of
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "text" / "tokenizers"
-SIZES = json.loads((GOLDEN / "ids.json").read_text())["sizes"]
-SIZE = {"num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+from ..shared import GOLDEN, SIZES, random_images
+
+FILES = GOLDEN / "text" / "tokenizers"
+VOCABULARIES = json.loads((FILES / "ids.json").read_text())["sizes"]
+SIZE = {name: size for name, size in SIZES.items() if name != "patch_size"}
 IMAGE = {"patch_size": 8, "input_shape": (16, 24, 3), "classifier": "map", "include_top": False}
 TEMPLATES = ("a photo of a {}.", "the {}")
 
@@ -21,13 +22,13 @@ def towers(bias=None, **text):
     pytest.importorskip("tokenizers")
     keras.utils.set_random_seed(0)
     text = {
-        "vocabulary_size": SIZES["CLIP"],
+        "vocabulary_size": VOCABULARIES["CLIP"],
         "length": 16,
         "causal": True,
         "pool": "largest",
         **text,
     }
-    text = {"tokenizer": str(GOLDEN / "clip.json"), **text}
+    text = {"tokenizer": str(FILES / "clip.json"), **text}
     model = keras_vit.TwoTowers(
         keras_vit.VisionTransformer(**IMAGE, **SIZE),
         keras_vit.TextTransformer(**SIZE, embedding_size=8, **text),
@@ -42,9 +43,9 @@ def towers(bias=None, **text):
 def test_class_embeddings_average_normalized_templates(bias):
     model = towers(bias)
     classifier = keras_vit.zero_shot(model, ["cat", "dog"], templates=TEMPLATES)
-    images = np.random.default_rng(0).uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
+    images = random_images((3, 16, 24, 3))
     texts = [template.format(name) for name in ("cat", "dog") for template in TEMPLATES]
-    ids = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)(texts)
+    ids = keras_vit.text.Tokenizer(FILES / "clip.json", 16)(texts)
     embedded = keras.ops.convert_to_numpy(model.encode_text(ids)).reshape(2, 2, -1).mean(1)
     embedded /= np.linalg.norm(embedded, axis=1, keepdims=True)
     seen = keras.ops.convert_to_numpy(model.encode_image(images))
@@ -56,10 +57,10 @@ def test_class_embeddings_average_normalized_templates(bias):
 
 def test_one_template_gives_the_logits_of_both_towers(tmp_path):
     model = towers(bias=-1.5)
-    images = np.random.default_rng(0).uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
+    images = random_images((3, 16, 24, 3))
     names = [f"thing {i}" for i in range(70)]  # more than one batch
     classifier = keras_vit.zero_shot(model, names, templates=["a {}"])
-    ids = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)([f"a {name}" for name in names])
+    ids = keras_vit.text.Tokenizer(FILES / "clip.json", 16)([f"a {name}" for name in names])
     expected = keras.ops.convert_to_numpy(model([images, ids]))
     np.testing.assert_allclose(keras.ops.convert_to_numpy(classifier(images)), expected, atol=2e-5)
     model.save(tmp_path / "towers.keras")
@@ -83,5 +84,5 @@ def test_errors_name_the_problem():
     with pytest.raises(ValueError, match="must contain {} once"):
         keras_vit.zero_shot(model, ["cat"], templates=["a cat"])
     without_place = towers(tokenizer="")
-    tokenizer = keras_vit.text.Tokenizer(GOLDEN / "clip.json", 16)
+    tokenizer = keras_vit.text.Tokenizer(FILES / "clip.json", 16)
     keras_vit.zero_shot(without_place, ["cat"], tokenizer=tokenizer)

@@ -5,6 +5,8 @@ import pytest
 import keras_vit
 from keras_vit import optimizers
 
+from ..shared import random_images
+
 
 def _train(optimizer, start, gradients):
     """Returns the concatenated variables after each update. Each row of `gradients` has one array
@@ -173,7 +175,7 @@ def test_optimizer_serialization_round_trips(name):
 @pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.full)])
 def test_fit_resumes_saved_model_and_optimizer(name, tmp_path):
     model = _model()
-    images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
+    images = random_images((9, 8, 12, 3))
     schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
     model.compile(
         optimizers.get(name, schedule, momentum_dtype="bfloat16"),
@@ -232,7 +234,7 @@ def test_ema_update_is_a_weighted_mean():
         ),
         (
             {"beta_1": 1.0},
-            r"must be in \[0, 1\).* Received: beta_1=1.0, beta_2=0.999, epsilon=1e-08",
+            r"in \[0, 1\).*beta_1=1.0, beta_2=0.999, epsilon=1e-08",
         ),
         (
             {"name": "sgd", "momentum": -0.1},
@@ -241,16 +243,16 @@ def test_ema_update_is_a_weighted_mean():
         ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
         (
             {"decay_mask": "biases"},
-            "`decay_mask` must be one of all, kernels. Received: decay_mask=biases",
+            "one of all, kernels.*decay_mask=biases",
         ),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
         (
             {"momentum_dtype": "float16"},
-            "must be float32 or bfloat16. Received: momentum_dtype=float16",
+            "float32 or bfloat16.*momentum_dtype=float16",
         ),
         (
             {"no_decay": "cls,hed"},
-            "`no_decay` must list .* the model has no 'hed'. Received: no_decay='cls,hed'",
+            "the model has no 'hed'.*no_decay='cls,hed'",
         ),
     ],
 )

@@ -41,19 +41,13 @@ def test_schedule_serialization_round_trips():
 def test_rejects_bad_arguments():
     with pytest.raises(
         ValueError,
-        match="`decay` must be one of cosine, linear, rsqrt, constant. Received: decay='step'",
+        match="cosine, linear, rsqrt, .*decay='step'",
     ):
         optimizers.Schedule("step", 0.1, 10)
-    with pytest.raises(
-        ValueError, match="`end` must be at most `base`.* Received: base=1e-06, end=1e-05"
-    ):
+    with pytest.raises(ValueError, match="at most `base`.*: base=1e-06, end=1e-05"):
         optimizers.Schedule("linear", 1e-6, 10)
     assert float(optimizers.Schedule("linear", 1e-5, 10)(10)) == pytest.approx(1e-5)
-    with pytest.raises(
-        ValueError, match="less than `total_steps`. Received: warmup_steps=10, total_steps=10"
-    ):
+    with pytest.raises(ValueError, match="less than .*warmup_steps=10, total_steps=10"):
         optimizers.Schedule("cosine", 0.1, 10, 10)
-    with pytest.raises(
-        ValueError, match="`base` and `timescale` must be positive.* Received: base=0, end=1e-05"
-    ):
+    with pytest.raises(ValueError, match="must be positive.*: base=0, end=1e-05"):
         optimizers.Schedule("cosine", 0, 10)

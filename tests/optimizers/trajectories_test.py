@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints, losses, optimizers
 
+from ..shared import GOLDEN_SIZES, read_arrays
+
 
 def _gradients(model):
     """Returns a compiled function that computes the mean loss and the gradients of a batch."""
@@ -77,15 +79,7 @@ def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp
         tmp_path / "init.npz",
         **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")},
     )
-    model = keras_vit.VisionTransformer(
-        patch_size=8,
-        hidden_size=64,
-        num_layers=2,
-        num_heads=4,
-        mlp_dim=128,
-        classes=10,
-        input_shape=(32, 32, 3),
-    )
+    model = keras_vit.VisionTransformer(**GOLDEN_SIZES, input_shape=(32, 32, 3))
     checkpoints.load(
         model, str(tmp_path / "init.npz"), head="new"
     )  # the head in the file is zero, like a new head
@@ -105,8 +99,7 @@ def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp
         metrics, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5
     )
     checkpoints.save(model, str(tmp_path / "final.npz"))
-    with np.load(tmp_path / "final.npz", allow_pickle=False) as file:
-        final = dict(file)
+    final = read_arrays(tmp_path / "final.npz")
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():

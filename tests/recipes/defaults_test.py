@@ -72,9 +72,7 @@ def test_architecture_name_sets_model_fields():
         "resnet",
     )
     assert (model["hidden_size"], model["dropout"], model["input_shape"]) == (768, 0.1, ())
-    with pytest.raises(
-        ValueError, match="must be one of ViT-Ti/16, .*Received: architecture='ViT-B/15'"
-    ):
+    with pytest.raises(ValueError, match="of ViT-Ti/16, .*: architecture='ViT-B/15'"):
         recipes.defaults(architecture="ViT-B/15")
 
 
@@ -90,7 +88,7 @@ def test_model_fields_depend_on_task_and_architecture():
 def test_rejects_unknown_fields_and_wrong_types():
     with pytest.raises(
         ValueError,
-        match="The fields of a config are recipe, task, architecture, .*. Received: sede",
+        match="fields of a config are recipe, .*: sede",
     ):
         recipes.defaults(sede=3)
     with pytest.raises(

@@ -118,19 +118,19 @@ def test_only_imagenet_has_ema_at_large_size(model, pixels, dataset, decay):
     assert (config["ema_decay"], config["data"]["image_size"]) == (decay, pixels)
 
 
-SIZES = {
+PLAIN_SIZES = {
     n: size
     for n, size in families.sizes().items()
     if not n.startswith("BiT-") and not size.get("max_patches")
 }
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", PLAIN_SIZES)
 @pytest.mark.parametrize("averaged", [False, True])
 def test_finetuning_resolution_fits_patch_size(name, averaged):
     from keras_vit.models.validation import patch_grid
 
-    size = SIZES[name]
+    size = PLAIN_SIZES[name]
     choices = {"resolution": 518 if size["patch_size"] == 14 else 512} if averaged else {}
     side = recipes.finetuning(name, "cifar10", **choices)["data"]["image_size"]
     assert min(patch_grid((side, side), size["patch_size"], size.get("resnet_blocks"))) > 1
@@ -199,7 +199,7 @@ def test_augreg_choices_set_config_fields():
             "ViT-B/16",
             "jft300m",
             {},
-            "AugReg has rows for imagenet2012, imagenet21k. Received: .*jft300m",
+            "for imagenet2012, imagenet21k. Received: .*jft300m",
         ),
         (
             "augreg",
@@ -213,7 +213,7 @@ def test_augreg_choices_set_config_fields():
             "ViT-B/16",
             "imagenet2012",
             {"augreg": "light3"},
-            "augreg must be one of none, light1, .*Received: augreg=light3",
+            "one of none, light1, .*: augreg=light3",
         ),
         ("augreg", "R50x1", "imagenet2012", {}, "or a hybrid for AugReg. Received: model='R50x1'"),
         (
@@ -221,7 +221,7 @@ def test_augreg_choices_set_config_fields():
             "ViT-B/16",
             "mnist",
             {},
-            "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'",
+            "Table 4 has rows for .*: dataset='mnist'",
         ),
         (
             "finetuning",

@@ -18,8 +18,9 @@ import pytest
 import keras_vit
 from keras_vit import data, export
 
+from ..shared import GOLDEN, GOLDEN_SIZES, read_arrays
+
 HERE = Path(__file__).parent
-GOLDEN = HERE.parent / "golden"
 CLASSES = [f"class {name}" for name in "abcdefghij"]
 
 
@@ -40,18 +41,12 @@ def served():
     reaches a convolution, TensorFlow aborts the process. The export must reject such inputs.
     """
     model = keras_vit.VisionTransformer(
+        **{**GOLDEN_SIZES, "patch_size": 4},
         resnet_blocks=(),
-        patch_size=4,
-        num_layers=2,
-        hidden_size=64,
-        mlp_dim=128,
-        num_heads=4,
-        classes=10,
         input_shape=(64, 64, 3),
         weights=str(GOLDEN / "hybrid_stem_only.ckpt.npz"),
     )
-    with np.load(GOLDEN / "hybrid_stem_only.io.npz", allow_pickle=False) as file:
-        golden = dict(file)
+    golden = read_arrays(GOLDEN / "hybrid_stem_only.io.npz")
 
     def probabilities(images):
         with warnings.catch_warnings():

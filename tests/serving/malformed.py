@@ -13,7 +13,7 @@ SIZE = (64, 64)  # image height and width of the served model
 
 def _photo(mode="RGB", size=(50, 37)):
     values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
-    return Image.fromarray(values, "RGBA" if mode == "RGBA" else "RGBX").convert(mode)
+    return Image.fromarray(values, "RGBA" if mode.endswith("A") else "RGBX").convert(mode)
 
 
 def _file(image, kind, **options):

@@ -4,12 +4,11 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from ..shared import ROOT
 
 
 def _query(*arguments):

@@ -1,7 +1,6 @@
 """Tests of the classification task."""
 
 import types
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,7 +9,8 @@ from ml_collections import ConfigDict
 
 from keras_vit import Preprocessing, recipes, tasks
 
-VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+from ..shared import GOLDEN, SIZES, random_images, randomize_head
+
 RESNET = {"depth": 26, "width_factor": 1}
 
 
@@ -24,14 +24,14 @@ def _inputs(image_shape=(8, 12, 3), classes=5):
 
 
 def _task(architecture="VisionTransformer", **changes):
-    model = {"VisionTransformer": VIT, "BiTResNet": RESNET}.get(architecture, {})
+    model = {"VisionTransformer": SIZES, "BiTResNet": RESNET}.get(architecture, {})
     return tasks.get(
         ConfigDict(recipes.defaults(architecture=architecture, **{"model": model, **changes}))
     )
 
 
 def _batch(labels):
-    images = np.random.default_rng(0).uniform(-1, 1, (len(labels), 8, 12, 3)).astype("float32")
+    images = random_images((len(labels), 8, 12, 3))
     return images, np.array(labels, "float32"), np.ones(len(labels), "float32")
 
 
@@ -43,9 +43,7 @@ LABELS = [[0, 1, 0, 0, 0], [0, 0, 0.25, 0.75, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_losses_and_accuracy_match_numpy(loss, training):
     task = _task(loss=loss)
-    model = task.build_model(_inputs())
-    head = model.get_layer("head")
-    head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
+    model = randomize_head(task.build_model(_inputs()))
     batch = _batch(LABELS)
     images, labels, _ = batch
     losses, metrics = task.losses_and_metrics(model, batch, training=training)
@@ -100,7 +98,7 @@ def test_one_class_requires_images_without_it():
 
 def test_image_shape_comes_from_data_or_config():
     assert _task().build_model(_inputs((4, 16, 1))).input_shape == (None, 4, 16, 1)
-    fixed = _task(model={**VIT, "input_shape": (8, 8, 3)})
+    fixed = _task(model={**SIZES, "input_shape": (8, 8, 3)})
     model = fixed.build_model(_inputs((4, 16, 1)))
     assert model.input_shape == (None, 8, 8, 3)
 
@@ -110,9 +108,7 @@ def test_architecture_selects_model():
     task = _task("BiTResNet")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
-    with pytest.raises(
-        ValueError, match="`remat` must be False .*without Transformer blocks.*Received: remat=True"
-    ):
+    with pytest.raises(ValueError, match="without Transformer blocks.*remat=True"):
         _task("BiTResNet", remat=True)
     assert _task("ViT-Ti/16").build_model(_inputs((32, 32, 3))).count_params() > 5e6
 
@@ -121,7 +117,7 @@ def test_architecture_selects_model():
 def test_error_names_conflicting_size():
     with pytest.raises(
         ValueError,
-        match=r"num_layers` must be 12 for ViT-B/16; .*architecture=VisionTransformer`.*=2",
+        match=r"num_layers` must be 12 for ViT-B/16; .*=2",
     ):
         _task("ViT-B/16", model={"num_layers": 2})
     with pytest.raises(ValueError, match="`config.model` has fields that .*Received: depth"):
@@ -131,15 +127,13 @@ def test_error_names_conflicting_size():
 def test_rejects_unknown_loss_or_task():
     with pytest.raises(ValueError, match="`loss` must be one of .*Received: loss='hinge'"):
         _task(loss="hinge")
-    with pytest.raises(
-        ValueError, match="`task` must be one of classification.*Received: task='detection'"
-    ):
+    with pytest.raises(ValueError, match="one of classification.*task='detection'"):
         tasks.get(ConfigDict(recipes.defaults(task="detection")))
 
 
 @pytest.mark.one_backend
 def test_weights_set_fields_left_at_defaults():
-    golden = Path(__file__).parent.parent / "golden"
+    golden = GOLDEN
     sizes = {"patch_size": 8, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "num_layers": 2}
     weights = str(golden / "hf_token.safetensors")
     model = _task(model={**sizes, "epsilon": 1e-12}, weights=weights).build_model(
@@ -152,11 +146,11 @@ def test_weights_set_fields_left_at_defaults():
     for changes, message in (
         (
             {"epsilon": 1e-5},
-            "`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights=",
+            "epsilon` must be 1e-12, .*epsilon=1e-05, weights=",
         ),
         (
             {"hidden_size": 32},
-            "`config.model.hidden_size` must be 64, .*Received: hidden_size=32, weights=",
+            "hidden_size` must be 64, .*hidden_size=32, weights=",
         ),
         ({"position_embedding": "learned2d"}, "position_embedding` must be learned, .*=learned2d"),
     ):
@@ -164,7 +158,7 @@ def test_weights_set_fields_left_at_defaults():
             _task(model={**sizes, **changes}, weights=weights).build_model(_inputs())
     with pytest.raises(
         ValueError,
-        match="`config.architecture` must be VisionTransformer or .*'BiTResNet', weights=",
+        match="must be VisionTransformer or .*'BiTResNet'",
     ):
         _task("BiTResNet", weights=weights).build_model(_inputs())
     weights = str(golden / "bigvision_map.ckpt.npz")

@@ -17,7 +17,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.dense import depth_scores
 from keras_vit.training.engine import weighted_means
 
-from ..conftest import GOLDEN
+from ..shared import GOLDEN, SIZES
 
 SPEC = importlib.util.spec_from_file_location(
     "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
@@ -25,7 +25,7 @@ SPEC = importlib.util.spec_from_file_location(
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
-SIZES = {"patch_size": 4, "num_layers": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+MODEL = {**SIZES, "num_layers": 4}
 DPT = {"head": "dpt", "features": 4, "level_channels": (4, 4, 4, 4)}
 NAMES = ("background", "bright", "brightest")
 
@@ -65,7 +65,7 @@ def config_of(task="segmentation", **model):
     return ConfigDict(
         recipes.defaults(
             task=task,
-            model={**SIZES, "head": "linear" if task == "segmentation" else "dpt", **model},
+            model={**MODEL, "head": "linear" if task == "segmentation" else "dpt", **model},
             data=data.defaults(name="scenes" if task == "segmentation" else "rooms"),
         )
     )
@@ -177,7 +177,7 @@ def run(kind, workdir, write=lambda line: None, task="segmentation", **changes):
         "task": task,
         "best_metric": "mean_iou" if task == "segmentation" else "abs_rel_error",
         "data": data.defaults(name="scenes" if task == "segmentation" else "rooms", shift=1),
-        "model": {**SIZES, "num_layers": 4, "dropout": 0.1, "frozen": False, **DPT},
+        "model": {**MODEL, "dropout": 0.1, "frozen": False, **DPT},
         **changes,
     }
     return small_run.start(kind, workdir, write, **fields)
@@ -224,7 +224,7 @@ def test_two_replicas_equal_one(tmp_path):
     fields = {"batch_size": 16, "total_steps": 3, "eval_every_steps": 0, "steps_per_call": 1}
     # Without dropout, whose masks differ, and Adam, which amplifies rounding. BatchNorm must see
     # the examples of both replicas.
-    fields["model"] = {**SIZES, "frozen": False, "head": "linear"}
+    fields["model"] = {**MODEL, "frozen": False, "head": "linear"}
     fields |= {"optimizer": {"name": "sgd"}, "schedule": {"base": 0.1, "decay": "constant"}}
     one = run("alone", tmp_path / "one", accumulate_steps=1, clip_norm=0.0, ema_decay=0.0, **fields)
     two = run("mirrored", tmp_path / "two", **fields)

@@ -11,18 +11,18 @@ import pytest
 import keras_vit
 from keras_vit import data, files, tasks, training
 
+from ..shared import SIZES
+
 SPEC = importlib.util.spec_from_file_location(
     "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
 )
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
-MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
-
 
 def teacher_of(path, seed=1):
     keras.utils.set_random_seed(seed)
-    model = keras_vit.VisionTransformer(**MODEL, input_shape=(8, 8, 3), classes=10, dropout=0.5)
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=10, dropout=0.5)
     model.head.kernel.assign(np.random.default_rng(0).normal(size=(8, 10)))
     model.save(path)
     return model
@@ -32,7 +32,7 @@ def config_of(teacher, **changes):
     return {
         "task": "distillation",
         "teacher": str(teacher),
-        "model": {**MODEL, "hidden_size": 6, "dropout": 0.1},
+        "model": {**SIZES, "hidden_size": 6, "dropout": 0.1},
         "data": data.defaults(name="digits", mixup_alpha=0.5),
         "batch_size": 32,
         "total_steps": 4,
@@ -97,7 +97,7 @@ def test_copy_of_the_teacher_has_no_loss_and_no_gradients(tmp_path):
     teacher = teacher_of(tmp_path / "teacher.keras")
     changes = config_of(
         tmp_path / "teacher.keras",
-        model=MODEL,
+        model=SIZES,
         distillation={"temperature": 3.0},
         schedule={"base": 1e-9},  # rounding would move the student
     )

@@ -12,7 +12,7 @@ from keras_vit.tasks.distillation import difference
 from keras_vit.training.stored_models import load_any_model
 from keras_vit.training.weights import load_inputs
 
-MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+from ..shared import SIZES
 
 
 def gradient(function, x):
@@ -71,7 +71,7 @@ def test_loss_and_gradient_equal_numpy(loss):
 def teacher_of(size=8, classes=10, **arguments):
     keras.utils.set_random_seed(1)
     model = keras_vit.VisionTransformer(
-        **{**MODEL, "input_shape": (size, size, 3), "classes": classes, "dropout": 0.5, **arguments}
+        **{**SIZES, "input_shape": (size, size, 3), "classes": classes, "dropout": 0.5, **arguments}
     )
     if model.head is not None:
         model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
@@ -84,7 +84,7 @@ def start(tmp_path, model_to_imitate, model=(), fields=(), **changes):
     config = ConfigDict(
         recipes.defaults(
             task="distillation",
-            model={**MODEL, **dict(model)},
+            model={**SIZES, **dict(model)},
             distillation=dict(fields),
             **{
                 "data": data.defaults(name="digits"),
@@ -108,7 +108,7 @@ def test_teacher_sees_the_same_pixels(size, channels, tmp_path):
     )
     teacher = teacher_of(size, preprocessing=expected, patch_size=size)
     task, _, _ = start(tmp_path, teacher)
-    student = keras_vit.VisionTransformer(**MODEL, input_shape=(8, 8, channels), classes=10)
+    student = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, channels), classes=10)
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, channels))
     images = keras_vit.preprocess_input(pixels, student)
     found = ops.convert_to_numpy(task.teacher_images(student, images))

@@ -1,16 +1,10 @@
 """Tests of training runs with masked patch prediction."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-SPEC = importlib.util.spec_from_file_location(
-    "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
-)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
+from ..shared import SIZES
+from ..training import small_run
 
 CONFIG = {
     "task": "masked_patches",
@@ -19,14 +13,7 @@ CONFIG = {
     "steps_per_call": 1,
     "checkpoint_every_steps": 2,
     "eval_every_steps": 0,
-    "model": {
-        "patch_size": 2,
-        "num_layers": 1,
-        "hidden_size": 8,
-        "mlp_dim": 12,
-        "num_heads": 2,
-        "dropout": 0.1,
-    },
+    "model": {**SIZES, "patch_size": 2, "dropout": 0.1},
 }
 
 

@@ -14,7 +14,7 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.layers.patch_masking import PatchMasking, masking_counts
 from keras_vit.preprocessing import Preprocessing
 
-VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+from ..shared import SIZES, random_images, randomize_head
 
 
 def seeds(number=0):
@@ -30,11 +30,11 @@ def inputs(image_shape=(16, 20, 3), preprocessing=None):
 
 
 def task_of(**model):
-    return tasks.get(ConfigDict(recipes.defaults(task="masked_patches", model={**VIT, **model})))
+    return tasks.get(ConfigDict(recipes.defaults(task="masked_patches", model={**SIZES, **model})))
 
 
 def batch(shape=(3, 16, 20, 3)):
-    images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+    images = random_images(shape)
     images[0] = 1.0  # white is the last color class
     return images, np.zeros((len(images), 2), "float32"), np.ones(len(images), "float32")
 
@@ -144,9 +144,7 @@ def colors(values):
 @pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "pixels"])
 def test_losses_match_numpy(target, training):
     task = task_of(target=target, patch_size=8 if target == "colors_4x4" else 4)
-    model = task.build_model(inputs((16, 24, 3)))
-    head = model.get_layer("head")
-    head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
+    model = randomize_head(task.build_model(inputs((16, 24, 3))))
     examples = batch((3, 16, 24, 3))
     with seed_scope(seeds() if training else None):
         losses, metrics = task.losses_and_metrics(model, examples, training=training)
@@ -240,7 +238,7 @@ def test_classifier_loads_pretrained_weights(tmp_path):
     task = task_of()
     model = task.build_model(inputs())
     checkpoints.save(model, tmp_path / "weights.npz")
-    classifier = tasks.get(ConfigDict(recipes.defaults(model=VIT))).build_model(inputs())
+    classifier = tasks.get(ConfigDict(recipes.defaults(model=SIZES))).build_model(inputs())
     report = checkpoints.load(classifier, str(tmp_path / "weights.npz"), head="new")
     assert [name for name, _ in report.unused] == ["mask_patches/mask_embedding"]
     np.testing.assert_array_equal(
@@ -254,9 +252,7 @@ def test_classifier_loads_pretrained_weights(tmp_path):
 @pytest.mark.parametrize("architecture", ["BiT-R50x1", "AxialVisionTransformer"])
 def test_rejects_other_architectures(architecture):
     config = ConfigDict(recipes.defaults(task="masked_patches", architecture=architecture))
-    with pytest.raises(
-        ValueError, match=f"be VisionTransformer or one of its sizes.*Received: .*{architecture}'"
-    ):
+    with pytest.raises(ValueError, match=f"VisionTransformer or .*: .*{architecture}'"):
         tasks.get(config)
 
 
@@ -278,23 +274,23 @@ def test_representation_is_mean_of_patch_tokens(classifier):
         (
             {"classifier": "map"},
             None,
-            "token, or gap to omit the class token. Received: classifier='map'",
+            "gap to omit the class token.*classifier='map'",
         ),
         (
             {"target": "colors_4x4", "patch_size": 2},
             (16, 20, 3),
             "must be a multiple of 4 .*Received: patches of 2x2",
         ),
-        ({}, (16, 20, 5), "more than 4 channels.*Received: target='mean_color', channels=5"),
+        ({}, (16, 20, 5), "4 channels.*target='mean_color', channels=5"),
         (
             {"masking_rate": 1.5},
             None,
-            r"masking_rate` must be in \(0, 1\], .*Received: masking_rate=1.5",
+            r"must be in \(0, 1\], .*: masking_rate=1.5",
         ),
         (
             {"masking_rate": 0.0},
             None,
-            r"masking_rate` must be in \(0, 1\], .*Received: masking_rate=0.0",
+            r"must be in \(0, 1\], .*: masking_rate=0.0",
         ),
     ],
 )

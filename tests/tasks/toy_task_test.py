@@ -1,8 +1,5 @@
 """Tests of custom tasks, one of them with a target kind of its own, on one and two replicas."""
 
-import importlib.util
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -14,11 +11,7 @@ from keras_vit import data, tasks, training
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.models.any_model import logits_activation_of
 
-SPEC = importlib.util.spec_from_file_location(
-    "small_run", Path(__file__).parent.parent / "training" / "small_run.py"
-)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
+from ..training import small_run
 
 
 class Brightness(tasks.Task):
@@ -155,9 +148,7 @@ def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
         {"name": "numbers", "scale": 2.0}, batch_size=360, seed=0, target="number"
     )
     next(iter(inputs.eval_batches()))
-    with pytest.raises(
-        ValueError, match="Every number must be at most 1. Received: number=1.[0-9]* in example"
-    ):
+    with pytest.raises(ValueError, match="must be at most 1. Received: number=1"):
         inputs.bad_examples("test").update(0)
     with pytest.raises(ValueError, match="needs a dataset with classes"):
         data.from_config({"name": "numbers"}, batch_size=8, seed=0)

@@ -2,22 +2,23 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_vit.text import CLIP_TEMPLATES, Tokenizer, fill
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "text" / "tokenizers"
-EXPECTED = json.loads((GOLDEN / "ids.json").read_text())
+from ..shared import GOLDEN
+
+FOLDER = GOLDEN / "text" / "tokenizers"
+EXPECTED = json.loads((FOLDER / "ids.json").read_text())
 FILES = {"CLIP": "clip.json", "SigLIP 2": "siglip2.json", "SigLIP": "siglip.model"}
 LIBRARIES = {".json": "tokenizers", ".model": "sentencepiece"}
 families = pytest.mark.parametrize("family", FILES)
 
 
 def tokenizer(family, **options):
-    path = GOLDEN / FILES[family]
+    path = FOLDER / FILES[family]
     pytest.importorskip(LIBRARIES[path.suffix])
     return Tokenizer(path, **{"length": 16, **options})
 
@@ -55,12 +56,12 @@ def test_folders_and_bad_files(tmp_path):
     with pytest.raises(ValueError, match="No tokenizer was found"):
         Tokenizer(tmp_path)
     (tmp_path / "spiece.model").write_bytes(b"")
-    shutil.copy(GOLDEN / "clip.json", tmp_path / "tokenizer.json")
+    shutil.copy(FOLDER / "clip.json", tmp_path / "tokenizer.json")
     np.testing.assert_array_equal(Tokenizer(tmp_path, 16)(["a cat"]), result(["a cat"]))
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ValueError, match="cannot be read"):
         Tokenizer(tmp_path / "bad.json")
-    text = (GOLDEN / "clip.json").read_text()
+    text = (FOLDER / "clip.json").read_text()
     (tmp_path / "other.json").write_text(text.replace("<|endoftext|>", "[SEP]"))
     with pytest.raises(ValueError, match="an end token of CLIP or SigLIP"):
         Tokenizer(tmp_path / "other.json")
@@ -69,7 +70,7 @@ def test_folders_and_bad_files(tmp_path):
 
 
 def test_missing_library_is_named(monkeypatch, tmp_path):
-    shutil.copy(GOLDEN / "clip.json", tmp_path / "another.json")
+    shutil.copy(FOLDER / "clip.json", tmp_path / "another.json")
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"keras_vit\[text\]"):
         Tokenizer(tmp_path / "another.json")

@@ -1,7 +1,6 @@
 """Each config file compiles for a TPU with a small model: two Transformer blocks, or a BiT ResNet
 of depth 26."""
 
-import importlib.util
 from pathlib import Path
 
 import keras
@@ -9,7 +8,8 @@ import pytest
 
 from keras_vit import families, tasks, tpu
 
-CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
+from ..shared import CONFIGS, get_config
+
 REQUESTS = {
     "digits": ("",),
     "fashion": ("",),
@@ -31,10 +31,7 @@ config_requests = pytest.mark.parametrize(
 
 
 def _config(file, request):
-    spec = importlib.util.spec_from_file_location(file, CONFIGS / f"{file}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config(request) if request else module.get_config()
+    config = get_config(file, request)
     if "jft300m" in request or file == "segment":
         config.data.classes = 100  # not set by the config; the number does not matter here
     constructor = families.find_family(config.architecture).constructor.__name__

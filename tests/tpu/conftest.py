@@ -9,16 +9,11 @@ from ml_collections import ConfigDict
 from keras_vit import data, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
+from ..shared import SIZES
+
 # TPUs pad the last dimension of an array to a multiple of 128. `hidden_size` and `mlp_dim` need no
 # padding.
-TINY_MODEL = {
-    "input_shape": (8, 8, 3),
-    "patch_size": 4,
-    "num_layers": 1,
-    "hidden_size": 128,
-    "mlp_dim": 256,
-    "num_heads": 2,
-}
+TINY_MODEL = {**SIZES, "input_shape": (8, 8, 3), "hidden_size": 128, "mlp_dim": 256}
 
 
 def tiny_config(model=(), **changes):

@@ -10,8 +10,9 @@ from ml_collections import ConfigDict
 
 from keras_vit import LinearSegmenter, optimizers, recipes, tasks
 
-SIZES = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12}
-SIZES |= {"num_layers": 1, "num_heads": 2, "classes": 3}
+from ..shared import SIZES
+
+MODEL = {**SIZES, "input_shape": (4, 6, 3), "patch_size": 2, "classes": 3}
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="uses the engine of TensorFlow"
 )
@@ -30,7 +31,7 @@ class MeanOfPatches(tasks.Task):
 
 def new_model():
     keras.utils.set_random_seed(0)
-    model = LinearSegmenter(**SIZES)
+    model = LinearSegmenter(**MODEL)
     kernel = model.head.classifier.kernel
     kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
     return model

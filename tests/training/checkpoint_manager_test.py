@@ -146,9 +146,7 @@ def test_error_if_all_checkpoints_are_corrupt(state, tmp_path):
 def test_read_error_is_not_treated_as_corruption(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     checkpoints._engine.restore = lambda path: _raise(OSError("503 service unavailable"))
-    with pytest.raises(
-        ValueError, match=r"cannot be read \(503 service unavailable\).*Nothing was.*Received: "
-    ):
+    with pytest.raises(ValueError, match=r"\(503 service unavailable\).*Nothing was"):
         checkpoints.restore()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000020"]
 
@@ -171,7 +169,7 @@ def test_error_names_missing_slots_or_averages(changes, tiny, tmp_path):
     other = tiny.new_state(tiny.strategy_of(1), **changes)
     with pytest.raises(
         ValueError,
-        match="the model, the optimizer and `ema_decay`: it needs '(slots/.*/adamw|averages)/",
+        match="it needs '(slots/.*/adamw|averages)/",
     ):
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 
@@ -249,7 +247,7 @@ def test_full_disk_keeps_previous_checkpoint(state, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # maximum file size in bytes
         with pytest.raises(
             ValueError,
-            match=r"cannot be written \(.*Earlier checkpoints are intact. Free disk space",
+            match=r"cannot be written \(.*Earlier checkpoints",
         ):
             _saved(tmp_path, state, 20)
     finally:
@@ -266,7 +264,7 @@ def test_nonfinite_weights_are_not_saved(state, tmp_path):
     state.model.get_layer("head").bias.assign([np.inf, 0, 0])
     with pytest.raises(
         Diverged,
-        match="The weights are not finite and were not saved.*Received: weights/.*/head/bias",
+        match="not finite and .*weights/.*/head/bias",
     ):
         checkpoints.save(20, COUNTERS)
     assert checkpoints.steps() == [10]

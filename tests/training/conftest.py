@@ -15,6 +15,8 @@ from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps
 
+from ..shared import randomize_head
+
 BATCH = 8
 CLASSES = 3
 
@@ -67,9 +69,7 @@ def new_state(
         model = VisionTransformer(
             classes=CLASSES, remat=remat, **sizes, **{"num_layers": 1, **model}
         )
-        random = np.random.default_rng(0)
-        head = model.get_layer("head").kernel
-        head.assign(random.normal(size=head.shape))
+        randomize_head(model)
         optimizer = optimizers.get(optimizer, rate)
         optimizer.build(model.trainable_variables)
         return State(model, optimizer, averaged=averaged, scaled=scaled)

@@ -2,10 +2,12 @@ import numpy as np
 
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
+from ..shared import random_images
+
 
 def test_finds_first_nonfinite_layer(tiny):
     model = tiny.new_state(tiny.strategy_of(1), num_layers=2).model
-    images = np.random.default_rng(0).uniform(-1, 1, (8, 4, 6, 3)).astype("float32")
+    images = random_images((8, 4, 6, 3))
     assert (
         first_nonfinite_layer(model, images, 3)
         == "a forward pass without dropout is finite in every layer"

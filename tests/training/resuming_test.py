@@ -1,16 +1,11 @@
 """Tests that a stopped and resumed run has exactly the results of an uninterrupted run."""
 
-import importlib.util
 import itertools
-import json
 import os
 import shutil
 import signal
-import socket
 import types
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import keras_vit
@@ -18,23 +13,15 @@ from keras_vit import data, training
 from keras_vit.training import loop
 from keras_vit.training.checkpoint_manager import finished_steps
 
-SCRIPT = Path(__file__).parent / "small_run.py"
-SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
-
-
-def _arrays(path):
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
-
-
-def _files(workdir):
-    return {name: (workdir / name).read_text() for name in ("metrics.csv", "evaluations.csv")}
-
-
-def _weights(model):
-    return [variable.numpy() for variable in model.variables if "seed" not in variable.path]
+from ..shared import (
+    GOLDEN,
+    assert_same_arrays,
+    assert_same_weights,
+    read_arrays,
+    start_workers,
+    tables_of,
+)
+from . import small_run
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +54,9 @@ def _assert_resumes_bit_exactly(workdir, kind, step, whole):
     result = small_run.start(kind, workdir, write=lines.append)
     assert f"resuming from step {step}, {workdir}/checkpoints/00000000{step}" in lines
     other, expected, _ = whole(kind)
-    assert _files(workdir) == _files(other)
+    assert tables_of(workdir) == tables_of(other)
     assert (workdir / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
-    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same_weights(result.model, expected.model)
     ours, theirs = (
         {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
     )
@@ -87,7 +73,7 @@ def _assert_resumes_bit_exactly(workdir, kind, step, whole):
     ],
 )
 def test_resume_after_sigkill_is_bit_exact(kind, moment, step, whole, scripts, tmp_path):
-    died = scripts.run(SCRIPT, kind, tmp_path, moment)
+    died = scripts.run(small_run.__file__, kind, tmp_path, moment)
     assert died.returncode == -9, died.stderr
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
     _assert_resumes_bit_exactly(tmp_path, kind, step, whole)
@@ -111,7 +97,7 @@ def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     lines = []
     small_run.start("alone", tmp_path, write=lines.append)
     assert any(line.startswith("resuming from step 2, ") for line in lines)
-    assert _files(tmp_path) == _files(whole("alone")[0])
+    assert tables_of(tmp_path) == tables_of(whole("alone")[0])
 
 
 def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
@@ -119,9 +105,8 @@ def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
     result = small_run.start("alone", tmp_path, write=lambda line: None, log_every_steps=100)
     other, expected, _ = whole("alone")
-    assert _files(tmp_path) == _files(other)
-    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
-        np.testing.assert_array_equal(ours, theirs)
+    assert tables_of(tmp_path) == tables_of(other)
+    assert_same_weights(result.model, expected.model)
 
 
 def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):
@@ -147,7 +132,7 @@ def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):
         small_run.start("alone", tmp_path, write=lambda line: None, **toy)
     small_run.start("alone", tmp_path, write=lambda line: None, **toy)
     assert len(calls) == 4  # the interrupted evaluation, steps 5 and 10, and the final evaluation
-    expected = _files(whole("alone")[0])
+    expected = tables_of(whole("alone")[0])
     assert (tmp_path / "metrics.csv").read_text() == expected["metrics.csv"]
     rows = (tmp_path / "evaluations.csv").read_text().splitlines()
     # The expected rows have no column of the evaluator `toy`.
@@ -157,7 +142,7 @@ def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):
 def test_resume_needs_no_file_of_initial_weights(tmp_path):
     """The file determines the GELU, the epsilon and the normalization of the images."""
     weights = tmp_path / "hf_token.safetensors"
-    golden = Path(__file__).parents[1] / "golden" / weights.name
+    golden = GOLDEN / weights.name
     sizes = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4}
     changes = {
         "model": sizes,
@@ -182,8 +167,7 @@ def test_resume_needs_no_file_of_initial_weights(tmp_path):
     weights.unlink()
     loaded, _ = training.load_checkpoint(tmp_path / "run", lambda line: None)
     resumed = small_run.start("alone", tmp_path / "run", lambda line: None, **changes)
-    for ours, theirs in zip(_weights(resumed.model), _weights(expected.model)):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same_weights(resumed.model, expected.model)
     for result in (loaded, resumed):
         block = result.model.get_layer("encoderblock_0")
         assert block.exact_gelu and block.epsilon == 1e-12
@@ -198,20 +182,7 @@ def _workers(scripts, workdir, moment="", copy=""):
     When process 0 prints a line that starts with `moment`, it copies the workdir to `copy` or, if
     `copy` is empty, kills itself.
     """
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
-    processes = []
-    for index in range(2):
-        task = {
-            "cluster": {"worker": [f"localhost:{p}" for p in ports]},
-            "task": {"type": "worker", "index": index},
-        }
-        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
-        processes.append(scripts.start(SCRIPT, "workers", workdir, moment, copy, env=environment))
-    return processes
+    return start_workers(scripts, small_run.__file__, "workers", workdir, moment, copy)
 
 
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -231,8 +202,7 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
         assert [process.returncode for process in ended] == [-9, -9], ended
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]
     assert "resuming from step 5," in ended[0].stdout, ended
-    assert _files(tmp_path / "stopped") == _files(tmp_path / "whole")
-    ours, theirs = (_arrays(tmp_path / name / "weights.npz") for name in ("stopped", "whole"))
-    assert sorted(ours) == sorted(theirs)
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name])
+    assert tables_of(tmp_path / "stopped") == tables_of(tmp_path / "whole")
+    assert_same_arrays(
+        *(read_arrays(tmp_path / name / "weights.npz") for name in ("stopped", "whole"))
+    )

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import types
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -23,10 +22,9 @@ from keras_vit.training import weights as weights_module
 from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
+from . import small_run
+
 training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is a function
-SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
 
 
 def _start(workdir, **changes):
@@ -179,11 +177,11 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ),
         (
             {"batch_size": 321},
-            "times 2 micro-batches. Received: batch_size=321, accumulate_steps=2",
+            "2 micro-batches.*batch_size=321, accumulate_steps=2",
         ),
         (
             {"accumulate_steps": 0},
-            "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0",
+            "must be 1 or more.*accumulate_steps=0",
         ),
         ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
         ({"eval_every_steps": -1}, "`eval_every_steps` must be 0 or more"),
@@ -192,8 +190,7 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ({"loss": "hinge"}, "`loss` must be one of"),
         (
             {"schedule": {"warmup_steps": 11}},
-            r"\(--config.schedule.warmup_steps\).*\(--config.batch_size\).*Received: "
-            r"schedule.warmup_steps=11, total",
+            r"config.batch_size\).*schedule.warmup_steps=11, total",
         ),
     ],
 )
@@ -210,7 +207,7 @@ def test_weights_are_downloaded_before_model_is_built(tmp_path, monkeypatch):
     )
     with pytest.raises(
         ConnectionError,
-        match=r"x\.npz could not be downloaded .*Received: http://127.0.0.1:9/x.npz",
+        match=r"could not be downloaded .*: http://127.0.0.1:9",
     ):
         small_run.start("alone", tmp_path / "run", write=str, weights="http://127.0.0.1:9/x.npz")
 
@@ -345,7 +342,7 @@ def test_repaired_test_set_needs_change(tmp_path):
 
     with pytest.raises(
         ValueError,
-        match="test set has changed .* pass --change .* Received: 16 training and 6 test",
+        match="pass --change .*: 16 training and 6 test",
     ):
         resume(False)
     image = train.read_bytes()
@@ -436,12 +433,12 @@ def test_run_first_prints_changed_fields(tmp_path):
     [
         (
             {"evals": ("knn",)},
-            r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
+            r"needs an evaluator.*\('knn',\), evaluators=\(\)",
         ),
         ({"evals": ("a", "a")}, r"needs an evaluator"),
         (
             {"best_metric": "precision"},
-            "must be one of loss, accuracy; .*Received: best_metric='precision'",
+            "one of loss, accuracy; .*best_metric='precision'",
         ),
         ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
         ({"task": "detection"}, "`task` must be one of"),
@@ -577,7 +574,7 @@ def test_resume_with_changed_config(tmp_path):
     swapped = {**config["data"], "train_split": "test", "test_split": "train"}
     with pytest.raises(
         ValueError,
-        match="began with 1437 training and 360 test examples.*Received: 360 training and 1437",
+        match="with 1437 training .*: 360 training and 1437",
     ):
         resume(data=swapped)
     with pytest.raises(

@@ -150,9 +150,7 @@ def test_missing_or_damaged_model_file_is_an_error(content, tmp_path):
 )
 def test_rejects_changes_that_cannot_take_effect(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
-    with pytest.raises(
-        ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"
-    ):
+    with pytest.raises(ValueError, match=f"cannot change within a run.*: {name}={now!r}"):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
     if before == 0.9:  # a run with EMA may change the decay
         Workdir(tmp_path, {"seed": 0, name: 0.99}, change=True)
@@ -170,9 +168,7 @@ def test_config_changes_need_flag_and_unfinished_run(tmp_path):
     ]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(
-        ValueError, match="is None. Choose another workdir, because this run is finished"
-    ):
+    with pytest.raises(ValueError, match="because this run is finished"):
         Workdir(tmp_path, CONFIG, change=True)
 
 
@@ -217,9 +213,7 @@ def test_workdir_is_locked_only_by_live_run(tmp_path):
     )
     with other:
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(
-            ValueError, match=f"is using this workdir: process {other.pid} on .*Received: workdir="
-        ):
+        with pytest.raises(ValueError, match=f"this workdir: process {other.pid} on"):
             Workdir(tmp_path, CONFIG).lock().__enter__()
         other.kill()
     workdir = Workdir(tmp_path, CONFIG)

@@ -1,13 +1,11 @@
 """Training produces nearly equal results on both backends, and a run can resume on the other
 backend."""
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +13,8 @@ import pytest
 import keras_vit
 from keras_vit import training
 
-SCRIPT = Path(__file__).parent.parent / "small_run.py"
-SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
+from ...shared import ROOT
+from .. import small_run
 
 _MODEL = {**small_run.MODEL, "dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
 # 20 steps with clipping. `small_run.KINDS["alone"]` adds EMA and two micro-batches.
@@ -50,7 +46,7 @@ def _on_tensorflow(workdirs, changes):
         sys.executable,
         "-c",
         _ON_TENSORFLOW,
-        str(SCRIPT.parent),
+        str(ROOT / "tests" / "training"),
         repr(changes),
         *map(str, workdirs),
     ]

@@ -11,18 +11,13 @@ from ml_collections import ConfigDict
 
 from keras_vit import recipes, tasks
 
+from ...shared import SIZES
+
 if keras.backend.backend() != "jax":
     collect_ignore_glob = ["*_test.py"]  # tests/jax_backend_test.py runs these files on JAX
 
 BATCH = 8
-MODEL = {
-    "input_shape": (4, 6, 3),
-    "patch_size": 2,
-    "hidden_size": 8,
-    "mlp_dim": 12,
-    "num_heads": 2,
-    "num_layers": 1,
-}
+MODEL = {**SIZES, "input_shape": (4, 6, 3), "patch_size": 2}
 
 
 def config_of(model=(), **changes):

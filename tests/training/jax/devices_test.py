@@ -40,7 +40,7 @@ def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(jax, "devices", fail)
     with pytest.raises(
         ValueError,
-        match=r"JAX cannot use its devices \(Unable to .*no driver\). Received: strategy=",
+        match=r"cannot use its devices \(.*no driver\)",
     ):
         choose_mesh()
 
@@ -81,15 +81,13 @@ def test_engine_describes_its_devices(jax_engines, tiny):
 def test_rejects_sharding_of_small_model(jax_engines, tiny):
     with pytest.raises(
         ValueError,
-        match="`shard` must be '' for this model.*Received: shard='optimizer', devices=4, ",
+        match="must be '' .*shard='optimizer', devices=4",
     ):
         jax_engines.engine_of(4, tiny.input_of(), shard="optimizer")
 
 
 def test_rejects_unknown_sharding(jax_engines):
-    with pytest.raises(
-        ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"
-    ):
+    with pytest.raises(ValueError, match="'optimizer', 'parameters'.*shard='fsdp'"):
         validation.validate_config(jax_engines.config_of(shard="fsdp"), 1)
 
 
@@ -110,9 +108,7 @@ def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkey
         )
 
     monkeypatch.setattr(engine, "_train_steps", lambda step: fail)
-    with pytest.raises(
-        ValueError, match="accumulate_steps=8 .*remat=True .*Received: RESOURCE_EXHAUSTED: Out"
-    ):
+    with pytest.raises(ValueError, match="accumulate_steps=8 .*remat=True .*_EXHAUSTED"):
         engine.train(0, 1)
 
 

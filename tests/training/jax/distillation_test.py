@@ -13,13 +13,13 @@ import keras_vit
 from keras_vit import data, training
 from keras_vit.training.jax import frozen
 
+from ...shared import SIZES
+
 SPEC = importlib.util.spec_from_file_location(
     "small_run", Path(__file__).parents[1] / "small_run.py"
 )
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
-
-MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
 
 
 def test_teacher_is_an_argument_of_the_program():
@@ -39,14 +39,14 @@ def test_teacher_is_an_argument_of_the_program():
 @pytest.mark.parametrize("shard", ["", "parameters"])
 def test_resume_is_bit_exact(shard, tmp_path):
     keras.utils.set_random_seed(1)
-    teacher = keras_vit.VisionTransformer(**MODEL, input_shape=(8, 8, 3), classes=10)
+    teacher = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=10)
     teacher.head.kernel.assign(np.random.default_rng(0).normal(size=(8, 10)))
     teacher.save(tmp_path / "teacher.keras")
     config = {
         "task": "distillation",
         "teacher": str(tmp_path / "teacher.keras"),
         "distillation": {"label_weight": 0.5},
-        "model": {**MODEL, "dropout": 0.1},
+        "model": {**SIZES, "dropout": 0.1},
         "data": data.defaults(name="digits", mixup_alpha=0.5),
         "batch_size": 32,
         "total_steps": 4,

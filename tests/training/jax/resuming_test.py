@@ -1,13 +1,9 @@
 """Tests of resuming on JAX, and of runs with two processes."""
 
-import importlib.util
 import itertools
-import json
 import os
 import shutil
 import signal
-import socket
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,23 +11,8 @@ import pytest
 from keras_vit import training
 from keras_vit.training import loop
 
-SCRIPT = Path(__file__).parent.parent / "small_run.py"
-SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
-
-
-def _arrays(path):
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
-
-
-def _files(workdir):
-    return {name: (workdir / name).read_text() for name in ("metrics.csv", "evaluations.csv")}
-
-
-def _weights(model):
-    return [variable.numpy() for variable in model.variables if "seed" not in variable.path]
+from ...shared import assert_same_arrays, assert_same_weights, read_arrays, start_workers, tables_of
+from .. import small_run
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +37,7 @@ def whole(tmp_path_factory):
 def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
     workdir, expected, copy = whole
     if moment:
-        died = scripts.run(SCRIPT, "alone", tmp_path, moment)
+        died = scripts.run(small_run.__file__, "alone", tmp_path, moment)
         assert died.returncode == -9, died.stderr
     else:
         shutil.copytree(copy, tmp_path, dirs_exist_ok=True)
@@ -64,10 +45,9 @@ def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
     lines = []
     result = small_run.start("alone", tmp_path, write=lines.append)
     assert f"resuming from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
-    assert _files(tmp_path) == _files(workdir)
+    assert tables_of(tmp_path) == tables_of(workdir)
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
-    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same_weights(result.model, expected.model)
     ours, theirs = (
         {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
     )
@@ -85,7 +65,7 @@ def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
     lines = []
     small_run.start("alone", tmp_path, write=lines.append)
     assert any(line.startswith("resuming from step 2, ") for line in lines)
-    assert _files(tmp_path) == _files(whole[0])
+    assert tables_of(tmp_path) == tables_of(whole[0])
 
 
 def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
@@ -93,9 +73,8 @@ def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
     result = small_run.start("alone", tmp_path, write=lambda line: None, log_every_steps=100)
     other, expected, _ = whole
-    assert _files(tmp_path) == _files(other)
-    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
-        np.testing.assert_array_equal(ours, theirs)
+    assert tables_of(tmp_path) == tables_of(other)
+    assert_same_weights(result.model, expected.model)
 
 
 def _workers(scripts, workdir, moment="", kind="workers"):
@@ -103,21 +82,8 @@ def _workers(scripts, workdir, moment="", kind="workers"):
 
     If `moment` is set, process 0 kills itself after it prints a line that starts with `moment`.
     """
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
-    processes = []
-    for index in range(2):
-        task = {
-            "cluster": {"worker": [f"localhost:{p}" for p in ports]},
-            "task": {"type": "worker", "index": index},
-        }
-        flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
-        environment = {**os.environ, "XLA_FLAGS": flags, "TF_CONFIG": json.dumps(task)}
-        processes.append(scripts.start(SCRIPT, kind, workdir, moment, env=environment))
-    return processes
+    flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
+    return start_workers(scripts, small_run.__file__, kind, workdir, moment, XLA_FLAGS=flags)
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +118,8 @@ def test_resume_of_two_killed_processes_is_bit_exact(pair, scripts, tmp_path):
     assert ended[0].returncode == -9, ended
     ended = [process.wait() for process in _workers(scripts, tmp_path)]
     assert "resuming from step 5," in ended[0].stdout, ended
-    assert _files(tmp_path) == _files(pair)
-    ours, theirs = (_arrays(workdir / "weights.npz") for workdir in (tmp_path, pair))
-    assert sorted(ours) == sorted(theirs)
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name])
+    assert tables_of(tmp_path) == tables_of(pair)
+    assert_same_arrays(*(read_arrays(workdir / "weights.npz") for workdir in (tmp_path, pair)))
 
 
 def test_losses_of_sharded_and_replicated_runs_match(pair, scripts, tmp_path):

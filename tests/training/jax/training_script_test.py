@@ -3,20 +3,12 @@ error."""
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent.parent
-TINY = [
-    "--config.total_epochs=0",
-    "--config.total_steps=40",
-    "--config.log_every_steps=20",
-    "--config.model.num_layers=1",
-    "--config.model.hidden_size=16",
-    "--config.model.num_heads=2",
-    "--config.schedule.warmup_steps=5",
-]
+from ...shared import ROOT, SHORT_RUN
+
+TINY = (*SHORT_RUN, "--config.total_steps=40")
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from ml_collections import ConfigDict
 
 from keras_vit import Preprocessing, checkpoints, recipes, tasks
 
+from ...shared import read_arrays
+
 
 @pytest.mark.parametrize(
     ("case", "optimizer", "schedule", "devices", "parts"),
@@ -75,8 +77,7 @@ def test_twenty_steps_match_reference(
     for name, values in expected.items():
         np.testing.assert_allclose(metrics[name], values, rtol=1e-5, err_msg=name)
     checkpoints.save(engine.model, str(tmp_path / "final.npz"))
-    with np.load(tmp_path / "final.npz", allow_pickle=False) as file:
-        final = dict(file)
+    final = read_arrays(tmp_path / "final.npz")
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():

@@ -10,10 +10,12 @@ from ml_collections import ConfigDict
 from keras_vit import evaluation, recipes
 from keras_vit.training.tensorflow import TensorFlowEngine
 
+from ...shared import SIZES
+
 
 def _engine(tiny, replicas, inputs, ema_decay=0.0, **changes):
     """Returns an engine whose model has the weights of `tiny.new_state`."""
-    model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+    model = {**SIZES, "patch_size": 2}
     config = ConfigDict(
         recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes)
     )
@@ -122,6 +124,6 @@ def test_rejects_evaluation_without_labeled_examples(tiny):
     engine = _engine(tiny, 1, dataclasses.replace(inputs, test=test))
     with pytest.raises(
         ValueError,
-        match="one evaluation example must be readable and labeled. Received: 3 examples",
+        match="readable and labeled. Received: 3 examples",
     ):
         engine.evaluate()

@@ -111,9 +111,7 @@ def test_tpu_startup_failure_is_a_one_line_error(calls, monkeypatch):
         raise tf.errors.InternalError(None, None, "no platform\nand more")
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fails)
-    with pytest.raises(
-        ValueError, match=r"The TPU cannot be used \(no platform\). Received: tpu_address='node-1'"
-    ):
+    with pytest.raises(ValueError, match=r"\(no platform\).*tpu_address='node-1'"):
         choose_strategy("tpu", "node-1")
 
 
