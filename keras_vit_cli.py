@@ -14,6 +14,7 @@ COMMANDS = {
     "sweep": ("sweep", "Compare learning rates on held-out data, then train with the best."),
     "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and more."),
     "predict": ("predict", "Predict the classes of image files."),
+    "search": ("search", "Find the images that match a text."),
     "inspect": ("inspect_model", "Draw a model's attention maps, filters and position embeddings."),
     "demo": ("demo", "Serve a web page to try a model on your own images."),
     "export": ("export_model", "Export a model as a SavedModel, or as a LiteRT or ONNX file."),

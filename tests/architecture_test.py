@@ -20,7 +20,7 @@ ALLOWED_IMPORTS = {
     "optimizers": set(),
     "recipes": {"families"},
     "checkpoints": {"arguments", "files", "terminal", "preprocessing"},
-    "data": {"files", "naflex", "preprocessing"},
+    "data": {"files", "naflex", "preprocessing", "text"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # downloads class names to the weight cache
     "models": {"arguments", "files", "layers", "checkpoints", "naflex", "preprocessing", "text"},
@@ -30,7 +30,10 @@ ALLOWED_IMPORTS = {
     "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots", "preprocessing"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost", "preprocessing"},
+    "tasks": {
+        *("checkpoints", "families", "models", "layers", "losses", "cost", "preprocessing"),
+        "text",
+    },
     "training": {
         "export",
         "families",
@@ -59,7 +62,7 @@ ALLOWED_IMPORTS = {
             "preprocessing",
             "recipes",
         ),
-        *("tasks", "terminal", "training"),
+        *("tasks", "terminal", "text", "training"),
     },
     "tpu": {
         *(

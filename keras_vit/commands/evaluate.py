@@ -46,7 +46,7 @@ def main():
         )
     # Load the model, and the data if an evaluator or the report needs it.
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
-    model, details, title = shared_flags.chosen_model()
+    model, details, title = shared_flags.chosen_model(takes_towers=True)
     config = (details.get("recipe") or {}).get("data") or {}
     evaluators = evaluation.get(
         FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), config
@@ -65,6 +65,11 @@ def main():
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:
         raise ValueError("--pages requires a dataset, such as --data=digits. Received: data=''")
+    if FLAGS.pages and inputs.target not in evaluation.REPORTS:
+        raise ValueError(
+            f"--pages is for images with {' or '.join(evaluation.REPORTS)}. Received: "
+            f"{inputs.target} as targets"
+        )
     # Run the evaluators and print their metrics.
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
@@ -95,7 +100,9 @@ def metrics_table(metrics_of, classes):
     lines = []
     for name, metrics in metrics_of.items():
         shown = {
-            key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5
+            key: value
+            for key, value in metrics.items()
+            if key != "top5_accuracy" or not classes or classes > 5
         }
         for index, (metric, value) in enumerate(shown.items()):
             lines.append(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")

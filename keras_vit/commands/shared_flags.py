@@ -10,7 +10,7 @@ from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import lines_of
 from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
-from keras_vit.models import load_keras_file
+from keras_vit.models import TwoTowers, load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.training.stored_models import has_weights
 
@@ -125,8 +125,8 @@ def check_data_name(name):
         )
 
 
-def chosen_model():
-    """Loads the model that the flags select.
+def chosen_model(takes_towers=False):
+    """Loads the model that the flags select; unless `takes_towers`, it takes only images.
 
     Returns:
         `(model, details, title)`; `details` is a dict of arguments for `export.saved_model`.
@@ -167,6 +167,11 @@ def chosen_model():
     if FLAGS.classes:
         model = classifier_of_words(model)
         details = {"class_names": class_names_of(model)}
+    if isinstance(model, TwoTowers) and not takes_towers:
+        raise ValueError(
+            "The model has an image and a text tower; --classes=cat,dog makes a classifier of it. "
+            f"Received: model={source!r}"
+        )
     return (
         model,
         details,

@@ -1,7 +1,6 @@
 """Draws a training batch and an evaluation batch as the model sees them.
 
     keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR
-    --output=batches.png
 
 Each title shows up to three labels of the image, with their proportions unless they are 1. If
 images have more than three channels, the first three are drawn.

@@ -157,7 +157,7 @@ class InputPipeline:
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         checksums = [0]
         for source in (self.train, self.test):
-            labels = targets.get(self.target).fingerprint(source)
+            labels = self.train_target.fingerprint(source)
             checksum = source.checksum().to_bytes(4, "little")
             checksums.append(zlib.crc32(labels + checksum, checksums[-1]))
         _, train, both = checksums

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.sources import arrays, file_lists, folders, pairs, tfds, tfrecords
+from keras_vit.data.sources import arrays, captions, file_lists, folders, pairs, tfds, tfrecords
 from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import Source, check_disjoint
 from keras_vit.data.targets.classes import check_splits
@@ -59,6 +59,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "masks": pairs.split_of_masks,
     "depth": pairs.split_of_depth,
     "tfds_masks": pairs.split_of_tfds_masks,
+    **captions.SOURCES,
     **{
         name: functools.partial(_row_of_tfds if row.tfds else _row_of_folder, name)
         for name, row in DATASETS.items()

@@ -22,7 +22,7 @@ from typing import Any
 import keras
 
 from keras_vit.data import InputPipeline
-from keras_vit.evaluation import accuracy, calibration, dense, frozen, objectnet, report
+from keras_vit.evaluation import accuracy, calibration, dense, frozen, image_text, objectnet, report
 from keras_vit.evaluation.collecting import (
     check_classes,
     load_inputs,
@@ -76,6 +76,8 @@ EVALUATORS = {
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
+    "retrieval": Kind(image_text.RETRIEVAL, image_text.retrieval, image_text.check_retrieval),
+    "zero_shot": Kind(_ACCURACIES, image_text.zero_shot, image_text.check_zero_shot),
     "objectnet": Kind(
         objectnet.METRICS,
         objectnet.objectnet,

@@ -34,5 +34,7 @@ class EndTokenPooling(BaseLayer):
         is_end = ops.cast(ops.equal(ops.arange(length)[None], position), tokens.dtype)
         return ops.sum(tokens * is_end[:, :, None], axis=1)
 
-    def compute_output_shape(self, tokens_shape: tuple, ids_shape: tuple) -> tuple:
+    def compute_output_shape(  # type: ignore[override]
+        self, tokens_shape: tuple, ids_shape: tuple
+    ) -> tuple:
         return (tokens_shape[0], tokens_shape[2])

@@ -98,7 +98,7 @@ class DenseVisionTransformer(VisionTransformer):
             if number in self.levels:
                 level = self.norm(tokens) if self.level_norm else tokens
                 levels += [level] * self.levels.count(number)
-        return self.head(levels, training=training)
+        return self.head(levels, training=training)  # type: ignore[misc]
 
 
 def _checked_levels(levels, num_layers):

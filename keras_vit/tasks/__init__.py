@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.dense import Depth, Segmentation
 from keras_vit.tasks.distillation import Distillation
+from keras_vit.tasks.image_text import ImageText
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.patch_sizes import with_patch_sizes
 from keras_vit.tasks.task import Task
@@ -22,6 +23,7 @@ TASKS: dict[str, Any] = {
     "segmentation": Segmentation,
     "depth": Depth,
     "distillation": Distillation,
+    "image_text": ImageText,
 }
 """Maps the value of `config.task` to a task class."""
 
@@ -50,6 +52,7 @@ __all__ = [
     "Classification",
     "Depth",
     "Distillation",
+    "ImageText",
     "MaskedPatchPrediction",
     "Segmentation",
     "Task",

@@ -84,13 +84,13 @@ class DensePrediction(Classification):
         arguments |= {"remat": True} if self.config.remat else {}
         arguments |= {name: self.fields[name] for name in names}
         arguments["levels"] = tuple(arguments["levels"]) or None
-        arguments |= self.head_arguments(model_class)
+        arguments |= self.dense_arguments(model_class)
         model = model_class(**arguments, preprocessing=preprocessing)
         if self.fields["frozen"]:
             freeze(model, "head", write=lambda line: None)
         return model
 
-    def head_arguments(self, model_class: type) -> dict[str, Any]:
+    def dense_arguments(self, model_class: type) -> dict[str, Any]:
         """Returns further arguments of the model."""
         if model_class is LinearSegmenter:
             return {}
@@ -125,8 +125,8 @@ class Segmentation(DensePrediction):
     def evaluation_metrics(self) -> tuple[str, ...]:
         return ("loss", "pixel_accuracy", "mean_iou")
 
-    def head_arguments(self, model_class: type) -> dict[str, Any]:
-        return {"classes": len(self.class_names), **super().head_arguments(model_class)}
+    def dense_arguments(self, model_class: type) -> dict[str, Any]:
+        return {"classes": len(self.class_names), **super().dense_arguments(model_class)}
 
     def losses_and_metrics(
         self, model: keras.Model, batch: Batch, training: bool = False

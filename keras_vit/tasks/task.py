@@ -32,6 +32,7 @@ class Task(abc.ABC):
         target: name of the target kind that the task learns from, a key of `data.TARGETS`.
         metrics: names of the metrics other than "loss", in the order in which tables and plots show
             them.
+        loads_weights: whether `build_model` loads `config.weights`, instead of the run.
         config: the config of the run.
         facts_of_weights: JSON-serializable dict of what the file of `config.weights` says about the
             model. A run stores it in its workdir, so that a resumed run does not need the file.
@@ -39,6 +40,7 @@ class Task(abc.ABC):
 
     target: str = "classes"
     metrics: tuple[str, ...] = ()
+    loads_weights: bool = False
 
     def __init__(self, config: ConfigDict) -> None:
         self.config = config

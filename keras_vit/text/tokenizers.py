@@ -3,6 +3,7 @@
 import functools
 import os
 import string
+import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ class _Vocabulary(NamedTuple):
     sizes: tuple[int, ...]  # without and with added tokens
     id_of: Callable[[str], int | None]
     encode: Callable[[Sequence[str]], list[list[int]]]
+    decode: Callable[[list[int]], str]
 
 
 class _Rules(NamedTuple):
@@ -62,6 +64,8 @@ class Tokenizer:
     Attributes:
         family: "CLIP", "SigLIP" or "SigLIP 2", by the end token of the vocabulary.
         start_id, end_id, pad_id: ids; `start_id` is None if the family has no start token.
+        vocabulary_size: number of ids, with added tokens.
+        checksum: CRC-32 of the file.
 
     Raises:
         ValueError: the file does not exist or cannot be read, is of another family, or its
@@ -76,6 +80,8 @@ class Tokenizer:
     ) -> None:
         self.length = length
         path = find_file(source)
+        with open(path, "rb") as file:
+            self.checksum = zlib.crc32(file.read())
         self._vocabulary = _read(path)
         sizes = self._vocabulary.sizes
         if vocabulary_size is not None and vocabulary_size not in sizes:
@@ -83,6 +89,7 @@ class Tokenizer:
                 f"The tokenizer has {sizes[-1]} ids, but the model embeds {vocabulary_size}; it "
                 f"belongs to another model. Received: {path}"
             )
+        self.vocabulary_size = sizes[-1]
         id_of = self._vocabulary.id_of
         self.family = next((n for n, r in _FAMILIES.items() if id_of(r.end) is not None), "")
         if not self.family:
@@ -112,6 +119,11 @@ class Tokenizer:
             row[: len(body)] = body
             row[len(body)] = self.end_id
         return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, lower-cased and without start, end and padding tokens."""
+        special = (self.start_id, self.end_id, self.pad_id)
+        return self._vocabulary.decode([int(i) for i in ids if i not in special]).strip()
 
     def _clean(self, text):
         text = text.lower()
@@ -167,7 +179,7 @@ def _read_json(path):
         return [found.ids for found in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     sizes = [tokenizer.get_vocab_size(with_added_tokens=added) for added in (False, True)]
-    return _Vocabulary(tuple(sizes), tokenizer.token_to_id, encode)
+    return _Vocabulary(tuple(sizes), tokenizer.token_to_id, encode, tokenizer.decode)
 
 
 def _read_sentencepiece(path):
@@ -179,6 +191,7 @@ def _read_sentencepiece(path):
         number = processor.piece_to_id(piece)
         return None if number == processor.unk_id() else number
 
-    return _Vocabulary(
-        (processor.get_piece_size(),), id_of, lambda texts: processor.encode(list(texts))
-    )
+    def encode(texts):
+        return processor.encode(list(texts))
+
+    return _Vocabulary((processor.get_piece_size(),), id_of, encode, processor.decode)

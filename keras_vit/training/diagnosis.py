@@ -20,6 +20,8 @@ def first_nonfinite_layer(model, images, pieces):
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):
         return "the layer is unknown because the model is not functional"
+    if len(model.inputs) > 1:
+        return "the layer is unknown because the model has several inputs"
     for piece in np.array_split(images, min(pieces, len(images))):
         for layer, outputs in zip(model.layers, all_outputs(piece, training=False)):
             if not all(map(_is_finite, keras.tree.flatten(outputs))):

@@ -14,6 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
+from keras_vit.models.any_model import image_shape_of
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
@@ -171,14 +172,15 @@ def _build(config, task, engine, workdir, resumes):
         inputs = task.name_classes(load_inputs(config, lines.append, task), lines.append)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
-        load_weights = None if resumes else weights_loader(config, inputs, lines.append)
+        is_loaded = resumes or task.loads_weights
+        load_weights = None if is_loaded else weights_loader(config, inputs, lines.append)
         engine.build(config, task, inputs, total_steps, load_weights)
     return inputs, total_steps, lines
 
 
 def _check_model(engine, inputs, checks):
     """Raises a `ValueError` unless the run can train, evaluate and export the model."""
-    expected = engine.model.input_shape[1:]
+    expected = image_shape_of(engine.model)
     if expected != inputs.image_shape:
         raise ValueError(
             "`model.input_shape` must match the size of the images in `data`. The model expects "

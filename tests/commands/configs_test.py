@@ -29,7 +29,12 @@ REQUESTS = {
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
     "segment": ("DINOv2-S/14,folder", "ViT-B/16,list,head=dpt", "DINOv3-S/16,folder,task=depth"),
     "distill": ("ViT-Ti/16,folder",),
+    "siglip": ("ViT-S/16", "SigLIP-B/16"),
+    "lit": ("ViT-B/16", "DINOv2-S/14"),
+    "finetune_pair": ("a/pair", "a/pair,loss=softmax,length=77"),
 }
+# Configs whose runs need masks or captions; tests/tasks/ trains them.
+OWN_TESTS = ("segment", "siglip", "lit", "finetune_pair")
 # Overrides that make a run quick: a tiny model and the digits dataset.
 TINY_MODEL = {
     "patch_size": 8,
@@ -106,8 +111,7 @@ def test_config_file_data_options_are_valid(file, request_):
 @pytest.mark.parametrize(
     ("file", "request_"),
     [
-        # tests/tasks/dense_test.py runs the config segment, which needs masks.
-        *((file, requests[0]) for file, requests in REQUESTS.items() if file != "segment"),
+        *((file, requests[0]) for file, requests in REQUESTS.items() if file not in OWN_TESTS),
         ("pretrain", "R50x1,jft300m"),
     ],
 )

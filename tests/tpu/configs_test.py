@@ -22,6 +22,7 @@ REQUESTS = {
     "finetune": ("ViT-H/14,cifar10", "R50+ViT-B/16,imagenet2012,resolution=512", "BiT-R50x1,pets"),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
     "segment": ("DINOv2-S/14,folder", "ViT-B/16,folder,head=dpt,resolution=224"),
+    **dict.fromkeys(("siglip", "lit", "finetune_pair"), ()),  # see tests/tpu/image_text_test.py
     "distill": (),  # needs a teacher; tests/tpu/distillation_test.py compiles one
 }
 config_requests = pytest.mark.parametrize(

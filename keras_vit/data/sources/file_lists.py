@@ -20,7 +20,7 @@ from keras_vit.data.sources.source import (
     checksum_of,
 )
 
-_HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
+HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
 
 
@@ -127,7 +127,7 @@ def rows_of(path):
     if path.endswith(".csv"):
         reader = csv.reader(lines)
         rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
-        if rows and rows[0][1].lower() in _HEADERS:
+        if rows and rows[0][1].lower() in HEADERS:
             rows = rows[1:]
     else:
         rows = [

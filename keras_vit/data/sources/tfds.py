@@ -46,31 +46,9 @@ def tfds(
             prepared in `data_dir`, its files are neither TFRecords nor ArrayRecords, or
             `class_names` are missing or do not fit the dataset.
     """
-    # Imported on use, because the import takes seconds.
-    import tensorflow_datasets
-
-    try:
-        builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
-        raise ValueError(
-            f"`name` must be a dataset of TFDS. Received: name={name!r} "
-            f"({str(error).splitlines()[0]})"
-        ) from None
-    features = builder.info.features
     keys = [image_key] if callable(label_key) else [image_key, label_key]
-    if not set(keys) <= set(features):
-        raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
-    decoders = {image_key: tensorflow_datasets.decode.SkipDecoding()}
-    try:
-        parts = builder.info.splits[split].file_instructions
-        tf.io.gfile.stat(str(parts[0].filename))
-    except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}. If "
-            "its files are missing, prepare it with `tfds build` or "
-            f"`tfds.builder({name!r}).download_and_prepare()`. Received: split={split!r} "
-            f"({str(error).splitlines()[0]})"
-        ) from None
+    builder, parts, decoders = open_split(name, split, data_dir, keys)
+    features = builder.info.features
     known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
     _check_class_names(name, known, names)
@@ -82,12 +60,45 @@ def tfds(
         label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
         return {"image": stored[image_key], "label": label}
 
-    # Read by index if the files allow it, else in order.
+    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
+    rest["empty_is_negative"] = not callable(label_key) and hasattr(features[label_key], "feature")
+    return read_parts(builder, name, split, parts, parse, rest)
+
+
+def open_split(name, split, data_dir, keys):
+    """Returns the builder of a dataset, the parts of a split, and decoders that keep the images
+    encoded; the first of `keys`, which must be features, is the image."""
+    # Imported on use, because the import takes seconds.
+    import tensorflow_datasets
+
+    try:
+        builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
+    except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
+        raise ValueError(
+            f"`name` must be a dataset of TFDS. Received: name={name!r} "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+    features = builder.info.features
+    if not set(keys) <= set(features):
+        raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
+    try:
+        parts = builder.info.splits[split].file_instructions
+        tf.io.gfile.stat(str(parts[0].filename))
+    except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}. If "
+            "its files are missing, prepare it with `tfds build` or "
+            f"`tfds.builder({name!r}).download_and_prepare()`. Received: split={split!r} "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+    return builder, parts, {keys[0]: tensorflow_datasets.decode.SkipDecoding()}
+
+
+def read_parts(builder, name, split, parts, parse, rest):
+    """Returns the source of a split: by index if the files allow it, otherwise in order."""
     files = [str(part.filename) for part in parts]
     skips = [part.skip for part in parts]
-    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
-    rest["checksum"] = functools.partial(checksum_of, files)
-    rest["empty_is_negative"] = not callable(label_key) and hasattr(features[label_key], "feature")
+    rest = {**rest, "checksum": functools.partial(checksum_of, files)}
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     rest["stored"] = lambda: zip(files, skips, map(int.__add__, skips, lengths))
     kind = builder.info.file_format.value

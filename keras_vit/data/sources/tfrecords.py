@@ -85,19 +85,9 @@ def tfrecords(
         example = tf.io.parse_single_example(record, features)
         return {"image": image(example), "label": example[label_key] - label_offset}
 
-    if "://" in files[0]:
-        shards = Shards(_counts(files), open_tfrecords(files), parse)
-        source = Source(
-            None,
-            shards.num_examples,
-            shards=shards,
-            name_of=record_namer(files, shards.lengths),
-            **rest,
-        )
-    else:
-        index = RecordIndex(files)
-        _check_first(index, parse, len(class_names))
-        source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+    source = record_source(files, parse, rest)
+    if source.read is not None:
+        _check_first(source, len(class_names))
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
             "The files must contain `num_examples` records, or at least one record if "
@@ -105,6 +95,22 @@ def tfrecords(
             f"records in {str(pattern)!r}"
         )
     return source
+
+
+def record_source(files, parse, rest):
+    """Returns the source of the records in TFRecord files: by index if they are local, otherwise in
+    order."""
+    if "://" in files[0]:
+        shards = Shards(_counts(files), open_tfrecords(files), parse)
+        return Source(
+            None,
+            shards.num_examples,
+            shards=shards,
+            name_of=record_namer(files, shards.lengths),
+            **rest,
+        )
+    index = RecordIndex(files)
+    return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
 
 
 def split_of_tfrecords(
@@ -154,20 +160,20 @@ def split_of_tfrecords(
     )
 
 
-def _check_first(index, parse, classes):
+def _check_first(source, classes):
     try:
-        label = int(parse(index.read(0))["label"]) if len(index) else 0
+        label = int(source.read(0)["label"]) if source.num_examples else 0
     except tf.errors.DataLossError:
         return  # a bad example
     except tf.errors.OpError as error:
         raise ValueError(
             "Records must have the features of --config.data.image_key (bytes) and "
-            f"--config.data.label_key (an integer). Received: {index.name_of(0)}, {error.message}"
+            f"--config.data.label_key (an integer). Received: {source.name_of(0)}, {error.message}"
         ) from None
     if not 0 <= label < classes:
         raise ValueError(
             f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
-            f"Received: {label} in {index.name_of(0)}"
+            f"Received: {label} in {source.name_of(0)}"
         )
 
 

@@ -12,12 +12,14 @@ from keras_vit.data.targets.depth import Depth
 from keras_vit.data.targets.masks import Masks
 from keras_vit.data.targets.none import NoTarget
 from keras_vit.data.targets.target import Target
+from keras_vit.data.targets.texts import Texts
 
 TARGETS: dict[str, type[Target]] = {
     "classes": Classes,
     "none": NoTarget,
     "masks": Masks,
     "depth": Depth,
+    "texts": Texts,
 }
 """Maps the value of `Task.target` to a target kind."""
 

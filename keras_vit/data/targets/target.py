@@ -80,8 +80,7 @@ class Target:
         spec = self.spec()
         return tf.zeros(spec.shape, spec.dtype)
 
-    @staticmethod
-    def fingerprint(source: "Source") -> bytes:
+    def fingerprint(self, source: "Source") -> bytes:
         """Returns what identifies the known targets of a source, to detect changed data."""
         labels = np.asarray([] if source.labels is None else source.labels)
         return labels.astype(np.int64 if labels.dtype.kind in "iu" else labels.dtype).tobytes()

@@ -11,6 +11,7 @@ from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow.batches import distributed_batches
+from keras_vit.training.tensorflow.gathering import replica_scope
 from keras_vit.training.tensorflow.gradients import platform_of
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
@@ -179,7 +180,7 @@ def make_replica_sums(strategy, model, compute):
     @tf.autograph.experimental.do_not_convert
     def replica_sums(*batch):
         weights = batch[-1]
-        with compiling_for(platform_of(strategy)):
+        with replica_scope(), compiling_for(platform_of(strategy)):
             values = compute(model, batch)
         return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(
             weights

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.layers.token_dense import compiling_for
+from keras_vit.training.tensorflow.gathering import replica_scope
 
 
 def make_replica_gradients(strategy, model, task, config):
@@ -35,7 +36,11 @@ def make_replica_gradients(strategy, model, task, config):
             return tf.reduce_sum(values * example_weights) / batch_size
 
         with tf.GradientTape() as tape:
-            with seed_scope(StepSeeds(key)), compiling_for(platform_of(strategy)):
+            with (
+                seed_scope(StepSeeds(key)),
+                replica_scope(),
+                compiling_for(platform_of(strategy)),
+            ):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
             loss = mean(losses)
             scaled = loss if loss_scale is None else loss * loss_scale

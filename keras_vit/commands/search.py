@@ -1,0 +1,153 @@
+"""Finds the images that match a text, with a model that has an image and a text tower.
+
+    keras-vit search --weights=google/siglip2-base-patch16-224 --data=photos "a red bicycle"
+    keras-vit search --model=runs/pairs --data=photos --top=20 "a red bicycle" "a dog at the sea"
+
+Prints the best files for each text and draws them in the contact sheet --output. The embeddings of
+the images are stored next to it, in OUTPUT.npz; another search computes only those of new or
+changed files, unless the model changed. Unreadable files are skipped and listed on standard error,
+and the exit code is then 1.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+import keras_vit
+from keras_vit import files, terminal
+from keras_vit.commands import command_line, shared_flags
+from keras_vit.commands.image_files import ImageFileReader, find_images
+from keras_vit.commands.predict import predict
+from keras_vit.data.sources.listing import printable
+from keras_vit.export.decoding import Decoder
+from keras_vit.models import TwoTowers
+from keras_vit.models.any_model import weights_digest
+from keras_vit.models.zero_shot_words import embed_texts, tokenizer_of
+from keras_vit.plots import image_axes, shortened
+
+POSITIONAL = ("TEXTS...",)
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_string("model", "", "The workdir of a run of the task image_text.")
+    flags.DEFINE_string("weights", "", "Published weights with both towers, a path or a URL.")
+    flags.DEFINE_string("tokenizer", "", "Path or repository; by default, that of the weights.")
+    flags.DEFINE_string("data", "", "Folder of images, which is searched recursively, or a file.")
+    flags.DEFINE_integer("top", 8, "Number of images per text, best first.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
+    flags.DEFINE_string("output", "search.png", "Picture to draw; its embeddings are next to it.")
+
+
+class Embedder:
+    """Computes image embeddings; `predict.predict` calls it like a classifier."""
+
+    def __init__(self, towers):
+        self._towers = towers
+        self.model = towers.image
+        shape = tuple(self.model.input_shape[1:])
+        self.preprocessing = towers.preprocessing
+        self.reader = ImageFileReader(Decoder(shape, self.preprocessing))
+
+    def probabilities(self, images):
+        return np.asarray(self._towers.encode_image(images, training=False))
+
+
+def main(*texts):
+    if not FLAGS.data:
+        raise ValueError("--data must be a folder of images or a file. Received: data=''")
+    command_line.check_output(FLAGS.output)
+    paths = find_images([FLAGS.data])
+    towers = load_towers()
+    tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
+    embedder = Embedder(towers)
+    found, embeddings = image_embeddings(embedder, paths, f"{FLAGS.output}.npz")
+    queries = embed_texts(towers, texts, tokenizer)
+    scores = queries @ embeddings.T
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : FLAGS.top]
+    for text, order, row in zip(texts, best, scores):
+        print(f"{text}:")
+        for i in order:
+            print(f"  {row[i]:.3f}  {printable(str(found[i]))}")
+    draw(FLAGS.output, embedder.reader, texts, [[found[i] for i in row] for row in best])
+    print(f"drew {FLAGS.output}")
+    if len(found) < len(paths):
+        terminal.write(f"{len(paths) - len(found)} of {len(paths)} files cannot be read")
+        sys.exit(1)
+
+
+def load_towers():
+    """Returns the `TwoTowers` that `--model` or `--weights` selects."""
+    if bool(FLAGS.model) == bool(FLAGS.weights):
+        raise ValueError(
+            "Pass either --model or --weights. Received: "
+            f"model={FLAGS.model!r}, weights={FLAGS.weights!r}"
+        )
+    if FLAGS.weights:
+        return keras_vit.from_pretrained(FLAGS.weights, tower="both")
+    model, _ = shared_flags.load_model(FLAGS.model)
+    if not isinstance(model, TwoTowers):
+        raise ValueError(
+            "--model must be a run of the task image_text, with an image and a text tower. "
+            f"Received: model={FLAGS.model!r}"
+        )
+    return model
+
+
+def image_embeddings(embedder, paths, cache):
+    """Returns the readable files and their embeddings `(N, E)`; reads and updates the file
+    `cache`."""
+    facts = [weights_digest(embedder.model), embedder.preprocessing.to_config()]
+    digest = hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
+    keys = {path: _key(path) for path in paths}
+    known = _read_cache(cache, digest)
+    missing = [path for path in paths if keys[path] not in known]
+    rows = predict(embedder, missing, FLAGS.batch_size) if missing else ()
+    known |= {keys[path]: row for path, row in rows}
+    found = [path for path in paths if keys[path] in known]
+    if not found:
+        raise ValueError(f"No image can be read. Received: data={FLAGS.data!r}")
+    embeddings = np.stack([known[keys[path]] for path in found])
+    print(f"{len(found)} images, {len(missing)} of them new")
+    if missing:
+        names = np.array([keys[path] for path in found])
+        with files.atomic_write(cache, "wb") as file:
+            np.savez(file, digest=digest, names=names, embeddings=embeddings)
+    return found, embeddings
+
+
+def _key(path):
+    """Returns what identifies a file's content: its path, size and time of change."""
+    status = Path(path).stat()
+    return f"{printable(str(Path(path).resolve()))} {status.st_size} {status.st_mtime_ns}"
+
+
+def _read_cache(path, digest):
+    """Returns the stored embeddings by key; {} if there are none of this model."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if str(stored["digest"]) == digest:
+                return dict(zip(stored["names"].tolist(), stored["embeddings"]))
+    except (OSError, KeyError, ValueError):  # no file, or a damaged one
+        pass
+    return {}
+
+
+def draw(output, reader, texts, rows):
+    """Draws the best images of each text, one row for each text."""
+    columns = max(map(len, rows))
+    figure, axes = image_axes(len(rows), columns, (1.75 * columns, 2.2 * len(rows)))
+    for text, paths, row in zip(texts, rows, axes):
+        row[0].set_title(shortened(text, 24 * columns), fontsize=10, loc="left")
+        for path, place in zip(paths, row):
+            place.imshow(reader.read(str(path), Path(path).read_bytes())[1])
+            name = shortened(printable(Path(path).name), 24)
+            place.text(
+                0.5, -0.03, name, fontsize=7, ha="center", va="top", transform=place.transAxes
+            )
+    with files.atomic_path(output) as temporary:
+        figure.savefig(temporary, dpi=100)

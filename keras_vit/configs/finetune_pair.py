@@ -1,0 +1,36 @@
+"""Fine-tunes a published pair of an image and a text tower on images with captions.
+
+    keras-vit train --config=finetune_pair:google/siglip2-base-patch16-224 \\
+        --config.data.train_split=train.csv --config.data.test_split=test.csv
+    keras-vit train --config=finetune_pair:openai/clip-vit-base-patch16,loss=softmax,length=77
+
+The weights determine both towers. The tokenizer is that of the repository or folder of the weights;
+for a file, set --config.data.tokenizer. `loss` is sigmoid unless it is
+set, `length` is the number of tokens of a text, 64 unless it is set, and `size` that of the images.
+"""
+
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes
+from keras_vit.recipes.image_text import image_text
+
+_CHOICES = {"loss": "sigmoid", "length": 64, "size": 224}
+
+
+def get_config(request="google/siglip2-base-patch16-224"):
+    weights, *words = request.split(",")
+    choices = {**_CHOICES, **dict(word.partition("=")[::2] for word in words)}
+    if set(choices) != set(_CHOICES):
+        raise ValueError(f"The choices are {', '.join(_CHOICES)}. Received: {request!r}")
+    recipe = image_text(f"fine-tuning of {weights}, ours", weights=weights, loss=choices["loss"])
+    recipe |= {"batch_size": 256, "total_epochs": 2.0, "model": {"input_shape": ()}}
+    recipe["schedule"] = {"decay": "cosine", "base": 1e-5, "warmup_steps": 100}
+    recipe["data"] = data.defaults(
+        name="captions",
+        image_size=int(choices["size"]),
+        tokenizer=weights,
+        text_length=int(choices["length"]),
+        train_crop="resize",
+        eval_crop="resize",
+    )
+    return ConfigDict(recipes.defaults(**recipe))

@@ -1,0 +1,33 @@
+"""Trains a text tower for an image tower that is already trained and stays locked, as in LiT.
+
+    keras-vit train --config=lit:ViT-B/16 --config.data.train_split=train.csv \\
+        --config.data.test_split=test.csv --config.data.tokenizer=tokenizer.json
+
+The weights of the image tower are published ones of the model; `--config.weights=...` chooses
+others, which determine the image tower.
+"""
+
+from ml_collections import ConfigDict
+
+from keras_vit import data, families, recipes
+from keras_vit.checkpoints import published
+from keras_vit.recipes.image_text import image_text, towers
+
+
+def get_config(request="ViT-B/16"):
+    model = families.canonical_name(request)
+    recipe = image_text(f"locked-image tuning of {model}, ours", **towers(model, locked=True))
+    recipe["weights"] = weights_of(model)
+    recipe["data"] = data.defaults(
+        name="captions", image_size=224, train_crop="resize", eval_crop="resize"
+    )
+    return ConfigDict(recipes.defaults(**recipe))
+
+
+def weights_of(model):
+    """Returns the name of a published file of the model, or a collection's own file."""
+    collection = published.collection_of(model, "augreg", "imagenet21k")
+    if not collection:
+        raise ValueError(f"The config needs a model with published weights. Received: {model!r}")
+    rows = [row for row in published.rows() if row.collection == collection and row.model == model]
+    return f"{collection}:{rows[0].name}"

@@ -1,0 +1,83 @@
+"""Texts: the caption of each image, as token ids."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.targets.target import Target
+from keras_vit.text import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_vit.data.sources.source import Source
+
+
+class Texts(Target):
+    """A target is int32 `(text_length,)`, the token ids of an image's caption.
+
+    An empty caption gets weight 0. If an image has several captions, the first one is used.
+
+    Args:
+        source, options: as for `Target`.
+
+    Attributes:
+        tokenizer: where the tokenizer is: a `tokenizer.json`, or a folder or repository with one.
+        text_length: number of tokens of a text, including padding.
+    """
+
+    defaults: ClassVar = {"tokenizer": "", "text_length": 64}
+
+    key = "caption"
+    rule = "a text"
+
+    def __init__(self, source, options):
+        super().__init__(source, options)
+        self.length = options.text_length
+        self._place = options.tokenizer
+        self._tokenizer = None
+
+    @staticmethod
+    def check(options):
+        if options.text_length < 1:
+            raise ValueError(
+                f"`text_length` must be 1 or more. Received: text_length={options.text_length}"
+            )
+
+    @property
+    def tokenizer(self):
+        """The tokenizer, which is loaded on first use."""
+        if self._tokenizer is None:
+            self._tokenizer = tokenizer_of(self._place, self.length)
+        return self._tokenizer
+
+    def spec(self):
+        return tf.TensorSpec([self.length], tf.int32)
+
+    def decode(self, example):
+        caption = example["caption"]
+        if caption.shape.rank:  # several captions, or none
+            caption = tf.concat([caption, [""]], 0)[0]
+        tokenizer = self.tokenizer
+        encode = lambda text: tokenizer([text.decode()])[0]  # noqa: E731
+        ids = tf.ensure_shape(tf.numpy_function(encode, [caption], tf.int32), [self.length])
+        weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
+        return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
+
+    def check_splits(self, test: Target) -> None:
+        tokenizer_of(self._place, self.length)  # raises if there is none
+
+    def fingerprint(self, source: "Source") -> bytes:
+        return self.tokenizer.checksum.to_bytes(4, "little")  # `Source.checksum` covers captions
+
+    def title(self, target: np.ndarray) -> str:
+        return self.tokenizer.decode(target)
+
+
+def tokenizer_of(place: str, length: int) -> Tokenizer:
+    """Returns the tokenizer at a path or in a repository; raises a `ValueError` if it is ""."""
+    if not place:
+        raise ValueError(
+            "A task that learns from texts needs a tokenizer, as in "
+            "--config.data.tokenizer=tokenizer.json. Received: tokenizer=''"
+        )
+    return Tokenizer(place, length=length)

@@ -1,0 +1,77 @@
+"""Recipes for image-text training: from scratch, with a locked image tower, or from a published
+pair."""
+
+from typing import Any
+
+from keras_vit import families
+
+_SIZE = ("hidden_size", "num_layers", "mlp_dim", "num_heads")
+_OPTIMIZER = {
+    "name": "adamw",
+    "weight_decay": 1e-4,
+    "decay_mask": "kernels",
+    "no_decay": "logit_scale,logit_bias",
+}
+
+
+def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
+    """Returns a recipe for image-text training, as changes for `defaults`.
+
+    The learning rate, the weight decay and the initial scale and bias are those of SigLIP, the
+    other values are ours.
+
+    Args:
+        recipe: one line that names the source of the values.
+        **changes: fields that extend or override the recipe.
+
+    Reference: Zhai et al., 2023, "Sigmoid Loss for Language Image Pre-Training".
+    """
+    fields = {
+        "recipe": recipe,
+        "task": "image_text",
+        "loss": "sigmoid",
+        "batch_size": 1024,
+        "total_epochs": 10.0,
+        "clip_norm": 1.0,
+        "optimizer": _OPTIMIZER,
+        "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 1000},
+    }
+    return {**fields, **changes}
+
+
+def towers(model: str, locked: bool = False) -> dict[str, Any]:
+    """Returns the fields `architecture` and `model` of a config: an image tower of a named size,
+    and a text tower of the same size.
+
+    Args:
+        model: name of a size, such as "ViT-S/16" or "SigLIP-B/16".
+        locked: whether the image tower is not trained.
+
+    Raises:
+        ValueError: the name is unknown, or no Vision Transformer.
+    """
+    fields = families.model_config(model)
+    size = {name: fields["model"][name] for name in _SIZE if name in fields["model"]}
+    if len(size) < len(_SIZE):
+        raise ValueError(
+            "The image tower must be a Vision Transformer, whose size the text tower gets. "
+            f"Received: {model!r}"
+        )
+    optional = {
+        name: value
+        for name, value in families.model_fields(fields["architecture"]).items()
+        if not isinstance(value, type)
+    }
+    pool = {} if locked or "classifier" in fields["model"] else {"classifier": "map"}
+    return {
+        "architecture": fields["architecture"],
+        "model": {
+            **optional,
+            **fields["model"],
+            **pool,
+            "text": {**size, "vocabulary_size": 0, "dropout": 0.0},
+            "scale": 10.0,
+            "bias": -10.0,
+            "locked": locked,
+        },
+    }

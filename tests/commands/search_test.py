@@ -1,0 +1,73 @@
+"""Tests of the command `search`."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.commands import search
+
+from ..evaluation.towers import make_towers, write_tokenizer
+from ..shared import randomize
+
+pytestmark = pytest.mark.one_backend  # predict_test.py and two_towers_test.py cover the models
+
+
+@pytest.fixture
+def photos(tmp_path):
+    pytest.importorskip("tokenizers")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(3):
+        write_photo(folder / f"{i}.png", seed=i)
+    return folder
+
+
+def write_photo(path, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3)).astype("uint8")
+    path.write_bytes(tf.io.encode_png(pixels).numpy())
+
+
+@pytest.fixture
+def searched(photos, tmp_path, monkeypatch, capsys):
+    """Returns a function that searches with towers of random weights, and returns the towers and
+    the printed lines."""
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
+
+    def run(seed, *texts):
+        towers = randomize(make_towers(tokenizer), seed=seed)
+        monkeypatch.setattr(keras_vit, "from_pretrained", lambda source, tower: towers)
+        flags = {"model": "", "weights": "pair", "tokenizer": "", "data": str(photos)}
+        flags |= {"top": 2, "batch_size": 2, "output": str(tmp_path / "found.png")}
+        monkeypatch.setattr(search, "FLAGS", types.SimpleNamespace(**flags))
+        search.main(*texts)
+        return towers, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_best_files_come_first(searched, photos, tmp_path):
+    towers, lines = searched(0, "a white image", "black")
+    embedder = search.Embedder(towers)
+    files = sorted(photos.iterdir())
+    pixels = np.stack([embedder.reader.read(str(p), p.read_bytes())[0] for p in files])
+    texts = ["a white image", "black"]
+    ids = keras_vit.text.Tokenizer(tmp_path / "tokenizer.json", 6)(texts)
+    cosines = np.asarray(towers.encode_text(ids)) @ np.asarray(towers.encode_image(pixels)).T
+    expected = ["3 images, 3 of them new"]
+    for text, row in zip(texts, cosines):
+        expected.append(f"{text}:")
+        expected += [f"  {row[i]:.3f}  {files[i]}" for i in np.argsort(-row)[:2]]
+    assert lines == [*expected, f"drew {tmp_path / 'found.png'}"]
+    assert (tmp_path / "found.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_only_new_and_changed_files_are_embedded(searched, photos):
+    first = searched(0, "white")[1]
+    assert searched(0, "white")[1] == ["3 images, 0 of them new", *first[1:]]
+    write_photo(photos / "0.png", seed=5)
+    write_photo(photos / "new.png", seed=6)
+    assert searched(0, "white")[1][0] == "4 images, 2 of them new"
+    assert searched(1, "white")[1][0] == "4 images, 4 of them new"  # another model

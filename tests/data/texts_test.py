@@ -1,0 +1,162 @@
+"""Tests of the target kind "texts" and of the sources with captions."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+from keras_vit.data.targets import texts
+
+CAPTIONS = ("a red bee", "two ants, one hill", "a cat")
+FIELDS = {"image_size": 8, "tokenizer": "toy", "text_length": 4}
+
+
+class Lengths:
+    """A toy tokenizer: the number of letters of each word."""
+
+    checksum = 0
+
+    def __init__(self, place, length):
+        self.length = length
+
+    def __call__(self, captions):
+        rows = [[*map(len, caption.split()), *[0] * self.length] for caption in captions]
+        return np.array([row[: self.length] for row in rows], "int32")
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    monkeypatch.setattr(texts, "tokenizer_of", Lengths)
+
+
+@pytest.fixture
+def lists(tmp_path, images_of):
+    """Returns a folder with images and lists of them in all formats; the test list has its own
+    image."""
+    for i in range(4):
+        (tmp_path / f"{i}.jpg").write_bytes(images_of(i))
+    rows = [(f"{i}.jpg", caption) for i, caption in enumerate(CAPTIONS)]
+    quoted = [f'{name},"{caption}"' for name, caption in rows]
+    contents = {
+        "plain.csv": quoted,
+        "named.csv": ["id,text,file_name", *(f'7,"{c}",{name}' for name, c in rows)],
+        "lines.jsonl": [json.dumps({"file_name": name, "text": c}) for name, c in rows],
+        "test.csv": ["file,caption", "3.jpg,a test"],
+    }
+    for name, lines in contents.items():
+        (tmp_path / name).write_text("\n".join(lines))
+    return tmp_path
+
+
+def rows_of(inputs):
+    _, ids, weights = next(iter(inputs.eval_batches()))
+    return ids.numpy().tolist(), weights.numpy().tolist()
+
+
+@pytest.mark.parametrize("name", ["plain.csv", "named.csv", "lines.jsonl"])
+def test_lists_of_captions(name, lists):
+    fields = {"name": "captions", "train_split": str(lists / "test.csv"), **FIELDS}
+    inputs = data.from_config(
+        {**fields, "test_split": str(lists / name)}, batch_size=3, seed=0, target="texts"
+    )
+    assert rows_of(inputs) == ([[1, 3, 3, 0], [3, 5, 3, 4], [1, 3, 0, 0]], [1, 1, 1])
+    _, ids, weights = next(iter(inputs.train_batches()))
+    assert ids.dtype == tf.int32 and ids.numpy().tolist() == [[1, 4, 0, 0]] * 3
+    assert weights.numpy().tolist() == [1] * 3
+    before = inputs.fingerprint()
+    (lists / "test.csv").write_text("3.jpg,another test")
+    changed = data.load_split("captions", str(lists / "test.csv"))
+    assert changed.checksum() != inputs.train.checksum() and before == inputs.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "0.jpg", "a file and a caption.*line 1"),
+        ("a.csv", "file,caption\n0.jpg,", "line 2"),
+        ("a.csv", "", "an empty list"),
+        ("a.csv", "file,label\n0.jpg,x", "must be named caption"),
+        ("a.csv", "9.jpg,nine", "1 files are missing.*9.jpg"),
+        ("a.jsonl", '{"file": "0.jpg", "caption": 3}', "line 1"),
+        ("a.jsonl", '{"file": "0.jpg", "caption": "x"}\n[1]', "line 2"),
+        ("a.txt", "0.jpg a caption", ".csv or .jsonl"),
+    ],
+)
+def test_bad_lists_are_refused(name, content, message, lists):
+    (lists / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.load_split("captions", str(lists / name))
+
+
+def test_missing_and_several_captions(images_of):
+    stored = tf.ragged.constant([["a red bee", "second"], [], [" "]])
+    image = images_of(0)
+
+    def read(index):
+        return {"image": tf.constant(image), "caption": stored[index]}
+
+    source = data.Source(read, 3, ())
+    options = data.Options(**FIELDS).resolve(source)
+    target = texts.Texts(source, options)
+    _, ids, weights = next(
+        iter(data.eval_batches(source, batch_size=3, options=options, target=target))
+    )
+    assert ids.numpy().tolist() == [[1, 3, 3, 0], [0] * 4, [0] * 4]
+    assert weights.numpy().tolist() == [1, 0, 0]
+
+
+def test_captions_in_tfrecords(tmp_path, images_of):
+    def feature(value):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    for split, captions in (("train", CAPTIONS), ("test", CAPTIONS[:1])):
+        with tf.io.TFRecordWriter(str(tmp_path / f"{split}.tfrecord")) as writer:
+            for i, caption in enumerate(captions):
+                features = {
+                    "image/encoded": feature(images_of(i)),
+                    "caption": feature(caption.encode()),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    fields = {"name": "caption_tfrecords", "path": str(tmp_path), "test_split": "test*"}
+    fields |= {"train_split": "train*", **FIELDS}
+    inputs = data.from_config(fields, batch_size=1, seed=0, target="texts")
+    assert rows_of(inputs) == ([[1, 3, 3, 0]], [1]) and inputs.train.num_examples == 3
+    with pytest.raises(ValueError, match="caption_key must name a text.*'nothing'"):
+        data.load_split("caption_tfrecords", "train*", path=str(tmp_path), caption_key="nothing")
+
+
+@pytest.mark.filterwarnings("ignore")  # TFDS emits unrelated warnings
+def test_captions_of_tfds(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    captions = tfds.features.Sequence({"text": tfds.features.Text()})
+    image = tfds.features.Image(shape=(6, 5, 3))
+    features = tfds.features.FeaturesDict({"image": image, "captions": captions})
+    examples = {
+        "image": np.zeros((2, 6, 5, 3), "uint8"),
+        "captions": {"text": np.array([["a red bee", "b"], ["a cat", "c"]])},
+    }
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="pairs",
+        version="1.0.0",
+        features=features,
+        split_datasets={"train": tf.data.Dataset.from_tensor_slices(examples)},
+        data_dir=str(tmp_path),
+        disable_shuffling=True,
+    )
+    fields = {"path": str(tmp_path), "caption_key": "captions/text"}
+    source = data.load_split("caption_tfds:pairs", "train", **fields)
+    found = [source.read(tf.constant(i, tf.int64))["caption"][0].numpy() for i in range(2)]
+    assert found == [b"a red bee", b"a cat"]
+    with pytest.raises(ValueError, match="must name a text"):
+        data.load_split("caption_tfds:pairs", "train", path=str(tmp_path), caption_key="captions")
+
+
+def test_a_tokenizer_is_needed(monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="needs a tokenizer"):
+        texts.tokenizer_of("", 4)
+    with pytest.raises(ValueError, match="text_length. must be 1 or more"):
+        data.Options(text_length=0)

@@ -1,0 +1,73 @@
+"""Tests of the evaluators `retrieval` and `zero_shot`."""
+
+import types
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+from keras_vit.evaluation import image_text
+
+from ..shared import randomize
+from .towers import make_towers, write_tokenizer
+
+
+def test_ranks_agree_with_sorting(monkeypatch):
+    monkeypatch.setattr(image_text, "_ROWS", 3)
+    random = np.random.default_rng(0)
+    queries = random.normal(size=(7, 4))
+    items = random.normal(size=(10, 4))
+    groups = random.permutation(np.arange(10) % 7)
+    ranks = image_text.ranks_of(queries, items, np.arange(7), groups)
+    for i, query in enumerate(queries):
+        order = groups[np.argsort(-(items @ query))]
+        assert ranks[i] == np.flatnonzero(order == i)[0]
+    assert len(set(ranks.tolist())) > 2
+
+
+def test_recall_of_images_with_several_texts(monkeypatch):
+    # Images 0 and 1 have two texts each, and image 2 has one; the last example does not count.
+    names = ["a", "a", "b", "b", "c", "d"]
+    images = np.eye(3)[[0, 0, 1, 1, 2, 0]]
+    texts = np.array([[9, 1, 0], [1, 9, 0], [8, 2, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], float)
+    texts /= np.linalg.norm(texts, axis=1, keepdims=True)
+    weights = np.array([1, 1, 1, 1, 1, 0])
+    arrays = {"images": images, "texts": texts, "weights": weights}
+    monkeypatch.setattr(image_text, "collect", lambda *_: arrays)
+    inputs = types.SimpleNamespace(test=types.SimpleNamespace(name_of=names.__getitem__))
+    recalls = image_text.retrieval(None, inputs)
+    assert list(recalls) == list(image_text.RETRIEVAL)
+    assert recalls["text_to_image_recall_at_1"] == pytest.approx(2 / 5)
+    # The best text of image a is that of c, then its own; b's is its own; all are equal for c's.
+    assert recalls["image_to_text_recall_at_1"] == pytest.approx(1 / 3)
+    assert recalls["image_to_text_recall_at_5"] == recalls["text_to_image_recall_at_5"] == 1
+
+
+def test_equal_embeddings_are_not_recalled():
+    same = np.ones((40, 1))
+    ranks = image_text.ranks_of(same, same, np.arange(40), np.arange(40))
+    assert ranks.tolist() == [19.5] * 40
+
+
+@pytest.mark.parametrize("name", ["retrieval", "zero_shot"])
+def test_other_models_are_refused(name):
+    inputs = types.SimpleNamespace(
+        target="classes", test=types.SimpleNamespace(class_names=("a", "b"))
+    )
+    with pytest.raises(ValueError, match="an image and a text tower"):
+        evaluation.get([name])[name].check(types.SimpleNamespace(name="m"), inputs)
+
+
+def test_zero_shot_classifies_by_the_names_of_the_classes(tmp_path):
+    pytest.importorskip("tokenizers")
+    towers = randomize(make_towers(write_tokenizer(tmp_path / "tokenizer.json")))
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3)).astype("uint8")
+    classifier = keras_vit.zero_shot(towers, ["black", "a photo"], keras_vit.text.CLIP_TEMPLATES)
+    logits = np.asarray(classifier(keras_vit.preprocess_input(pixels, towers)))
+    labels = logits.argmax(1)
+    labels[:3] = 1 - labels[:3]  # three wrong answers
+    source = data.arrays(pixels, labels, ["black", "a_photo"])
+    inputs = data.InputPipeline(source, source, {"image_size": 8}, 5, 0, 0.01)
+    assert 0 < labels.mean() < 1
+    assert evaluation.evaluate(towers, ["zero_shot"], inputs)["zero_shot/accuracy"] == 0.75
