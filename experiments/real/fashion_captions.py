@@ -150,9 +150,7 @@ def main(_):
             "bias": -5.0 if FLAGS.loss == "sigmoid" else 0.0,
         },
     )
-    pairs.optimizer.no_decay = (
-        "logit_scale,logit_bias" if FLAGS.loss == "sigmoid" else "logit_scale"
-    )
+    pairs.optimizer.no_decay = "similarity"  # the layer of the scale and the bias
     run = train(pairs, output / FLAGS.loss)
     results = {
         "steps": FLAGS.steps,

@@ -10,7 +10,7 @@ _OPTIMIZER = {
     "name": "adamw",
     "weight_decay": 1e-4,
     "decay_mask": "kernels",
-    "no_decay": "logit_scale,logit_bias",
+    "no_decay": "similarity",  # the layer of the scale and the bias
 }
 
 

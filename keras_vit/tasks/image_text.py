@@ -37,8 +37,8 @@ class ImageText(Task):
       `vocabulary_size` of 0 is that of the tokenizer. Without this field, `config.weights` is a
       published pair, which determines both towers.
     - `scale`, `bias`: initial values of the two numbers that turn cosines into logits; a `bias` of
-      0 means none, as in CLIP. Both are trained; list `logit_scale,logit_bias` in
-      `optimizer.no_decay` to train them without weight decay.
+      0 means none, as in CLIP. Both are trained, without weight decay if `optimizer.no_decay` lists
+      their layer, `similarity`.
     - `locked`: whether the image tower is not trained, as in LiT (locked-image tuning).
 
     With `text`, `config.weights` initializes the image tower only.

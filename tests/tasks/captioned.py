@@ -71,7 +71,7 @@ def config_of(loss="sigmoid", **changes):
         "checkpoint_every_steps": 2,
         "log_every_steps": 1,
         "clip_norm": 1.0,
-        "optimizer": {"name": "adamw", "weight_decay": 0.1, "no_decay": "logit_scale,logit_bias"},
+        "optimizer": {"name": "adamw", "weight_decay": 0.1, "no_decay": "similarity"},
         "schedule": {"base": 3e-3, "warmup_steps": 2},
         "data": data.defaults(name="captioned", shift=1, tokenizer="toy", text_length=LENGTH),
     }

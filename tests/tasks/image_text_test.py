@@ -9,6 +9,8 @@ import pytest
 from keras import ops
 
 from keras_vit import data, tasks, training
+from keras_vit.optimizers.base import decay_flags
+from keras_vit.recipes.image_text import image_text
 from keras_vit.tasks import contrastive
 
 SCRIPT = Path(__file__).parent / "captioned.py"
@@ -110,13 +112,15 @@ def _step(devices, loss):
 
 
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
-def test_two_devices_match_one(loss):
+def test_two_devices_match_one(loss, monkeypatch):
     if keras.backend.backend() == "jax":
         import jax
 
         if len(jax.devices()) < 2:
             pytest.skip("needs two devices")
-    (one, gradients, means), (two, others, other_means) = (_step(n, loss) for n in (1, 2))
+    one, gradients, means = _step(1, loss)
+    monkeypatch.setattr(contrastive, "BLOCK_ROWS", 8)
+    two, others, other_means = _step(2, loss)
     for name in ("loss", "accuracy", "grad_norm"):
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5)
     for (path, gradient), (_, other) in zip(gradients, others):
@@ -125,6 +129,18 @@ def test_two_devices_match_one(loss):
         assert np.abs(gradient).max() > 1e-4 or "key/bias" in path or path.endswith("logit_bias")
     assert other_means == pytest.approx(means, rel=1e-5)
     assert means["examples"] == 324
+
+
+@pytest.mark.parametrize(
+    ("loss", "names"),
+    [("softmax", ["logit_scale"]), ("sigmoid", ["logit_scale", "logit_bias"])],
+)
+def test_recipes_do_not_decay_scale_and_bias(loss, names):
+    task = tasks.get(captioned.config_of(loss))
+    variables = task.build_model(training.weights.load_inputs(task.config, print, task)).weights
+    flags = decay_flags(variables, "all", image_text("test")["optimizer"]["no_decay"])
+    spared = [v.path.split("/")[-1] for v, decays in zip(variables, flags) if not decays]
+    assert spared == names
 
 
 @pytest.mark.full
