@@ -284,6 +284,16 @@ name, arguments = keras_vit.checkpoints.infer_architecture("model.npz")
 # %% keras_vit.families.sizes
 keras_vit.families.sizes()["ViT-B/16"]  # {"patch_size": 16, "hidden_size": 768, ...}
 
+# %% keras_vit.families.text_tower
+tower = keras_vit.families.text_tower("SigLIP-B/16", num_layers=2, length=16)
+tower.output_shape  # (None, 768)
+
+# %% keras_vit.families.two_towers
+pair = keras_vit.families.two_towers(
+    "SigLIP-B/16", text={"num_layers": 2, "length": 16}, num_layers=2, input_shape=(32, 32, 3)
+)
+pair.encode_image(np.zeros((1, 32, 32, 3), "float32"))  # (1, 768)
+
 # %% keras_vit.families.find_size
 keras_vit.families.find_size(keras_vit.families.sizes()["ViT-B/16"])  # "ViT-B/16"
 

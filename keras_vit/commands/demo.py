@@ -21,8 +21,9 @@ from absl import flags
 from scipy.ndimage import binary_erosion
 
 from keras_vit import files, inspection
-from keras_vit.commands import shared_flags
+from keras_vit.commands import demo_pixels, shared_flags
 from keras_vit.commands.image_files import Classifier
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.plots import overlaid
 
@@ -50,10 +51,14 @@ def define_flags():
 
 def main():
     import_gradio()
-    model = DemoModel(*shared_flags.chosen_model(), FLAGS.class_names)
+    chosen = shared_flags.chosen_model()
+    if predicts_of(chosen[0]):
+        page = demo_pixels.build_page(demo_pixels.PixelModel(*chosen), import_gradio())
+    else:
+        page = build_page(DemoModel(*chosen, FLAGS.class_names))
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        serve(build_page(model), FLAGS.host, FLAGS.port)
+        serve(page, FLAGS.host, FLAGS.port)
 
 
 def import_gradio():

@@ -26,6 +26,7 @@ from keras_vit import export, files
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
 from keras_vit.export import choosing, comparison
+from keras_vit.export.dense_signatures import predicts_of
 
 FORMATS = tuple(name for name in choosing.CANDIDATES if not name.startswith("saved_model"))
 # Flags for a SavedModel only.
@@ -123,7 +124,12 @@ def main():
         )
     if FLAGS.exif is not None:
         details["exif"] = FLAGS.exif
-    classifier = Classifier(model, details) if paths else None
+    if paths and FLAGS.format == "saved_model" and predicts_of(model):
+        raise ValueError(
+            "--calibrate compares classes, which a model that predicts pixels has only in files; "
+            f"its SavedModel is verified without images. Received: calibrate={FLAGS.calibrate!r}"
+        )
+    classifier = Classifier(model, details, takes_pixels=True) if paths else None
     images = read_images(classifier.reader, paths) if paths else None
     if FLAGS.format == "auto":
         export_fastest(model, details, classifier, images)

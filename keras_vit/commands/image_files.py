@@ -10,6 +10,7 @@ from keras_vit import export
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, images_below, printable
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 from keras_vit.plots import to_pictures
@@ -43,7 +44,12 @@ class Classifier:
     `--class_names`.
     """
 
-    def __init__(self, model, details, class_names=""):
+    def __init__(self, model, details, class_names="", takes_pixels=False):
+        if predicts_of(model) and not takes_pixels:
+            raise ValueError(
+                "The model predicts pixels, not classes; see `keras-vit predict`, `demo` and "
+                f"`evaluate`. Received: model={model.name!r}"
+            )
         if not getattr(model, "arguments", {}).get("include_top", True):
             raise ValueError(
                 "The model has no classes, because it is a backbone without a head; train a head "
@@ -88,8 +94,11 @@ class ImageFileReader:
         try:
             image = self._decode(tf.constant(content)).numpy()
         except tf.errors.OpError as error:
-            refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
-            raise ValueError(
-                f"{name} cannot be read: it is {refused[1] if refused else 'damaged'}."
-            ) from error
+            raise ValueError(f"{name} cannot be read: it is {refusal_in(error)}.") from error
         return image, np.uint8(np.rint(255 * to_pictures(image[None], self._preprocessing)[0]))
+
+
+def refusal_in(error):
+    """Returns what is wrong with a file, according to a `tf.errors.OpError`."""
+    refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
+    return refused[1] if refused else "damaged"

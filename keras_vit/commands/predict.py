@@ -1,4 +1,4 @@
-"""Predicts the classes of image files.
+"""Predicts the classes of image files, or of their pixels.
 
     keras-vit predict --model=runs/photos new_photos
     keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
@@ -7,6 +7,10 @@
 Folders are searched recursively. Images are preprocessed for the model. They may have as many
 pixels as in the model's training, by default 100 megapixels. Unreadable files are skipped and
 listed on standard error, and the exit code is then 1.
+
+A model that predicts a class or a depth for each pixel writes the folder --output: masks/ (class
+numbers, gray PNG files) and overlays/, or depths/ (float32 .npy files) and pictures/, each at the
+size of the image.
 
 The default output is plain text. --json writes one object per line, best class first:
 {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}. --csv writes the columns
@@ -26,7 +30,9 @@ from absl import flags
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
+from keras_vit.commands.pixels import write_pixels
 from keras_vit.data.sources.listing import printable
+from keras_vit.export.dense_signatures import predicts_of
 
 POSITIONAL = ("IMAGES...",)
 FLAGS = flags.FLAGS
@@ -42,6 +48,9 @@ def define_flags():
     flags.DEFINE_string(
         "output", "", "File to write when all images are done; by default, standard output."
     )
+    flags.DEFINE_bool(
+        "windows", False, "For masks and depths: average overlapping windows of the whole image."
+    )
 
 
 def main(*sources):
@@ -50,6 +59,9 @@ def main(*sources):
     command_line.check_output(FLAGS.output)
     paths = find_images(sources)
     model, details, _ = shared_flags.chosen_model()
+    if predicts_of(model):
+        predict_dense(model, details, sources)
+        return
     classifier = Classifier(model, details, FLAGS.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
         terminal.write("the model has no class names; set them with --class_names", sys.stderr)
@@ -71,6 +83,18 @@ def main(*sources):
         print(f"wrote {FLAGS.output}: {done} images")
     if done < len(paths):
         terminal.write(f"{len(paths) - done} of {len(paths)} files cannot be read", sys.stderr)
+        sys.exit(1)
+
+
+def predict_dense(model, details, sources):
+    """Writes the masks or depths of a model that predicts pixels."""
+    if not FLAGS.output or FLAGS.json or FLAGS.csv:
+        raise ValueError(
+            "A model that predicts pixels needs a folder --output, and no --json or --csv. "
+            f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}"
+        )
+    if unreadable := write_pixels(model, details, sources, FLAGS.output, FLAGS.windows):
+        terminal.write(f"{unreadable} files cannot be read", sys.stderr)
         sys.exit(1)
 
 

@@ -160,11 +160,11 @@ def _results(workdir, changes):
     training diverged."""
     config = FLAGS.config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
-    if training.Workdir(workdir, config.to_dict()).results() is None:
+    if training.Workdir(workdir, config.to_dict(), change=None).results() is None:
         print(f"run {workdir}", flush=True)
         if not _train(workdir, changes):
             return None
-    return training.Workdir(workdir, config.to_dict()).results()
+    return training.Workdir(workdir, config.to_dict(), change=None).results()
 
 
 def _train(workdir, changes):

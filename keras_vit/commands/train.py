@@ -21,6 +21,7 @@ from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
 from keras_vit.export.comparison import saved_model_probabilities
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.plots import to_pictures
 from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training import preemption
@@ -108,7 +109,7 @@ def finish(config, options, workdir, run):
             workdir.path / "patch_sizes.png",
             lambda path: accuracy_against_cost(path, {str(workdir.path): rows}),
         )
-    if version is not None:
+    if version is not None and not predicts_of(run.model):
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.checkpoints import names, registry
 from keras_vit.export import messages
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
@@ -62,6 +63,19 @@ for name, probability in zip(predictions["top_classes"][0].numpy(), predictions[
     print(name.decode(), probability)
 ```
 """
+_PREDICT_PIXELS = """
+`keras-vit predict --model=. --output=FOLDER IMAGES...` writes what the model predicts for each pixel. Without keras_vit:
+
+```python
+import tensorflow as tf
+
+signatures = tf.saved_model.load(".").signatures
+image_files = tf.io.read_file("{example}")[tf.newaxis]
+predictions = signatures["serving_default"](image_bytes=image_files)
+for name, pixels in predictions.items():
+    print(name, pixels.shape)
+```
+"""
 _REST = """
 ## REST
 
@@ -90,7 +104,9 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
     (folder / example).write_bytes(image_files[0])
     model.save(folder / MODEL)
     _write_warmup(folder / _WARMUP, name, signatures, image_files[:1])
-    (folder / "README.md").write_text(_readme(name, card, signatures, example), encoding="utf-8")
+    (folder / "README.md").write_text(
+        _readme(name, card, signatures, example, bool(predicts_of(model))), encoding="utf-8"
+    )
 
 
 def _write_warmup(path, name, signatures, image_files):
@@ -133,7 +149,7 @@ def model_card(model, **details):
     }
 
 
-def _readme(name, card, signatures, example):
+def _readme(name, card, signatures, example, predicts_pixels):
     lines = [
         f"- `{signature_name}`: `{signature.spec.name}`, {signature.spec.dtype.name} "
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
@@ -141,6 +157,7 @@ def _readme(name, card, signatures, example):
     ]
     description = card["architecture"]["description"]
     takes_files = "serving_default" in signatures
+    predict = _PREDICT_PIXELS if predicts_pixels else _PREDICT
     return _README.format(
         name=name,
         card=card,
@@ -149,5 +166,5 @@ def _readme(name, card, signatures, example):
         classes=len(card["class_names"]),
         signatures="\n".join(lines),
         rest=_REST.format(name=name, example=example) if takes_files else "",
-        predict=_PREDICT.format(example=example) if takes_files else "",
+        predict=predict.format(example=example) if takes_files else "",
     )

@@ -14,6 +14,7 @@ from keras_vit import files
 from keras_vit.export import versions
 from keras_vit.export.assets import model_card, write_assets
 from keras_vit.export.decoding import Decoder
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
 from keras_vit.export.verification import (
@@ -70,6 +71,9 @@ def saved_model(
             any size, `patches` are (B, N, D).
         `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout
             at image size.
+
+    For a model that predicts pixels, the first two return `masks`, uint8 (B, H, W), the class of
+    each pixel at the model's image size, and `confidence`, its probability; or `depths` (B, H, W).
 
     The folder also contains class names, warm-up requests, an example image, a model card, the
     model for `export.load`, and a README. Before the version is published, a process that does not
@@ -229,7 +233,7 @@ def check(
         vit = find_vision_transformer(model)
         if "attention" in signatures:
             vit.check_grid()
-    classes = model.output_shape[-1]
+    classes = 0 if predicts_of(model) == "depth" else model.output_shape[-1]
     class_names = class_names_of(model) if class_names is None else class_names
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
     if len(labels) != classes or any("\n" in label for label in labels):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_vit.data import inputs
 from keras_vit.data.images import checked
+from keras_vit.export import dense_signatures
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.any_model import (
@@ -45,6 +46,13 @@ class ServedModel:
         return self.wrap(
             lambda images: activate(tf.cast(self.model(images, training=False), tf.float32))
         )
+
+    @functools.cached_property
+    def pixels(self):
+        """A function from images to what a dense model predicts for each pixel, `{name: tensor}`;
+        None for other models."""
+        make = dense_signatures.KINDS.get(dense_signatures.predicts_of(self.model))
+        return make and make(self)
 
     @functools.cached_property
     def features(self):
@@ -93,6 +101,8 @@ def _of_files(function):
 
 
 def _serving_default(served):
+    if served.pixels:
+        return _of_files(lambda image_bytes: served.pixels(served.decoder(image_bytes)))
     compute = served.probabilities
 
     def function(image_bytes):
@@ -108,15 +118,20 @@ def _serving_default(served):
 
 
 def _tensor(served):
-    compute = served.probabilities
+    if served.pixels:
+        compute = served.pixels
+    else:
+        probabilities = served.probabilities
+        compute = lambda images: {"probabilities": probabilities(images)}  # noqa: E731
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
         # Check the output too, because finite but huge pixels overflow inside the model.
         return {
-            "probabilities": tf.debugging.check_numerics(
-                compute(images), "the output is not finite"
-            )
+            name: tf.debugging.check_numerics(output, "the output is not finite")
+            if output.dtype.is_floating
+            else output
+            for name, output in compute(images).items()
         }
 
     height, width, channels = served.model.input_shape[1:]
@@ -197,6 +212,9 @@ def check_outputs(model, activation, signatures):
             "Transformer with only the signature `features`, or write a LiteRT or ONNX file. "
             f"Received: model={model.name!r}, signatures={tuple(signatures)}"
         )
+    if dense_signatures.predicts_of(model):
+        dense_signatures.check_signatures(model, signatures)
+        return
     if len(output_shape_of(model)) != 2:
         raise ValueError(
             "The model must return logits or probabilities (B, classes) to be served. "

@@ -5,7 +5,6 @@ import os
 import tempfile
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
 from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.dialects import text as dialects
@@ -47,6 +46,8 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
                 f"transformers has no model with the text tower of {kind} and the image tower "
                 f"{vision['model_type']}. Received: model={model.name!r}"
             )
+        from safetensors.numpy import load_file, save_file
+
         weights_path = os.path.join(folder, "model.safetensors")
         tensors = {_image_name(name): array for name, array in load_file(weights_path).items()}
         tensors |= _text_tensors(model, kind) | _logits(model, kind)

@@ -215,7 +215,9 @@ class DPTHead(BaseLayer):
         size = self.image_size if self.match_levels else (2 * shape[1], 2 * shape[2])
         self.narrow = _conv(self.features // 2, 3, "narrow", policy)
         self.hidden = _conv(self.depth_features, 3, "hidden", policy)
-        self.classifier = _conv(1, 1, "classifier", {"dtype": "float32"})
+        # Depths above 0, because the ReLU of other depths would have no gradient.
+        bias = "zeros" if self.max_depth else "ones"
+        self.classifier = _conv(1, 1, "classifier", {"dtype": "float32"}, bias_initializer=bias)
         build_conv(self.narrow, shape)
         hidden = build_conv(self.hidden, (None, *size, self.features // 2))
         build_conv(self.classifier, hidden)

@@ -33,6 +33,8 @@ class LinearSegmenter(DenseVisionTransformer):
     Reference: the segmentation protocols of DINOv2 and DINOv3.
     """
 
+    predicts = "segmentation"
+
     def __init__(
         self, *, head_dropout: float = 0.0, name: str = "linear_segmenter", **kwargs: Any
     ) -> None:

@@ -103,9 +103,6 @@ class DensePrediction(Classification):
         outputs = outputs[..., None] if len(outputs.shape) == 3 else outputs
         return resize_bilinear(outputs, targets.shape[1:3], align_corners=False)
 
-    def export_options(self) -> dict[str, Any] | None:
-        return None
-
 
 class Segmentation(DensePrediction):
     """Semantic segmentation: a class for each pixel.

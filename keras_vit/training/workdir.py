@@ -52,7 +52,7 @@ class Workdir:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
         change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always
-            change.
+            change. None is False, but the error does not advise to continue the run.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -64,7 +64,7 @@ class Workdir:
     """
 
     def __init__(
-        self, path: str | os.PathLike, config: Mapping[str, Any], change: bool = False
+        self, path: str | os.PathLike, config: Mapping[str, Any], change: bool | None = False
     ) -> None:
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
@@ -176,11 +176,11 @@ class Workdir:
             difference = ", ".join(
                 f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items()
             )
-            advice = (
-                ", because this run is finished"
-                if is_done
-                else ", or continue this run with the new values by `keras-vit train --change`"
-            )
+            advice = ", or continue this run with the new values by `keras-vit train --change`"
+            if is_done:
+                advice = ", because this run is finished"
+            elif self.change is None:
+                advice = ""
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another "
                 f"workdir{advice}. Received: workdir={self.path}"

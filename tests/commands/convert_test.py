@@ -116,7 +116,7 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
         assert config["id2label"]["2"] == "crane, bird" and config["label2id"]["crane, bird"] == 2
     assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == NAMES
     given = types.SimpleNamespace(
-        model="", variant="", weights=str(tmp_path / "to"), text_embeddings=""
+        model="", variant="", weights=str(tmp_path / "to"), text_embeddings="", classes=""
     )
     monkeypatch.setattr(shared_flags, "FLAGS", given)
     again, details, _ = shared_flags.chosen_model()

@@ -1,0 +1,112 @@
+"""Writes what a dense model predicts for each pixel of image files."""
+
+import collections
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import files, terminal
+from keras_vit.commands.image_files import find_images, refusal_in
+from keras_vit.data import images
+from keras_vit.data.options import Options
+from keras_vit.data.sources.listing import printable
+from keras_vit.data.targets.masks import overlay
+from keras_vit.evaluation.dense import predict_pixels
+from keras_vit.export.dense_signatures import predicts_of
+from keras_vit.preprocessing import preprocessing_of
+
+
+def write_pixels(model, details, sources, output, windows=False):
+    """Predicts the pixels of images and writes them below the folder `output`: class numbers as
+    gray PNG files in `masks`, with overlays in `overlays`, or depths as float32 `.npy` files in
+    `depths`, with pictures in `pictures`. Names of files and subfolders are kept.
+
+    Returns: the number of files that cannot be read.
+    """
+    paths = output_names(sources)
+    for path in paths:
+        name = paths[path]
+        try:
+            image = decode_file(path, preprocessing_of(model), details)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            text = f"{printable(str(path))} cannot be read: {reason_of(error)}"
+            terminal.write(text, sys.stderr)
+            continue
+        outputs = predict_pixels(model, image, preprocessing_of(model), windows)
+        picture = np.clip(image[..., :3].astype("float32") / 255, 0, 1)
+        if predicts_of(model) == "depth":
+            text = _write_depths(output, name, outputs[..., 0])
+        else:
+            text = _write_masks(output, name, outputs, picture, details.get("class_names"))
+        terminal.write(f"{printable(str(path))}  {text}")
+        paths[path] = ""
+    return sum(map(bool, paths.values()))
+
+
+def output_names(sources):
+    """Returns `{path: name}` of all images; names are relative to the folder that was given, and
+    have no ending.
+
+    Raises:
+        ValueError: two images would have the same name.
+    """
+    names = {}
+    for source in map(Path, sources):
+        for path in find_images([source]):
+            inside = path.relative_to(source) if source.is_dir() else Path(path.name)
+            names[path] = str(inside.with_suffix(""))
+    twice = [name for name, count in collections.Counter(names.values()).items() if count > 1]
+    if twice:
+        raise ValueError(
+            "Images must have different names without their endings, because the masks get these "
+            f"names; predict one folder at a time. Received: {printable(twice[0])} twice"
+        )
+    return names
+
+
+def decode_file(path, preprocessing, details):
+    """Returns the pixels of a file, uint8 or float32 `(H, W, C)`, before they are resized."""
+    trained_on = (details.get("recipe") or {}).get("data") or {}
+    how = {"exif": preprocessing.exif, "channels": preprocessing.channels}
+    how |= {"bit_depth": preprocessing.bit_depth, "library": preprocessing.library}
+    most = trained_on.get("max_megapixels", Options.max_megapixels)
+    return images.decode(tf.constant(path.read_bytes()), most, **how).numpy()
+
+
+def reason_of(error):
+    """Returns why a file cannot be read."""
+    is_refused = isinstance(error, tf.errors.OpError)
+    return f"it is {refusal_in(error)}." if is_refused else terminal.first_line(error)
+
+
+def _write_masks(output, name, outputs, picture, class_names):
+    classes = outputs.argmax(-1)
+    number = outputs.shape[-1]
+    _write_png(output, f"masks/{name}.png", classes[..., None])
+    drawn = np.uint8(np.rint(255 * overlay(picture, classes, number)))
+    _write_png(output, f"overlays/{name}.png", drawn)
+    shares = np.bincount(classes.ravel(), minlength=number) / classes.size
+    names = class_names or range(number)
+    best = [i for i in np.argsort(-shares, kind="stable")[:5] if shares[i] > 0]
+    return ", ".join(f"{names[i]} {100 * shares[i]:.1f} %" for i in best)
+
+
+def _write_depths(output, name, depths):
+    path = files.as_path(output) / f"depths/{name}.npy"
+    files.make_dirs(os.path.dirname(path))
+    with files.atomic_write(path, "wb") as file:
+        np.save(file, depths.astype("float32"))
+    low, high = float(depths.min()), float(depths.max())
+    gray = np.uint8(np.rint(255 * (depths - low) / max(high - low, 1e-12)))
+    _write_png(output, f"pictures/{name}.png", gray[..., None])
+    return f"{low:.4g} to {high:.4g}"
+
+
+def _write_png(output, name, pixels):
+    path = files.as_path(output) / name
+    files.make_dirs(os.path.dirname(path))
+    with files.atomic_write(path, "wb") as file:
+        file.write(tf.io.encode_png(np.asarray(pixels, "uint8")).numpy())

@@ -1,0 +1,87 @@
+"""Tests of the masks and depths that `keras-vit predict` and `demo` make."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.commands import demo_pixels, pixels
+from keras_vit.commands.image_files import Classifier
+from keras_vit.evaluation.dense import predict_pixels
+from keras_vit.models import DensePredictionTransformer, LinearSegmenter
+
+from ..shared import SIZES, randomize
+
+NAMES = ["ant", "bee", "cat"]
+pytestmark = pytest.mark.one_backend  # evaluation of dense models is tested on both
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Returns a folder with two images of different sizes and a broken file."""
+    (tmp_path / "new/deeper").mkdir(parents=True)
+    for seed, name in enumerate(("a.png", "deeper/a.png")):
+        values = np.random.default_rng(seed).integers(0, 256, (20 + seed, 13, 3))
+        (tmp_path / "new" / name).write_bytes(tf.io.encode_png(values.astype("uint8")).numpy())
+    (tmp_path / "new/broken.jpg").write_bytes(b"\xff\xd8\xff 123")
+    return tmp_path / "new"
+
+
+def read_png(path):
+    return tf.io.decode_png(path.read_bytes()).numpy()
+
+
+def segmenter():
+    model = randomize(LinearSegmenter(**SIZES, input_shape=(16, 16, 3), classes=3), 2.0)
+    next(w for w in model.weights if "moving_variance" in w.path).assign(np.ones(8))
+    return model
+
+
+def test_masks_have_the_size_of_their_images(folder, tmp_path, capsys):
+    model = segmenter()
+    details = {"class_names": NAMES}
+    assert pixels.write_pixels(model, details, [folder], tmp_path / "out") == 1
+    for name in ("a.png", "deeper/a.png"):
+        image = read_png(folder / name)
+        outputs = predict_pixels(model, image, keras_vit.preprocessing_of(model))
+        mask = read_png(tmp_path / "out/masks" / name)[..., 0]
+        np.testing.assert_array_equal(mask, outputs.argmax(-1))
+        assert read_png(tmp_path / "out/overlays" / name).shape == image.shape
+    captured = capsys.readouterr()
+    share = 100 * np.mean(mask == np.bincount(mask.ravel()).argmax())
+    assert (
+        f"deeper/a.png  {NAMES[np.bincount(mask.ravel()).argmax()]} {share:.1f} %" in captured.out
+    )
+    assert "broken.jpg cannot be read: it is damaged." in captured.err
+    # The demo shows the same classes.
+    picture, found = demo_pixels.PixelModel(model, details, "m").annotations(
+        folder / "deeper/a.png"
+    )
+    np.testing.assert_array_equal(picture, image)
+    for shown, label in found:
+        np.testing.assert_array_equal(shown, mask == NAMES.index(label.split()[0]))
+    assert sum(shown.sum() for shown, _ in found) == mask.size
+
+
+def test_depths_are_written(folder, tmp_path):
+    sizes = {"features": 8, "level_channels": (4, 4, 4, 4), "levels": (1, 1, 1, 1), **SIZES}
+    model = DensePredictionTransformer(**sizes, input_shape=(16, 16, 3), predicts="depth")
+    randomize(model, 0.5)
+    assert pixels.write_pixels(model, {}, [folder / "a.png"], tmp_path / "out") == 0
+    image = read_png(folder / "a.png")
+    expected = predict_pixels(model, image, keras_vit.preprocessing_of(model))[..., 0]
+    np.testing.assert_array_equal(np.load(tmp_path / "out/depths/a.npy"), expected)
+    assert read_png(tmp_path / "out/pictures/a.png").shape == (*image.shape[:2], 1)
+
+
+def test_two_images_of_one_name_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="different names.*a twice"):
+        pixels.write_pixels(
+            segmenter(), {}, [folder / "a.png", folder / "deeper/a.png"], tmp_path / "out"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_classifiers_refuse_models_of_pixels():
+    with pytest.raises(ValueError, match="predicts pixels, not classes"):
+        Classifier(segmenter(), {"class_names": NAMES})
