@@ -79,6 +79,8 @@ def test_lists_of_captions(name, lists):
         ("a.csv", "", "an empty list"),
         ("a.csv", "file,label\n0.jpg,x", "must be named caption"),
         ("a.csv", "9.jpg,nine", "1 files are missing.*9.jpg"),
+        ("a.csv", "0.jpg,a cat, asleep", "more than 2 columns.*quotes.*line 1"),
+        ("a.csv", "file,caption\n0.jpg,a cat, asleep", "more than 2 columns.*line 2"),
         ("a.jsonl", '{"file": "0.jpg", "caption": 3}', "line 1"),
         ("a.jsonl", '{"file": "0.jpg", "caption": "x"}\n[1]', "line 2"),
         ("a.txt", "0.jpg a caption", ".csv or .jsonl"),
@@ -88,6 +90,17 @@ def test_bad_lists_are_refused(name, content, message, lists):
     (lists / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         data.load_split("captions", str(lists / name))
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\u2028", "\x85"])
+def test_captions_may_contain_line_breaks(line_break, lists):
+    caption = f"a cat{line_break}and a dog"
+    (lists / "a.csv").write_text(f'file,title,caption\n0.jpg,cats,"{caption}"\n', "utf-8")
+    line = json.dumps({"title": "cats", "file": "0.jpg", "caption": caption}, ensure_ascii=False)
+    (lists / "a.jsonl").write_text(f"{line}\n", "utf-8")
+    for name in ("a.csv", "a.jsonl"):
+        stored = data.load_split("captions", str(lists / name)).read(0)["caption"].numpy()
+        assert stored.decode() == caption
 
 
 def test_missing_and_several_captions(images_of):

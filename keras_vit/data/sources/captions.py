@@ -8,6 +8,7 @@ list.
 import csv
 import dataclasses
 import functools
+import io
 import json
 import posixpath
 import zlib
@@ -28,7 +29,8 @@ def split_of_captions(split, *, path=""):
     """Loads image files with captions from a list; `split` is its path.
 
     A `.csv` list has the columns `file` and `caption`, or two columns without a header. A `.jsonl`
-    list has an object per line with these keys. `file_name` and `text` work too.
+    list has an object per line with these keys. `file_name` and `text` work too. A caption with a
+    comma needs quotes in a `.csv` list.
 
     Args:
         path: folder to which relative file names refer; "" for the folder of the list.
@@ -60,44 +62,53 @@ def split_of_captions(split, *, path=""):
 
 def _rows(path):
     """Yields `(line number, file, caption)` for each line of a list; None for what is missing."""
-    lines = text_of(path).splitlines()
+    text = text_of(path)
     if Path(path).suffix == ".csv":
-        reader = csv.reader(lines)
-        columns = (0, 1)
-        for row in reader:
-            names = [cell.strip().lower() for cell in row]
-            if reader.line_num == 1 and _first(names, HEADERS) is not None:
-                columns = _first(names, HEADERS), _first(names, CAPTION_HEADERS)
-                if columns[1] is None:
-                    raise ValueError(
-                        f"A column must be named {' or '.join(CAPTION_HEADERS)}. Received: "
-                        f"{','.join(row)!r} in line 1 of {path!r}"
-                    )
-            elif row:
-                cells = [row[i].strip() if i < len(row) else None for i in columns]
-                yield (reader.line_num, *cells)
+        yield from _csv_rows(text, path)
         return
     if Path(path).suffix != ".jsonl":
         raise ValueError(f"A list of captions must be a .csv or .jsonl file. Received: {path!r}")
-    for number, line in enumerate(lines, 1):
+    # `splitlines` would also split at U+2028 and others, which a caption may contain.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             fields = dict(json.loads(line))
         except (TypeError, ValueError):
             fields = {}
-        keys = list(fields)
-        yield (
-            number,
-            *(
-                None if (at := _first(keys, names)) is None else fields[keys[at]]
-                for names in (HEADERS, CAPTION_HEADERS)
-            ),
-        )
+        file = next((name for name in fields if name in HEADERS), None)
+        yield number, fields.get(file), fields.get(_first(fields, CAPTION_HEADERS))
+
+
+def _csv_rows(text, path):
+    reader = csv.reader(io.StringIO(text, newline=""))
+    columns = (0, 1)
+    count = 2
+    for row in reader:
+        names = [cell.strip().lower() for cell in row]
+        if reader.line_num == 1 and HEADERS & set(names):
+            caption = _first(names, CAPTION_HEADERS)
+            if caption is None:
+                raise ValueError(
+                    f"A column must be named {' or '.join(CAPTION_HEADERS)}. Received: "
+                    f"{','.join(row)!r} in line 1 of {path!r}"
+                )
+            file = next(i for i, name in enumerate(names) if name in HEADERS)
+            columns = file, names.index(caption)
+            count = len(names)
+        elif any(names[count:]):
+            raise ValueError(
+                f"A line has more than {count} columns; put captions with commas in quotes. "
+                f"Received: {','.join(row)!r:.200} in line {reader.line_num} of {path!r}"
+            )
+        elif row:
+            cells = [row[i].strip() if i < len(row) else None for i in columns]
+            yield (reader.line_num, *cells)
 
 
 def _first(names, known):
-    return next((i for i, name in enumerate(names) if name in known), None)
+    """Returns the first of the known names that a list has, or None."""
+    return next((name for name in known if name in names), None)
 
 
 def _check_files(paths, split):
