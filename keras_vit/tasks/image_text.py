@@ -86,10 +86,11 @@ class ImageText(Task):
         if stored is not None:  # a run that resumes without the file of the weights
             model = keras.saving.deserialize_keras_object(stored)
         elif "text" not in fields:
-            model = families.from_pretrained(
-                self.config.weights, tower="both", **self._image_arguments(inputs)
-            )
-            tokenizer_of(model, self.config.data.tokenizer)  # refuses one of another model
+            arguments = self._image_arguments(inputs)
+            if self.config.data.tokenizer:
+                arguments["tokenizer"] = self.config.data.tokenizer
+            model = families.from_pretrained(self.config.weights, tower="both", **arguments)
+            tokenizer_of(model)  # refuses one of another model
         else:
             image = self._image_tower(inputs)
             text = self._text_tower(image.output_shape[-1])
@@ -97,8 +98,8 @@ class ImageText(Task):
             model = TwoTowers(image, text, scale=fields.get("scale", 10.0), bias=bias)
         if self.config.loss == "sigmoid" and model.logit_bias is None:
             raise ValueError(
-                "`loss` must be softmax for towers without a bias, such as CLIP's; or set "
-                "--config.model.bias=-10. Received: loss='sigmoid'"
+                "`loss` must be softmax for towers without a bias, such as CLIP's; with "
+                "`model.text`, `model.bias` adds one. Received: loss='sigmoid'"
             )
         length = model.text.input_shape[-1]
         if length != self.config.data.text_length:
@@ -112,12 +113,12 @@ class ImageText(Task):
 
     def _image_arguments(self, inputs):
         preprocessing = inputs.model_preprocessing()
-        return {"input_shape": tuple(inputs.image_shape), "preprocessing": preprocessing}
+        arguments = {"input_shape": tuple(inputs.image_shape), "preprocessing": preprocessing}
+        return arguments | ({"remat": True} if self.config.remat else {})
 
     def _image_tower(self, inputs):
         """Builds the image tower, with the weights of `config.weights` if there are any."""
         arguments = {**self._image_arguments(inputs), "include_top": False}
-        arguments |= {"remat": True} if self.config.remat else {}
         if self.config.weights:
             return families.from_pretrained(self.config.weights, **arguments)
         family = families.find_family(self.config.architecture)

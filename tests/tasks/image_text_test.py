@@ -174,3 +174,21 @@ def test_unsupported_fields_are_refused():
     inputs = training.weights.load_inputs(config, print, tasks.get(config))
     with pytest.raises(ValueError, match="towers without a bias"):
         tasks.get(config).build_model(inputs)
+
+
+def test_pairs_get_remat_and_the_tokenizer_of_the_data(monkeypatch):
+    built = captioned.config_of(remat=True)
+    task = tasks.get(built)
+    inputs = training.weights.load_inputs(built, print, task)
+    towers = task.build_model(inputs)
+    config = captioned.config_of(remat=True, weights="a/pair")
+    del config.model.text
+    received = {}
+    monkeypatch.setattr(
+        captioned.image_text.families,
+        "from_pretrained",
+        lambda _, **kw: received.update(kw) or towers,
+    )
+    monkeypatch.setattr(captioned.image_text, "tokenizer_of", lambda *_: None)
+    tasks.get(config).build_model(inputs)
+    assert received["remat"] is True and received["tokenizer"] == "toy"
