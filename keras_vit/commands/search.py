@@ -61,7 +61,8 @@ def main(*texts):
     if not FLAGS.data:
         raise ValueError("--data must be a folder of images or a file. Received: data=''")
     command_line.check_output(FLAGS.output)
-    paths = find_images([FLAGS.data])
+    own = Path(FLAGS.output).resolve()
+    paths = [path for path in find_images([FLAGS.data]) if path.resolve() != own]
     towers = load_towers()
     tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
     embedder = Embedder(towers)
@@ -112,7 +113,8 @@ def image_embeddings(embedder, paths, cache):
     if not found:
         raise ValueError(f"No image can be read. Received: data={FLAGS.data!r}")
     embeddings = np.stack([known[keys[path]] for path in found])
-    print(f"{len(found)} images, {len(missing)} of them new")
+    new = len(set(missing) & set(found))
+    print(f"{len(found)} images, {new} of them new")
     if missing:
         names = np.array([keys[path] for path in found])
         with files.atomic_write(cache, "wb") as file:

@@ -36,15 +36,16 @@ def searched(photos, tmp_path, monkeypatch, capsys):
     the printed lines."""
     tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
 
-    def run(seed, *texts):
+    def run(seed, *texts, output="found.png"):
         towers = randomize(make_towers(tokenizer), seed=seed)
         monkeypatch.setattr(keras_vit, "from_pretrained", lambda source, tower: towers)
         flags = {"model": "", "weights": "pair", "tokenizer": "", "data": str(photos)}
-        flags |= {"top": 2, "batch_size": 2, "output": str(tmp_path / "found.png")}
+        flags |= {"top": 2, "batch_size": 2, "output": str(tmp_path / output)}
         monkeypatch.setattr(search, "FLAGS", types.SimpleNamespace(**flags))
         search.main(*texts)
         return towers, capsys.readouterr().out.splitlines()
 
+    run.lines = lambda: capsys.readouterr().out.splitlines()
     return run
 
 
@@ -71,3 +72,11 @@ def test_only_new_and_changed_files_are_embedded(searched, photos):
     write_photo(photos / "new.png", seed=6)
     assert searched(0, "white")[1][0] == "4 images, 2 of them new"
     assert searched(1, "white")[1][0] == "4 images, 4 of them new"  # another model
+
+
+def test_neither_the_drawn_picture_nor_a_damaged_file_is_counted(searched, photos):
+    (photos / "damaged.png").write_bytes(b"damaged")
+    for new in (3, 0):
+        with pytest.raises(SystemExit):
+            searched(0, "white", output="photos/found.png")
+        assert searched.lines()[0] == f"3 images, {new} of them new"
