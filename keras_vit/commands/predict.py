@@ -3,6 +3,7 @@
     keras-vit predict --model=runs/photos new_photos
     keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
     keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=classes.csv
+    keras-vit predict --model=runs/dogs test --csv --wide --tta=flip --output=submission.csv
 
 Folders are searched recursively. Images are preprocessed for the model. They may have as many
 pixels as in the model's training, by default 100 megapixels. Unreadable files are skipped and
@@ -14,7 +15,10 @@ size of the image.
 
 The default output is plain text. --json writes one object per line, best class first:
 {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}. --csv writes the columns
-image, rank, class and probability.
+image, rank, class and probability. --csv --wide writes a row per image: the column id, which is the
+file's name without folder and ending, and the probability of each class in a column of its name.
+
+--tta=flip averages the probabilities of each image and its mirror image (test-time augmentation).
 """
 
 import contextlib
@@ -33,6 +37,7 @@ from keras_vit.commands.image_files import Classifier, find_images
 from keras_vit.commands.pixels import write_pixels
 from keras_vit.data.sources.listing import printable
 from keras_vit.export.dense_signatures import predicts_of
+from keras_vit.models.any_model import takes_any_size
 
 POSITIONAL = ("IMAGES...",)
 FLAGS = flags.FLAGS
@@ -45,6 +50,10 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
     flags.DEFINE_bool("json", False, "Write one JSON object per image, each on its own line.")
     flags.DEFINE_bool("csv", False, "Write CSV with a header.")
+    flags.DEFINE_bool("wide", False, "With --csv, write a column per class and a row per image.")
+    flags.DEFINE_enum(
+        "tta", "", ["", "flip"], "Test-time augmentation: average over the mirror image."
+    )
     flags.DEFINE_string(
         "output", "", "File to write when all images are done; by default, standard output."
     )
@@ -56,8 +65,12 @@ def define_flags():
 def main(*sources):
     if FLAGS.json and FLAGS.csv:
         raise ValueError("Pass --json or --csv, not both. Received: json=True, csv=True")
+    if FLAGS.wide and not FLAGS.csv:
+        raise ValueError("--wide needs --csv. Received: wide=True, csv=False")
     command_line.check_output(FLAGS.output)
     paths = find_images(sources)
+    if FLAGS.wide:
+        check_ids(paths)
     model, details, _ = shared_flags.chosen_model()
     if predicts_of(model):
         predict_dense(model, details, sources)
@@ -65,20 +78,30 @@ def main(*sources):
     classifier = Classifier(model, details, FLAGS.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
         terminal.write("the model has no class names; set them with --class_names", sys.stderr)
+    if FLAGS.tta and takes_any_size(model):
+        raise ValueError(
+            "--tta=flip needs a model for images of one size. Received: "
+            f"tta={FLAGS.tta!r}, model={model.name!r}"
+        )
     # Write one prediction at a time, in the selected format.
     width = min(max(len(printable(str(path))) for path in paths), 60)
     done = 0
     with files.atomic_write(FLAGS.output) if FLAGS.output else contextlib.nullcontext() as file:
         write = file.write if file else lambda text: terminal.write(text.removesuffix("\n"))
-        if FLAGS.csv:
+        if FLAGS.wide:
+            write(csv_row(["id", *classifier.class_names]))
+        elif FLAGS.csv:
             write("image,rank,class,probability\n")
-        for path, row in predict(classifier, paths, FLAGS.batch_size):
+        for path, row in predict(classifier, paths, FLAGS.batch_size, flip=FLAGS.tta == "flip"):
+            done += 1
+            if FLAGS.wide:
+                write(csv_row([printable(path.stem), *map(float, row)]))
+                continue
             best = [
                 (classifier.class_names[i], float(row[i]))
                 for i in np.argsort(-row, kind="stable")[: FLAGS.top]
             ]
             write(format_prediction(printable(str(path)), best, width))
-            done += 1
     if FLAGS.output:
         print(f"wrote {FLAGS.output}: {done} images")
     if done < len(paths):
@@ -88,19 +111,38 @@ def main(*sources):
 
 def predict_dense(model, details, sources):
     """Writes the masks or depths of a model that predicts pixels."""
-    if not FLAGS.output or FLAGS.json or FLAGS.csv:
+    if not FLAGS.output or FLAGS.json or FLAGS.csv or FLAGS.tta:
         raise ValueError(
-            "A model that predicts pixels needs a folder --output, and no --json or --csv. "
-            f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}"
+            "A model that predicts pixels needs a folder --output, and no --json, --csv or --tta. "
+            f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}, "
+            f"tta={FLAGS.tta!r}"
         )
     if unreadable := write_pixels(model, details, sources, FLAGS.output, FLAGS.windows):
         terminal.write(f"{unreadable} files cannot be read", sys.stderr)
         sys.exit(1)
 
 
-def predict(classifier, paths, batch_size):
-    """Yields `(path, probabilities)` for each readable file; prints errors of other files to
-    standard error."""
+def check_ids(paths):
+    """Raises a `ValueError` if the names of two files differ only in their folder or ending."""
+    known = {}
+    for path in paths:
+        other = known.setdefault(path.stem, path)
+        if other is not path:
+            raise ValueError(
+                "With --wide, file names without their ending must be unique. Received: "
+                f"{printable(str(other))}, {printable(str(path))}"
+            )
+
+
+def predict(classifier, paths, batch_size, flip=False):
+    """Yields `(path, probabilities)` for each readable file, with `flip` the mean over the image
+    and its mirror image; prints errors of other files to standard error."""
+
+    def probabilities_of(inputs):
+        if not flip:
+            return classifier.probabilities(inputs)
+        mirrored = np.ascontiguousarray(inputs[:, :, ::-1])
+        return (classifier.probabilities(inputs) + classifier.probabilities(mirrored)) / 2
 
     def read(path):
         try:
@@ -122,7 +164,7 @@ def predict(classifier, paths, batch_size):
             inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")
             for i in np.flatnonzero(fine):
                 inputs[i] = images[i]
-            probabilities = classifier.probabilities(inputs) if any(fine) else inputs
+            probabilities = probabilities_of(inputs) if any(fine) else inputs
             update(first + len(batch))
             for path, is_fine, image, row in zip(batch, fine, images, probabilities):
                 if is_fine:
@@ -140,9 +182,14 @@ def format_prediction(name, best, width):
         ]
         return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"
     if FLAGS.csv:
-        text = io.StringIO()
         rows = ([name, rank, *prediction] for rank, prediction in enumerate(best, start=1))
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return "".join(map(csv_row, rows))
     said = ", ".join(f"{class_name} {100 * probability:.1f} %" for class_name, probability in best)
     return f"{name:{width}}  {said}\n"
+
+
+def csv_row(values):
+    """Returns a line of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()

@@ -24,7 +24,7 @@ TOKENS = ("class", "registers", "patch", "all", "pooled")
 
 def features(
     model: keras.Model,
-    images: np.ndarray,
+    images: Any,
     layers: int | Sequence[int] | None = None,
     tokens: str = "class",
     grid: bool = False,
@@ -36,7 +36,9 @@ def features(
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
-        images: `(N, H, W, C)`, float, preprocessed for the model.
+        images: float images `(N, H, W, C)`, preprocessed for the model; one such image `(H, W, C)`;
+            or a finite `tf.data.Dataset` of such images or batches, or of tuples that begin with
+            them. The results for one image have no axis N.
         layers: layer number, or a list of layer numbers in any order: 1 is the output of the first
             block, 0 is the input of the first block, and -1 is the output of the last block. None
             for the last block.
@@ -47,7 +49,7 @@ def features(
         grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
         norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True
             for "pooled".
-        batch_size: number of images per forward pass.
+        batch_size: number of images per forward pass. The batches of a dataset stay as they are.
 
     Returns:
         A float32 numpy array, or a list of arrays if `layers` is a list.
@@ -57,20 +59,37 @@ def features(
             or does not accept the images; or another argument is invalid.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
-    images = images if hasattr(images, "dtype") else np.asarray(images)
     check_positive_int("batch_size", batch_size)
-    check_images(model, extractor.vit, images)
-    # Call the model at least once, so that the results for zero images have the right shape.
-    starts = range(0, max(len(images), 1), batch_size)
-    parts = [
-        keras.tree.flatten(extractor(images[start : start + batch_size], training=False))
-        for start in starts
-    ]
+    is_dataset = hasattr(images, "element_spec")
+    if not is_dataset:
+        images = images if hasattr(images, "dtype") else np.asarray(images)
+    is_one_image = not is_dataset and len(images.shape) == 3
+    parts = []
+    for batch in _batches(images[None] if is_one_image else images, batch_size):
+        check_images(model, extractor.vit, batch)
+        parts.append(keras.tree.flatten(extractor(batch, training=False)))
+    if not parts:
+        raise ValueError("The dataset must have at least one batch. Received: an empty dataset")
     arrays = [
         np.concatenate([ops.convert_to_numpy(ops.cast(part, "float32")) for part in of_layer])
         for of_layer in zip(*parts)
     ]
+    if is_one_image:
+        arrays = [array[0] for array in arrays]
     return arrays[0] if extractor.is_single else arrays
+
+
+def _batches(images, batch_size):
+    """Yields the batches of an array or a `tf.data.Dataset`; at least one of an array, so that the
+    result for zero images has the right shape."""
+    if not hasattr(images, "element_spec"):
+        for start in range(0, max(len(images), 1), batch_size):
+            yield images[start : start + batch_size]
+        return
+    if keras.tree.flatten(images.element_spec)[0].shape.rank == 3:
+        images = images.batch(batch_size)
+    for element in images:
+        yield ops.convert_to_tensor(keras.tree.flatten(element)[0])
 
 
 def rebuild(

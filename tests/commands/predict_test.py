@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl.testing import flagsaver
 
 import keras_vit
 from keras_vit import data, evaluation, export, training
@@ -55,9 +56,9 @@ def photos(tmp_path_factory):
     return folder
 
 
-def _predict(source, paths, batch_size=3):
+def _predict(source, paths, batch_size=3, **options):
     model, details = shared_flags.load_model(str(source))
-    rows = predict.predict(image_files.Classifier(model, details), paths, batch_size)
+    rows = predict.predict(image_files.Classifier(model, details), paths, batch_size, **options)
     return {path.name: row for path, row in rows}
 
 
@@ -117,6 +118,54 @@ def test_predict_preprocessing_matches_evaluation(run, photos):
     np.testing.assert_allclose(
         reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7
     )
+
+
+def test_flip_averages_an_image_and_its_mirror_image(run, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 30, 3)).astype(np.uint8)
+    for name, image in (("image.png", pixels), ("mirror.png", pixels[:, ::-1])):
+        (tmp_path / name).write_bytes(tf.io.encode_png(image).numpy())
+    paths = image_files.find_images([tmp_path])
+    plain = _predict(run / "model.keras", paths)
+    flipped = _predict(run / "model.keras", paths, flip=True)
+    expected = (plain["image.png"] + plain["mirror.png"]) / 2
+    assert np.abs(plain["image.png"] - plain["mirror.png"]).max() > 1e-3
+    for row in flipped.values():
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_wide_table_has_a_column_for_each_class(run, photos, tmp_path):
+    output = tmp_path / "wide.csv"
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"class {i}, or so\n" for i in range(10)))
+    arguments = [f"--model={run}/model.keras", f"--class_names={names}", f"--output={output}"]
+    with pytest.raises(SystemExit):  # one file is damaged
+        _main([*arguments, "--csv", "--wide", "--tta=flip"], photos)
+    rows = list(csv.reader(output.read_text().splitlines()))
+    assert rows[0] == ["id", *names.read_text().splitlines()]
+    assert [row[0] for row in rows[1:]] == ["a b", "alpha", "gray, too", "gray"]
+    expected = _predict(run / "model.keras", image_files.find_images([photos]), flip=True)
+    np.testing.assert_array_equal(np.float32([row[1:] for row in rows[1:]]), [*expected.values()])
+
+
+def test_wide_table_refuses_two_files_of_one_id(run, photos, tmp_path):
+    (tmp_path / "alpha.jpg").write_bytes(b"")
+    with pytest.raises(ValueError, match="must be unique.*alpha.png.*alpha.jpg"):
+        _main([f"--model={run}/model.keras", "--csv", "--wide"], photos, tmp_path)
+    with pytest.raises(ValueError, match="needs --csv"):
+        _main([f"--model={run}/model.keras", "--wide"], photos)
+
+
+def _main(arguments, *sources):
+    """Calls the command in this process."""
+    with flagsaver.flagsaver():
+        known = set(predict.FLAGS)
+        try:
+            predict.define_flags()
+            predict.FLAGS(["predict", *arguments])
+            predict.main(*map(str, sources))
+        finally:
+            for name in set(predict.FLAGS) - known:
+                delattr(predict.FLAGS, name)
 
 
 @pytest.mark.parametrize("output_format", ["json", "csv", ""])

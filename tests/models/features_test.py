@@ -5,6 +5,7 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 import keras_vit
@@ -149,6 +150,23 @@ def test_batches_are_concatenated_in_order():
     assert keras_vit.features(model, images[:0], [1, 2], tokens="patch")[1].shape == (0, 6, 12)
 
 
+def test_features_of_one_image_and_of_datasets():
+    model = build()
+    images = images_for(model, 5)
+    expected = keras_vit.features(model, images, [1, 3])
+    one = keras_vit.features(model, images[3], [1, 3])
+    assert [vector.shape for vector in one] == [(12,), (12,)]
+    np.testing.assert_allclose(one[1], expected[1][3], atol=1e-5)
+    singles = tf.data.Dataset.from_tensor_slices((images, np.arange(5)))
+    for dataset in (singles, singles.batch(2), singles.map(lambda image, label: image).batch(3)):
+        found = keras_vit.features(model, dataset, [1, 3], batch_size=4)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="empty dataset"):
+        keras_vit.features(model, singles.take(0))
+    with pytest.raises(ValueError, match="of shape"):
+        keras_vit.features(model, singles.map(lambda image, label: (image[:8], label)))
+
+
 @pytest.mark.one_backend
 def test_layers_after_the_last_requested_are_skipped():
     model = build()
@@ -210,7 +228,8 @@ def test_rejects_bad_input():
             r"\(B, 24, 16, 3\).*of shape \(2, 16, 16, 3\)",
             lambda: keras_vit.features(model, images[:, :16]),
         ),
-        ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
+        ("of shape \\(16, 3\\)", lambda: keras_vit.features(model, images[0, 0])),
+        ("of shape \\(1, 16, 16, 3\\)", lambda: keras_vit.features(model, images[0, :16])),
         ("dtype=uint8", lambda: keras_vit.features(model, np.zeros((1, 24, 16, 3), "uint8"))),
         ("has no class token.*Received: tokens='class'", lambda: keras_vit.features(gap, images)),
         ("one of class, registers, patch", lambda: keras_vit.features(model, images, tokens="cls")),
