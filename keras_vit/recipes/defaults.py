@@ -47,6 +47,10 @@ FIELDS = {
     "evals": (),  # additional evaluators, such as ("top1", "fewshot:digits")
     # selects the best checkpoint: highest, or lowest if the name ends in loss or error
     "best_metric": "accuracy",
+    # stops after this many evaluations in a row without a better best_metric; 0 is off
+    "early_stop_evals": 0,
+    # with eval_every_steps, the checkpoint to evaluate and export at the end: best, last
+    "export_model": "best",
     "log_every_steps": 100,  # steps between log lines
     "profile": False,  # writes a profile of some steps for TensorBoard
     "model": {},  # arguments of the architecture; see `model_fields`

@@ -62,6 +62,12 @@ class CheckpointManager:
                 if number <= step and number not in kept:
                     self._remove(number)
 
+    def load(self, step):
+        """Restores the engine's state from the checkpoint of a step."""
+        advice = "Set --config.export_model=last --change to use the last model."
+        with files.explained_errors("A checkpoint cannot be read", advice, self.path(step)):
+            self._engine.restore(f"{self.path(step)}/state")
+
     def restore(self):
         """Restores the newest intact checkpoint, which process 0 chooses, and returns its counters.
 

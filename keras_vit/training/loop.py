@@ -78,7 +78,7 @@ class Loop:
             self._evaluate_if_due(request)
             self.progress.begin()
             clock = time.monotonic()
-            while counters.step < self.total_steps:
+            while counters.step < self.total_steps and not self._stops_early():
                 # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next
                 # log line, checkpoint or evaluation.
                 first = counters.step
@@ -106,22 +106,45 @@ class Loop:
                 self._stop(request)
 
     def evaluate_at_end(self):
-        """Evaluates the trained model, whose weights become the EMA if there is one; returns
-        `RunResult.metrics`."""
+        """Evaluates the trained model, or the best one if the run exports it. Its weights become
+        the EMA if there is one. Returns `RunResult.metrics`."""
+        counters = self.counters
         with preemption.raise_on_stop_signals("the final evaluation"):
             self.engine.swap_ema()
             metrics = self._evaluate()
             self._record(metrics)
-        counters = self.counters
+            step = counters.step
+            if exports_best(self.config) and counters.best_step != step:
+                step = counters.best_step
+                self.write(f"using the best checkpoint by {counters.best_metric}, of step {step}")
+                self.checkpoints.load(step)
+                self.engine.swap_ema()
+                metrics = self._evaluate()
         seconds = counters.train_seconds
-        images = self.total_steps * self.config.batch_size
+        images = counters.step * self.config.batch_size
         return {
             **{f"test/{name}": value for name, value in metrics.items()},
+            "train/model_step": step,
             "train/bad_examples": counters.all_bad_examples,
             "train/skipped_steps": counters.skipped_steps,
             "train/seconds": seconds,
             "train/images_per_second": images / seconds if seconds else 0.0,
         }
+
+    def _stops_early(self):
+        """Returns whether training ends because `best_metric` has not improved for long enough."""
+        counters = self.counters
+        config = self.config
+        patience = config.early_stop_evals * config.eval_every_steps
+        waited = counters.evaluated_step - counters.best_step
+        if not patience or counters.best_metric != config.best_metric or waited < patience:
+            return False
+        self.write(
+            f"stopped early: {counters.best_metric} has been at most as good as at step "
+            f"{counters.best_step}, {counters.best_value:.4g}, in {config.early_stop_evals} "
+            "evaluations in a row"
+        )
+        return True
 
     def _log(self, first, outputs):
         """Writes the metrics of the steps from `first`, and then raises `Diverged` if training
@@ -182,6 +205,8 @@ class Loop:
         step = self.counters.step
         self.metric_writer.write_evaluation(step, metrics)
         note_best(self.counters, self.config.best_metric, metrics)
+        # All hosts must load the same checkpoint and stop at the same step.
+        (self.counters.best_step,), *_ = self.engine.gather_hosts([self.counters.best_step])
         self.metric_writer.flush()
         self.checkpoints.update(step, dataclasses.asdict(self.counters))
 
@@ -229,6 +254,11 @@ class Loop:
             reason = f"{type(error).__name__}: {terminal.first_line(error)}"
             self.write(f"warning: the evaluator {name} failed, so its metrics are NaN: {reason}")
             return dict.fromkeys(evaluator.METRICS, math.nan)
+
+
+def exports_best(config):
+    """Returns whether the best checkpoint is the result of a run, and not the last one."""
+    return config.eval_every_steps > 0 and config.get("export_model", "last") == "best"
 
 
 def check_test_examples(engine, inputs):

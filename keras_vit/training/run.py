@@ -19,7 +19,7 @@ from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.loop import Counters, Loop, check_test_examples
+from keras_vit.training.loop import Counters, Loop, check_test_examples, exports_best
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress, run_summary
 from keras_vit.training.weights import load_inputs, weights_loader
@@ -38,8 +38,8 @@ class RunResult:
         metrics: dict of numbers: `test/NAME` for each of `task.evaluation_metrics`, such as "loss",
             and each metric of the evaluators, `test/examples` (number of scored images),
             `test/bad_examples` (number of unreadable images), `train/bad_examples`,
-            `train/skipped_steps`, `train/seconds` and `train/images_per_second`; NaN if an
-            evaluator failed.
+            `train/skipped_steps`, `train/model_step` (step of the evaluated model),
+            `train/seconds` and `train/images_per_second`; NaN if an evaluator failed.
     """
 
     model: keras.Model
@@ -206,9 +206,9 @@ def load_checkpoint(
 ) -> tuple[RunResult, ConfigDict]:
     """Loads the model of a run onto one device.
 
-    This loads the last checkpoint of a finished run. For an unfinished run, it loads the best
-    checkpoint, or the newest if no checkpoint was evaluated. Neither the data of the run nor the
-    file of `config.weights` is needed.
+    This loads the checkpoint that a finished run has evaluated and exported. For an unfinished run,
+    it loads the best checkpoint, or the newest if no checkpoint was evaluated. Neither the data of
+    the run nor the file of `config.weights` is needed.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
@@ -240,8 +240,9 @@ def load_checkpoint(
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
-    # Load the last model of a finished run, which is the model that was evaluated and exported.
-    best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
+    # A finished run has evaluated and exported its last model, unless it exports the best one.
+    uses_best = steps[-1] < total_steps or exports_best(config)
+    best = newest.get("best_step") if isinstance(newest, dict) and uses_best else None
     step = best if best in steps else steps[-1]
     which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
     write(f"using the {which}, {checkpoints.path(step)}")

@@ -10,7 +10,11 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 def validate_config(config, num_devices):
     """Raises a `ValueError` unless the training fields of a config are valid for `num_devices`
     devices."""
-    for name, values in (("precision", PRECISIONS), ("shard", SHARDS)):
+    for name, values in (
+        ("precision", PRECISIONS),
+        ("shard", SHARDS),
+        ("export_model", ("best", "last")),
+    ):
         if config[name] not in values:
             raise ValueError(
                 f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}"
@@ -18,6 +22,7 @@ def validate_config(config, num_devices):
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
+        (("early_stop_evals",), 0),
     ):
         for name in names:
             if not config[name] >= least:  # also rejects NaN
@@ -26,6 +31,11 @@ def validate_config(config, num_devices):
                 )
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
+    if config.early_stop_evals and not config.eval_every_steps:
+        raise ValueError(
+            "`early_stop_evals` requires `eval_every_steps`. Received: "
+            f"early_stop_evals={config.early_stop_evals}, eval_every_steps=0"
+        )
     if config.weights_channels and not config.weights:
         raise ValueError(
             "`weights_channels` requires `weights`. Received: "

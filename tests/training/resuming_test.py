@@ -206,3 +206,37 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
     assert_same_arrays(
         *(read_arrays(tmp_path / name / "weights.npz") for name in ("stopped", "whole"))
     )
+
+
+def test_early_stop_exports_best_and_resumes_bit_exactly(tmp_path):
+    scores = {2: 0.5, 4: 0.9, 6: 0.9, 8: 0.8, 10: 0.7}
+
+    def evaluate(model, inputs, engine):
+        step = max(finished_steps(folder / "checkpoints"))
+        return {"score": scores[step]}
+
+    changes = {
+        "evaluators": {"toy": types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)},
+        "evals": ("toy",),
+        "best_metric": "toy/score",
+        "eval_every_steps": 2,
+        "early_stop_evals": 2,
+    }
+    folder = tmp_path / "whole"
+    lines = []
+    copying = small_run.writer(folder, "step  7/11", tmp_path / "copy", write=lines.append)
+    whole = small_run.start("alone", folder, write=copying, **changes)
+    # The loss breaks the tie of steps 4 and 6.
+    step = whole.metrics["train/model_step"]
+    assert step in (4, 6) and f"using the best checkpoint by toy/score, of step {step}" in "".join(
+        lines
+    )
+    assert max(finished_steps(folder / "checkpoints")) == step + 4
+    assert len(tables_of(folder)["metrics.csv"].splitlines()) == 1 + step + 4
+    result, _ = training.load_checkpoint(folder, lambda line: None)
+    assert_same_weights(result.model, whole.model)
+    before = tables_of(folder)
+    folder = tmp_path / "copy"
+    resumed = small_run.start("alone", folder, write=lambda line: None, **changes)
+    assert resumed.metrics["train/model_step"] == step and tables_of(folder) == before
+    assert_same_weights(resumed.model, whole.model)

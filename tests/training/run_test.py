@@ -359,7 +359,7 @@ def test_repaired_test_set_needs_change(tmp_path):
 
 
 def test_evaluator_metric_can_select_best_checkpoint(tmp_path):
-    scores = iter([0.9, 0.5, 0.7])
+    scores = iter([0.9, 0.5, 0.7, 0.8])  # the last one is of the best checkpoint
     toy = types.SimpleNamespace(
         METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(scores)}
     )
@@ -371,7 +371,7 @@ def test_evaluator_metric_can_select_best_checkpoint(tmp_path):
         .read_text()
         .startswith("step,loss,accuracy,examples,bad_examples,toy/score\n5,")
     )
-    assert result.metrics["test/toy/score"] == 0.7
+    assert result.metrics["test/toy/score"] == 0.8 and result.metrics["train/model_step"] == 5
     assert any(", toy/score 0.9000 on 360 test images" in line for line in lines)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
         "000000005",
