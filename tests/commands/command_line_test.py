@@ -140,5 +140,5 @@ def test_each_command_prints_its_help(name, scripts):
         and done.stdout.count(f"keras-vit {name}") > 1
     )
     assert ("  --model\n" in done.stdout) == (
-        name in ("evaluate", "predict", "inspect", "demo", "export", "query")
+        name in ("evaluate", "predict", "inspect", "demo", "export", "query", "search")
     )
