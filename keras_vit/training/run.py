@@ -241,7 +241,8 @@ def load_checkpoint(
         engine.build(config, task, inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
     # A finished run has evaluated and exported its last model, unless it exports the best one.
-    uses_best = steps[-1] < total_steps or exports_best(config)
+    is_finished = steps[-1] >= total_steps or files.exists(folder / "results.json")
+    uses_best = not is_finished or exports_best(config)
     best = newest.get("best_step") if isinstance(newest, dict) and uses_best else None
     step = best if best in steps else steps[-1]
     which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"

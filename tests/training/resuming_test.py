@@ -240,3 +240,11 @@ def test_early_stop_exports_best_and_resumes_bit_exactly(tmp_path):
     resumed = small_run.start("alone", folder, write=lambda line: None, **changes)
     assert resumed.metrics["train/model_step"] == step and tables_of(folder) == before
     assert_same_weights(resumed.model, whole.model)
+    # A run that exports its last model loads the last model, although it stopped early.
+    folder = tmp_path / "last"
+    changes["export_model"] = "last"
+    last = small_run.start("alone", folder, write=lambda line: None, **changes)
+    assert last.metrics["train/model_step"] == step + 4
+    (folder / "results.json").write_text("{}")  # as `keras-vit train` marks finished runs
+    result, _ = training.load_checkpoint(folder, lambda line: None)
+    assert_same_weights(result.model, last.model)
