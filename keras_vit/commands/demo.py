@@ -52,12 +52,15 @@ def define_flags():
 def main():
     import_gradio()
     chosen = shared_flags.chosen_model()
-    if predicts_of(chosen[0]):
-        page = demo_pixels.build_page(demo_pixels.PixelModel(*chosen), import_gradio())
+    shows_pixels = predicts_of(chosen[0])
+    if shows_pixels:
+        model = demo_pixels.PixelModel(*chosen)
     else:
-        page = build_page(DemoModel(*chosen, FLAGS.class_names))
+        model = DemoModel(*chosen, FLAGS.class_names)
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:
+        # Components of a page read this variable when they are created.
         os.environ["GRADIO_TEMP_DIR"] = folder
+        page = demo_pixels.build_page(model, import_gradio()) if shows_pixels else build_page(model)
         serve(page, FLAGS.host, FLAGS.port)
 
 

@@ -34,7 +34,7 @@ def retrieval(model, inputs, engine=None):
 
     Examples of the same name, such as several lines with one image file, are one image with several
     texts; any of them is right for the image. If others are as similar as the right one, as with
-    equal captions, half of them count as more similar.
+    equal captions, the recall is the one to expect when their order is drawn.
     """
     arrays = collect(model, embeddings_of, inputs)
     counted = np.flatnonzero(arrays["weights"] > 0)
@@ -47,8 +47,8 @@ def retrieval(model, inputs, engine=None):
         "text_to_image": ranks_of(texts, images, image_of_text, np.arange(len(images))),
     }
     return {
-        f"{direction}_recall_at_{rank}": float(np.mean(found < rank))
-        for direction, found in ranks.items()
+        f"{direction}_recall_at_{rank}": float(np.clip((rank - more) / (equal + 1), 0, 1).mean())
+        for direction, (more, equal) in ranks.items()
         for rank in RANKS
     }
 
@@ -77,15 +77,16 @@ def embeddings_of(model, batch):
 
 
 def ranks_of(queries, items, group_of_query, group_of_item):
-    """Returns the number of items that are more similar to each query than the best item of its
-    group, plus half of the items that are as similar."""
-    ranks = []
+    """Returns two arrays: the number of items that are more similar to each query than the best
+    item of its group, and the number of items of other groups that are as similar."""
+    more = []
+    equal = []
     for start in range(0, len(queries), _ROWS):
         rows = slice(start, start + _ROWS)
         similarities = queries[rows] @ items.T
         own = group_of_query[rows, None] == group_of_item
         best = np.where(own, similarities, -np.inf).max(1, keepdims=True)
         difference = np.where(own, -np.inf, similarities - best)
-        more = (difference > _ROUNDING).sum(1)
-        ranks.append(more + (np.abs(difference) <= _ROUNDING).sum(1) / 2)
-    return np.concatenate(ranks)
+        more.append((difference > _ROUNDING).sum(1))
+        equal.append((np.abs(difference) <= _ROUNDING).sum(1))
+    return np.concatenate(more), np.concatenate(equal)

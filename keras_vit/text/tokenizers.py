@@ -109,6 +109,7 @@ class Tokenizer:
         Raises:
             ValueError: `texts` is one string instead of a list, or contains other values.
         """
+        texts = texts if isinstance(texts, str) else list(texts)
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"`texts` must be a list of strings. Received: {texts!r:.200}")
         cleaned = [self._clean(text) for text in texts]

@@ -19,7 +19,8 @@ def test_ranks_agree_with_sorting(monkeypatch):
     queries = random.normal(size=(7, 4))
     items = random.normal(size=(10, 4))
     groups = random.permutation(np.arange(10) % 7)
-    ranks = image_text.ranks_of(queries, items, np.arange(7), groups)
+    ranks, equal = image_text.ranks_of(queries, items, np.arange(7), groups)
+    assert not equal.any()
     for i, query in enumerate(queries):
         order = groups[np.argsort(-(items @ query))]
         assert ranks[i] == np.flatnonzero(order == i)[0]
@@ -39,15 +40,21 @@ def test_recall_of_images_with_several_texts(monkeypatch):
     recalls = image_text.retrieval(None, inputs)
     assert list(recalls) == list(image_text.RETRIEVAL)
     assert recalls["text_to_image_recall_at_1"] == pytest.approx(2 / 5)
-    # The best text of image a is that of c, then its own; b's is its own; all are equal for c's.
-    assert recalls["image_to_text_recall_at_1"] == pytest.approx(1 / 3)
+    # The best text of image a is that of c, then its own; b's is its own; all five are equal for c.
+    assert recalls["image_to_text_recall_at_1"] == pytest.approx((0 + 1 + 1 / 5) / 3)
     assert recalls["image_to_text_recall_at_5"] == recalls["text_to_image_recall_at_5"] == 1
 
 
-def test_equal_embeddings_are_not_recalled():
+def test_recall_of_equal_embeddings_is_that_of_chance(monkeypatch):
+    pairs = np.eye(2)[[0, 0, 1, 1]]
+    arrays = {"images": pairs, "texts": pairs, "weights": np.ones(4)}
+    monkeypatch.setattr(image_text, "collect", lambda *_: arrays)
+    inputs = types.SimpleNamespace(test=types.SimpleNamespace(name_of="abcd".__getitem__))
+    recalls = image_text.retrieval(None, inputs)
+    assert recalls["text_to_image_recall_at_1"] == recalls["image_to_text_recall_at_1"] == 0.5
     same = np.ones((40, 1))
-    ranks = image_text.ranks_of(same, same, np.arange(40), np.arange(40))
-    assert ranks.tolist() == [19.5] * 40
+    more, equal = image_text.ranks_of(same, same, np.arange(40), np.arange(40))
+    assert not more.any() and equal.tolist() == [39] * 40
 
 
 @pytest.mark.parametrize("name", ["retrieval", "zero_shot"])

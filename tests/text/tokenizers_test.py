@@ -58,6 +58,7 @@ def test_folders_and_bad_files(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"")
     shutil.copy(FOLDER / "clip.json", tmp_path / "tokenizer.json")
     np.testing.assert_array_equal(Tokenizer(tmp_path, 16)(["a cat"]), result(["a cat"]))
+    np.testing.assert_array_equal(result(iter(["a cat"])), result(["a cat"]))
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ValueError, match="cannot be read"):
         Tokenizer(tmp_path / "bad.json")
