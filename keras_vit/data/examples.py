@@ -45,12 +45,13 @@ def eval_image(example, source, options):
     return options.kind.evaluation_image(image, size, options.preprocessing(source, white))
 
 
-def geometry(seed, source, options):
+def geometry(seed, source, options, image=None):
     """Returns a function that says where the pixels of an image in a batch come from.
 
-    It maps the size `(H, W)` of a stored image to int32 `(height, width, 2)`: the row and column of
-    the nearest stored pixel, or -1 outside the image. `seed` is that of a training image, or None
-    in evaluation. RandAugment's moves are unknown.
+    It maps the size `(H, W)` of an image, after its EXIF rotation, to int32 `(height, width, 2)`:
+    the row and column of the nearest pixel, or -1 outside the image. `seed` is that of a training
+    image, and `image` its stored form; both are None in evaluation. RandAugment's moves are
+    unknown.
     """
 
     def origins(size):
@@ -66,8 +67,7 @@ def geometry(seed, source, options):
         else:
             window = _window(seed, options)
             if window is not None:
-                y, x, height, width = tf.unstack(window(size))
-                grid = grid[y : y + height, x : x + width]
+                grid = _part(grid, window, image, options)
             grid = _moved(grid, seed, options, shape)
         return tf.where(grid[..., 2:] > 0.5, tf.cast(tf.round(grid[..., :2]), tf.int32), -1)
 
@@ -80,6 +80,17 @@ def _window(seed, options):
     if options.train_crop != "inception":
         return None
     return lambda size: transforms.inception_window(size, seed + CROP)
+
+
+def _part(grid, window, image, options):
+    """Returns the part of an upright grid in the window of its image, which `images.decode` draws
+    before EXIF rotates the image."""
+    rotates = options.exif and image.dtype == tf.string
+    file = image[0] if image.shape.rank == 1 else image
+    grid = images.as_stored(grid, file) if rotates else grid
+    y, x, height, width = tf.unstack(window(tf.shape(grid)[:2]))
+    grid = grid[y : y + height, x : x + width]
+    return images.upright(grid, file) if rotates else grid
 
 
 def _moved(image, seed, options, shape):

@@ -69,12 +69,27 @@ def decode(
     else:
         image = other()
     if exif:
-        turns, mirrored = [
-            tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)
-        ]
-        image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
-        image = tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
+        image = upright(image, encoded)
     return tf.ensure_shape(image, (None, None, channels))
+
+
+def upright(image, encoded):
+    """Mirrors and rotates the pixels of a file as its EXIF orientation says."""
+    turns, mirrored = _turns(encoded)
+    image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+    return tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
+
+
+def as_stored(image, encoded):
+    """Undoes `upright`."""
+    turns, mirrored = _turns(encoded)
+    image = tf.cond(turns > 0, lambda: tf.image.rot90(image, 4 - turns), lambda: image)
+    return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+
+
+def _turns(encoded):
+    """Returns the row of `_ORIENTATIONS` for a file."""
+    return [tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)]
 
 
 def header_size(encoded):

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data.targets.masks import class_colors, overlay
@@ -89,6 +90,25 @@ def test_masks_stay_aligned_with_their_images(scenes, fields):
         assert right[is_pure].mean() > 0.99
         flipped |= {*np.unique(masks)}
     assert flipped == {0, 1, 2, 255}
+
+
+def test_masks_stay_aligned_with_photos_that_exif_rotates(scenes):
+    for number in range(6):  # the orientation of stored pixels, by which they become upright
+        mask = blocks(number)
+        red = np.uint8(np.where(mask == 255, 250, 50 * mask))
+        orientation = (2, 3, 5, 6, 7, 8)[number]
+        undo = (0, 3, 5, 2, 6, 4)[number]  # of `Image.Transpose`
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        photo = Image.fromarray(np.stack([red] * 3, -1)).transpose(undo)
+        photo.save(scenes / "images" / f"{number}.jpg", quality=100, subsampling=0, exif=exif)
+        (scenes / "images" / f"{number}.png").unlink()
+    inputs = load(scenes, train_split="", test_split="", exif="on", train_crop="inception")
+    for images, masks, _ in inputs.train_batches().take(2):
+        red = (127.5 * images.numpy()[..., 0] + 127.5) / 50
+        is_pure = np.abs(red - np.rint(red)) < 0.05
+        right = np.where(np.rint(red) == 5, 255, np.rint(red)) == masks.numpy()
+        assert right[is_pure].mean() > 0.98
 
 
 @pytest.mark.parametrize(
