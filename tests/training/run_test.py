@@ -185,7 +185,10 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ),
         ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
         ({"eval_every_steps": -1}, "`eval_every_steps` must be 0 or more"),
-        ({"early_stop_evals": 2}, "`early_stop_evals` requires `eval_every_steps`"),
+        (
+            {"early_stop_evals": 2, "eval_every_steps": 0},
+            "`early_stop_evals` requires `eval_every_steps`",
+        ),
         ({"export_model": "first"}, "`export_model` must be one of"),
         ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\). Received: ema_decay=1.0"),
         ({"total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
