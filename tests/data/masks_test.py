@@ -135,11 +135,12 @@ def source_of(mask, like, classes=3, key="mask"):
 
 
 def test_offset_and_colors(tmp_path):
-    (tmp_path / "colors.txt").write_text("9 0 0 tree\n0 0 0 ignored\n0 200 0 road\n")
+    table = tmp_path / "colors.txt"
+    table.write_text("9 0 0 class 0\n0 0 0 ignored\n0 200 0 class 1\n")
     mask = blocks(0, 2)
     colors = np.array([[9, 0, 0], [0, 200, 0]])[np.minimum(mask, 1)]
     colors[mask == 255] = 0
-    options = data.Options(mask_colors=str(tmp_path / "colors.txt"), image_size=16)
+    options = data.Options(mask_colors=str(table), image_size=16)
     for change in (False, True):
         colors[0, 0, 2] = change
         target = data.TARGETS["masks"](source_of(png(colors, color=RGB), mask, 2), options)
@@ -147,12 +148,26 @@ def test_offset_and_colors(tmp_path):
         assert is_valid == (not change)
         np.testing.assert_array_equal(decoded, 255 if change else mask)
     assert "colors that are not in" in target.shown(target.source.read(0))
+    # The colors of a palette count, not its indices.
+    palette = bytes([0, 200, 0, 0, 0, 0, 9, 0, 0])
+    indices = np.where(mask == 255, 1, 2 - 2 * mask.astype("int32"))
+    indexed = source_of(png(indices, color=INDEXED, palette=palette), mask, 2)
+    np.testing.assert_array_equal(
+        data.TARGETS["masks"](indexed, options).decode(indexed.read(0))[0], mask
+    )
+    # (0, 199, 256) is not (0, 200, 0).
+    deep = np.full((*mask.shape, 3), (0, 199, 256))
+    deep = source_of(png(deep, 16, RGB), mask, 2)
+    assert not data.TARGETS["masks"](deep, options).decode(deep.read(0))[-1]
     # ADE20K: class 0 is ignored, the others are reduced by one.
     target = data.TARGETS["masks"](source_of(mask, mask, 2), data.Options(mask_offset=1))
     decoded = target.decode(target.source.read(0))[0].numpy()
     np.testing.assert_array_equal(decoded, np.where(mask == 1, 0, 255))
     with pytest.raises(ValueError, match="3 different lines"):
         data.TARGETS["masks"](source_of(mask, mask), options)
+    table.write_text("9 0 0 class 1\n0 200 0 class 0\n")
+    with pytest.raises(ValueError, match="in their order.*'class 1' in .* instead of 'class 0'"):
+        data.TARGETS["masks"](source_of(mask, mask, 2), options)
 
 
 def test_verify_names_each_wrong_file(scenes):

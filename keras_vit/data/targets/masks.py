@@ -1,5 +1,6 @@
 """Masks: a class for each pixel."""
 
+import unicodedata
 import zlib
 from typing import ClassVar
 
@@ -18,15 +19,15 @@ class Masks(PixelValues):
     """A target is uint8 `(H, W)`: the class of each pixel, or 255 for pixels that do not count.
 
     A stored mask is an indexed PNG, whose indices are the classes; a gray PNG, whose values are
-    the classes; a PNG with the colors of `mask_colors`; or integers `(H, W)` or `(H, W, 1)`.
+    the classes; any PNG with the colors of `mask_colors`; or integers `(H, W)` or `(H, W, 1)`.
 
     Attributes:
         mask_offset: number that is subtracted from the classes in the files; smaller classes are
             ignored. For example, 1 ignores class 0 (`reduce_zero_label` for ADE20K). 255 is always
             ignored.
-        mask_colors: path of a text file with a line "R G B NAME" per class, for masks that store
-            colors. Colors of lines with the name "ignored" do not count; all other colors in a mask
-            are errors.
+        mask_colors: path of a text file with a line "R G B NAME" per class, in the order of the
+            class numbers, for masks that store colors. Colors of lines with the name "ignored" do
+            not count; all other colors in a mask are errors.
     """
 
     defaults: ClassVar = {"mask_offset": 0, "mask_colors": ""}
@@ -49,7 +50,7 @@ class Masks(PixelValues):
         )
         self._colors = None
         if options is not None and options.mask_colors:
-            self._colors = _read_colors(options.mask_colors, self.classes)
+            self._colors = _read_colors(options.mask_colors, source.class_names)
 
     @staticmethod
     def check(options):
@@ -121,11 +122,12 @@ class Masks(PixelValues):
         )
         header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 24, 2), tf.uint8), tf.int32)
         is_indexed = header[1] == 3
-        encoded = tf.cond(
-            is_indexed,
-            lambda: apply_to_bytes(_with_gray_palette, encoded, tf.string),
-            lambda: encoded,
-        )
+        if self._colors is None:
+            encoded = tf.cond(
+                is_indexed,
+                lambda: apply_to_bytes(_with_gray_palette, encoded, tf.string),
+                lambda: encoded,
+            )
         # The decoder scales the values of all files to 16 bits. It sees 8 bits per color of a
         # palette.
         pixels = tf.cast(tf.io.decode_png(encoded, 3, tf.uint16), tf.int32)
@@ -146,13 +148,14 @@ class Masks(PixelValues):
         wanted = _code(pixels)
         place = tf.searchsorted(codes, tf.reshape(wanted, [-1]))
         place = tf.reshape(tf.minimum(place, len(codes) - 1), tf.shape(wanted))
-        is_known = tf.gather(codes, place) == wanted
+        is_known = (tf.gather(codes, place) == wanted) & tf.reduce_all(pixels <= 255, -1)
         return tf.where(is_known, tf.gather(labels, place), -1)
 
 
-def _read_colors(path, classes):
+def _read_colors(path, class_names):
     """Returns the codes of the colors in a color table, sorted, and the class of each: int32
     `(colors,)`."""
+    classes = len(class_names)
     rows = [line.split(maxsplit=3) for line in lines_of(path)]
     is_ignored = np.array([row[3:] == ["ignored"] for row in rows], bool)
     are_numbers = all(len(row) > 2 and all(map(str.isdecimal, row[:3])) for row in rows)
@@ -164,6 +167,13 @@ def _read_colors(path, classes):
             "from 0 to 255, one for each class, and any number of lines with the name ignored. "
             f"Received: {len(rows)} lines in {path!r}"
         )
+    named = [row[3:] for row, ignored in zip(rows, is_ignored) if not ignored]
+    for row, name in zip(named, map(str, class_names)):
+        if row and unicodedata.normalize("NFC", row[0]) != name:
+            raise ValueError(
+                "The names in `mask_colors` must be the class names, in their order. Received: "
+                f"{row[0]!r} in {path!r} instead of {name!r}"
+            )
     order = np.argsort(codes)
     labels = np.where(is_ignored, IGNORED, np.cumsum(~is_ignored) - 1)
     return codes[order].astype("int32"), labels[order].astype("int32")
