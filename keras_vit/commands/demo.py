@@ -54,7 +54,7 @@ def main():
     chosen = shared_flags.chosen_model()
     shows_pixels = predicts_of(chosen[0])
     if shows_pixels:
-        model = demo_pixels.PixelModel(*chosen)
+        model = demo_pixels.PixelModel(*chosen, FLAGS.class_names)
     else:
         model = DemoModel(*chosen, FLAGS.class_names)
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:

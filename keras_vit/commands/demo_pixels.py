@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.commands.pixels import decode_file, reason_of
-from keras_vit.evaluation.dense import predict_pixels
+from keras_vit.commands.pixels import checked_details, decode_file, reason_of
+from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.preprocessing import preprocessing_of
 
@@ -14,9 +14,9 @@ from keras_vit.preprocessing import preprocessing_of
 class PixelModel:
     """A model that predicts pixels, with its class names."""
 
-    def __init__(self, model, details, title):
+    def __init__(self, model, details, title, class_names=""):
         self._model = model
-        self._details = details
+        self._details = checked_details(model, details, class_names)
         self.title = title
         height, width, _ = model.input_shape[1:]
         self.facts = f"{model.count_params():,} parameters; images of {width} x {height} pixels"
@@ -27,7 +27,8 @@ class PixelModel:
         preprocessing = preprocessing_of(self._model)
         image = decode_file(path, preprocessing, self._details)
         outputs = predict_pixels(self._model, image, preprocessing)
-        picture = np.uint8(np.clip(np.broadcast_to(image, (*image.shape[:2], 3)), 0, 255))
+        picture = picture_of(image, 2**preprocessing.bit_depth - 1)
+        picture = np.uint8(np.rint(255 * picture))
         if predicts_of(self._model) == "depth":
             depths = outputs[..., 0]
             low, high = float(depths.min()), float(depths.max())

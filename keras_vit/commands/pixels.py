@@ -8,39 +8,53 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import files, terminal
+from keras_vit import export, files, terminal
+from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import find_images, refusal_in
 from keras_vit.data import images
 from keras_vit.data.options import Options
 from keras_vit.data.sources.listing import printable
 from keras_vit.data.targets.masks import overlay
-from keras_vit.evaluation.dense import predict_pixels
+from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.preprocessing import preprocessing_of
 
 
-def write_pixels(model, details, sources, output, windows=False):
+def checked_details(model, details, class_names=""):
+    """Returns `details` with the names in the file `class_names`, if it is set; raises a
+    `ValueError` unless there is a name for each class of a mask."""
+    if class_names:
+        names = shared_flags.read_class_names(class_names, model.output_shape[-1])
+        details = {**details, "class_names": names}
+    names = details.get("class_names")
+    export.check(model, class_names=names, signatures=("serving_default",))
+    return details
+
+
+def write_pixels(model, details, sources, output, windows=False, top=5):
     """Predicts the pixels of images and writes them below the folder `output`: class numbers as
     gray PNG files in `masks`, with overlays in `overlays`, or depths as float32 `.npy` files in
-    `depths`, with pictures in `pictures`. Names of files and subfolders are kept.
+    `depths`, with pictures in `pictures`. Names of files and subfolders are kept. Prints the `top`
+    largest classes of each image.
 
     Returns: the number of files that cannot be read.
     """
     paths = output_names(sources)
+    preprocessing = preprocessing_of(model)
     for path in paths:
         name = paths[path]
         try:
-            image = decode_file(path, preprocessing_of(model), details)
+            image = decode_file(path, preprocessing, details)
         except (OSError, ValueError, tf.errors.OpError) as error:
             text = f"{printable(str(path))} cannot be read: {reason_of(error)}"
             terminal.write(text, sys.stderr)
             continue
-        outputs = predict_pixels(model, image, preprocessing_of(model), windows)
-        picture = np.clip(image[..., :3].astype("float32") / 255, 0, 1)
+        outputs = predict_pixels(model, image, preprocessing, windows)
+        picture = picture_of(image, 2**preprocessing.bit_depth - 1)
         if predicts_of(model) == "depth":
             text = _write_depths(output, name, outputs[..., 0])
         else:
-            text = _write_masks(output, name, outputs, picture, details.get("class_names"))
+            text = _write_masks(output, name, outputs, picture, details.get("class_names"), top)
         terminal.write(f"{printable(str(path))}  {text}")
         paths[path] = ""
     return sum(map(bool, paths.values()))
@@ -82,7 +96,7 @@ def reason_of(error):
     return f"it is {refusal_in(error)}." if is_refused else terminal.first_line(error)
 
 
-def _write_masks(output, name, outputs, picture, class_names):
+def _write_masks(output, name, outputs, picture, class_names, top):
     classes = outputs.argmax(-1)
     number = outputs.shape[-1]
     _write_png(output, f"masks/{name}.png", classes[..., None])
@@ -90,7 +104,7 @@ def _write_masks(output, name, outputs, picture, class_names):
     _write_png(output, f"overlays/{name}.png", drawn)
     shares = np.bincount(classes.ravel(), minlength=number) / classes.size
     names = class_names or range(number)
-    best = [i for i in np.argsort(-shares, kind="stable")[:5] if shares[i] > 0]
+    best = [i for i in np.argsort(-shares, kind="stable")[:top] if shares[i] > 0]
     return ", ".join(f"{names[i]} {100 * shares[i]:.1f} %" for i in best)
 
 

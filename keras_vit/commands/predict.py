@@ -34,7 +34,7 @@ from absl import flags
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
-from keras_vit.commands.pixels import write_pixels
+from keras_vit.commands.pixels import checked_details, write_pixels
 from keras_vit.data.sources.listing import printable
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import takes_any_size
@@ -75,6 +75,8 @@ def main(*sources):
     if predicts_of(model):
         predict_dense(model, details, sources)
         return
+    if FLAGS.windows:
+        raise ValueError("--windows is for models that predict pixels. Received: windows=True")
     classifier = Classifier(model, details, FLAGS.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
         terminal.write("the model has no class names; set them with --class_names", sys.stderr)
@@ -117,7 +119,9 @@ def predict_dense(model, details, sources):
             f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}, "
             f"tta={FLAGS.tta!r}"
         )
-    if unreadable := write_pixels(model, details, sources, FLAGS.output, FLAGS.windows):
+    details = checked_details(model, details, FLAGS.class_names)
+    how = FLAGS.windows, FLAGS.top
+    if unreadable := write_pixels(model, details, sources, FLAGS.output, *how):
         terminal.write(f"{unreadable} files cannot be read", sys.stderr)
         sys.exit(1)
 

@@ -99,8 +99,13 @@ def predictions(model, inputs, windows=False):
             if weight:
                 preprocessing = options.preprocessing(source, float(white))
                 outputs = predict_pixels(model, image, preprocessing, windows)
-                picture = np.clip(image[..., :3].astype("float32") / white, 0, 1)
-                yield index, picture, outputs, values
+                yield index, picture_of(image, float(white)), outputs, values
+
+
+def picture_of(image, white):
+    """Returns a picture, float32 `(H, W, 3)` in [0, 1], of pixels `(H, W, C)` in [0, white]."""
+    picture = np.clip(image[..., :3].astype("float32") / white, 0, 1)
+    return picture if picture.shape[-1] == 3 else np.repeat(picture[..., :1], 3, axis=-1)
 
 
 def confusion(outputs, target, classes):

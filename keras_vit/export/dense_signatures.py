@@ -62,6 +62,6 @@ def check_signatures(model, signatures):
         )
     if predicts_of(model) == "segmentation" and model.output_shape[-1] > MOST_CLASSES:
         raise ValueError(
-            f"The masks of an export have at most {MOST_CLASSES} classes. Received: "
+            f"Masks have at most {MOST_CLASSES} classes. Received: "
             f"output_shape={model.output_shape}"
         )

@@ -1,5 +1,7 @@
 """Tests of the masks and depths that `keras-vit predict` and `demo` make."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +13,7 @@ from keras_vit.evaluation.dense import predict_pixels
 from keras_vit.models import DensePredictionTransformer, LinearSegmenter
 
 from ..shared import SIZES, randomize
+from .predict_test import _main as predict_in_process
 
 NAMES = ["ant", "bee", "cat"]
 pytestmark = pytest.mark.one_backend  # evaluation of dense models is tested on both
@@ -85,3 +88,41 @@ def test_two_images_of_one_name_are_refused(folder, tmp_path):
 def test_classifiers_refuse_models_of_pixels():
     with pytest.raises(ValueError, match="predicts pixels, not classes"):
         Classifier(segmenter(), {"class_names": NAMES})
+
+
+@pytest.mark.parametrize(("channels", "bits"), [(3, 16), (1, 8), (4, 8)])
+def test_pictures_of_other_images(channels, bits, tmp_path):
+    white = 2**bits - 1
+    middle = (white / 2,) * channels
+    preprocessing = keras_vit.Preprocessing(middle, middle, bit_depth=bits)
+    model = LinearSegmenter(
+        **SIZES, input_shape=(16, 16, channels), classes=3, preprocessing=preprocessing
+    )
+    values = np.random.default_rng(0).integers(0, white, (20, 13, channels))
+    encoded = tf.io.encode_png(values.astype(f"uint{bits}")).numpy()
+    (tmp_path / "a.png").write_bytes(encoded)
+    assert pixels.write_pixels(model, {}, [tmp_path / "a.png"], tmp_path / "out") == 0
+    expected = np.broadcast_to(values[..., :3], (20, 13, 3)) * 255 / white
+    # A model of zeros predicts class 0, whose color is black.
+    drawn = read_png(tmp_path / "out/overlays/a.png")
+    np.testing.assert_allclose(drawn, expected / 2, atol=1)
+    picture, _ = demo_pixels.PixelModel(model, {}, "m").annotations(tmp_path / "a.png")
+    np.testing.assert_allclose(picture, expected, atol=1)
+
+
+def test_flags_of_predictions_count_or_are_refused(folder, tmp_path, capsys):
+    segmenter().save(tmp_path / "m.keras")
+    (tmp_path / "names.txt").write_text("ant\nbee\ncat\n")
+    command = [f"--model={tmp_path}/m.keras", f"--output={tmp_path}/out"]
+    names = f"--class_names={tmp_path}/names.txt"
+    predict_in_process([*command, names, "--top=1"], folder / "a.png")
+    line = capsys.readouterr().out
+    assert re.search(r"a.png  (ant|bee|cat) \S+ %\n", line)
+    (tmp_path / "names.txt").write_text("ant\nbee\n")
+    with pytest.raises(ValueError, match="must be 3 names.*Received: 2"):
+        predict_in_process([*command, names], folder / "a.png")
+    keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=3).save(
+        tmp_path / "m.keras"
+    )
+    with pytest.raises(ValueError, match="--windows is for models that predict pixels"):
+        predict_in_process([command[0], "--windows"], folder / "a.png")
