@@ -88,15 +88,14 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
             else " (held-out images; the others are for training)"
         )
     if name:
-        # A folder is split as in the run, so that no training image is tested.
-        same = {
-            field: config[field]
-            for field in ("test_share", "split_seed")
-            if field in config and name == "folder"
-        }
-        same["class_names"] = details.get("class_names") or ()
         inputs = evaluation.load_inputs(
-            model, name, path, splits, max_bad_share=max_bad_share, **same
+            model,
+            name,
+            path,
+            splits,
+            max_bad_share=max_bad_share,
+            class_names=details.get("class_names") or (),
+            run=config,
         )
     elif config:
         config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}

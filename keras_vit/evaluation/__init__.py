@@ -172,14 +172,9 @@ class Evaluator:
 
     def _load(self, model, names):
         splits = self.kind.splits
-        options = {"max_bad_share": self.max_bad_share, "class_names": names}
+        options = {"max_bad_share": self.max_bad_share, "class_names": names, "run": self.run}
         if self.dataset == "folder":
             splits = splits_to_read(self.path, splits, self.run)
-            options |= {
-                field: self.run[field]
-                for field in ("test_share", "split_seed")
-                if field in self.run
-            }
         return self.kind.load(model, self.dataset, self.path, splits, **options)
 
 

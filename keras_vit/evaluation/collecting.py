@@ -29,6 +29,7 @@ def load_inputs(
     batch_size: int = 64,
     max_bad_share: float = 0.01,
     class_names: Sequence[str] = (),
+    run: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> data.InputPipeline:
     """Loads a dataset and configures the preprocessing that a model requires.
@@ -45,6 +46,9 @@ def load_inputs(
         class_names: names of the model's classes, in the order of its outputs; by default those of
             a zero-shot model. The classes of a folder get this order if all of them have these
             names.
+        run: the `data` fields of a run. Its fields of the target kind, such as `depth_scale`, also
+            apply to the dataset, and a folder or the dataset of the run is split as in the run, so
+            that no training image is tested.
         **details: other arguments of `data.load_split`, such as `split_seed`.
 
     Returns:
@@ -54,7 +58,11 @@ def load_inputs(
         ValueError: the dataset is unknown or cannot be found, has the classes `class_names` in
             another order, or has images that the model does not support.
     """
+    run = run or {}
     details["path"] = path
+    if name in ("folder", run.get("name")):
+        split_fields = {"test_share", "split_seed"} & set(fields_of(name)) & set(run)
+        details = {**{field: run[field] for field in split_fields}, **details}
     if "image_shape" in fields_of(name) and "path" not in fields_of(
         name
     ):  # the source draws its images
@@ -62,12 +70,10 @@ def load_inputs(
     train, test = _in_order(
         name, splits, tuple(class_names or class_names_of(model) or ()), details
     )
-    return _normalized(
-        model,
-        data.InputPipeline(
-            train, test, _options_for(model, test), batch_size, 0, max_bad_share, test.target
-        ),
-    )
+    kept = [field for field in data.TARGETS[test.target].defaults if field in run]
+    options = _options_for(model, test) | {field: run[field] for field in kept}
+    inputs = data.InputPipeline(train, test, options, batch_size, 0, max_bad_share, test.target)
+    return _normalized(model, inputs)
 
 
 def _in_order(name, splits, names, details):

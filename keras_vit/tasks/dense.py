@@ -53,6 +53,13 @@ class DensePrediction(Classification):
                 f"`config.model.head` must be one of {', '.join(HEADS)}. Received: "
                 f"head={self.fields['head']!r}"
             )
+        taken = ("head", "frozen", *HEADS[self.fields["head"]][1])
+        for name, value in self.fields.items():
+            if name not in taken and value != FIELDS[name]:
+                raise ValueError(
+                    f"The head {self.fields['head']} has no `config.model.{name}`; leave it at "
+                    f"{FIELDS[name]}. Received: {name}={value}"
+                )
         constructor = self.family.constructor
         wrong = {
             "architecture": (constructor is not VisionTransformer, "a VisionTransformer"),

@@ -4,12 +4,13 @@ import io
 import struct
 import zlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit import data
+from keras_vit import data, evaluation
 from keras_vit.data.targets.masks import class_colors, overlay
 
 GRAY, RGB, INDEXED = 0, 2, 3
@@ -226,6 +227,18 @@ def test_every_layout_of_folders_gives_the_same_pairs(scenes):
     assert before == whole.fingerprint()
     (scenes / "masks" / "0.png").write_bytes(png(blocks(0) // 2 * 2))
     assert before != load(scenes, train_split="", test_split="").fingerprint()
+
+
+def test_evaluation_reads_a_dataset_as_the_run_does(scenes):
+    fields = {"split_seed": 3, "test_share": 0.5, "mask_offset": 1}
+    run = {"name": "masks", **fields}
+    images = keras.Input((32, 32, 3))
+    model = keras.Model(images, keras.layers.Activation("linear")(images))
+    inputs = evaluation.load_inputs(model, "masks", str(scenes), batch_size=6, run=run)
+    expected = load(scenes, eval_crop="resize", **fields)
+    assert inputs.test.checksum() == expected.test.checksum()
+    masks, same = (next(iter(part.eval_batches()))[1] for part in (inputs, expected))
+    np.testing.assert_array_equal(masks, same)
 
 
 def test_depths_of_both_formats(tmp_path):

@@ -163,6 +163,8 @@ def test_what_dense_tasks_cannot_do_is_refused():
             tasks.get(config)
     with pytest.raises(ValueError, match="head` must be one of linear, dpt"):
         tasks.get(config_of(head="unet"))
+    with pytest.raises(ValueError, match="head linear has no `config.model.features`"):
+        tasks.get(config_of(features=64))
     with pytest.raises(ValueError, match="head` must be dpt for depth"):
         tasks.get(config_of("depth", head="linear"))
     config = config_of()
