@@ -372,7 +372,8 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     classes = len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:
         raise ValueError(
-            f"The model must have one output for each of {classes} classes. Received: "
+            f"The model must have one output for each of {classes} classes, (B, {classes}); models "
+            "of pixels have the evaluators segmentation and depth. Received: "
             f"output_shape={shape}"
         )
 

@@ -85,6 +85,7 @@ def predictions(model, inputs, windows=False):
     bad_examples = inputs.bad_examples("test")
     decode = decoder(source, options)
     read = reader(target)
+    counted = 0
     with terminal.progress_bar("evaluating", source.num_examples, "images") as update:
         for index in range(source.num_examples):
             update(index + 1)
@@ -97,9 +98,15 @@ def predictions(model, inputs, windows=False):
             if not is_valid:
                 raise_wrong_label(target, index)
             if weight:
+                counted += 1
                 preprocessing = options.preprocessing(source, float(white))
                 outputs = predict_pixels(model, image, preprocessing, windows)
                 yield index, picture_of(image, float(white)), outputs, values
+    if not counted:
+        raise ValueError(
+            f"At least one image must be readable and have a {target.key} with known pixels. "
+            f"Received: {source.num_examples} images"
+        )
 
 
 def picture_of(image, white):

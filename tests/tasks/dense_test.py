@@ -277,5 +277,10 @@ def test_evaluators_and_report(tmp_path):
     depths = keras.Model(images, (images[..., 0] + 1) * 2)
     scores = evaluation.evaluate(depths, ["depth"], rooms)
     assert scores["depth/delta1"] == 1 and scores["depth/rms_error"] < 1e-6
+    known = rooms.test.read
+    unknown = lambda index: {**known(index), "depth": ops.zeros((8, 8))}  # noqa: E731
+    dark = dataclasses.replace(rooms, test=dataclasses.replace(rooms.test, read=unknown))
+    with pytest.raises(ValueError, match="have a depth with known pixels.*5 images"):
+        evaluation.evaluate(depths, ["depth"], dark)
     with pytest.raises(ValueError, match="Segmentation needs data with masks"):
         evaluation.evaluate(model, ["segmentation"], rooms)
