@@ -86,6 +86,7 @@ class Distillation(Classification):
                 for name, holds, rule in (
                     ("loss", fields.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
                     ("temperature", 0 < fields.temperature < np.inf, "above 0"),
+                    ("temperature", fields.loss == "kl" or fields.temperature == 1, "1 without kl"),
                     ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
                     ("teacher_size", fields.teacher_size >= 0, "0 or more"),
                     (
