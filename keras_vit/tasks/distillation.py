@@ -15,6 +15,7 @@ from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.tokens import DistilledHead
 from keras_vit.models.any_model import (
     check_images_known,
+    image_shape_of,
     last_activation_of,
     logits_activation_of,
     output_shape_of,
@@ -234,7 +235,7 @@ class Distillation(Classification):
             )
         if self._teacher is not None and own.channels not in (1, theirs.channels):
             raise ValueError(
-                f"`data.channels` must be {theirs.channels}, as for the teacher, or 1. Received: "
+                f"`data.channels` must be 1 or that of the teacher, {theirs.channels}. Received: "
                 f"channels={own.channels}"
             )
 
@@ -272,7 +273,7 @@ class Distillation(Classification):
             images = ops.repeat(images, len(factor), axis=-1)
         for axis, equation in ((0, "ij,bjwc->biwc"), (1, "ij,bhjc->bhic")):
             old = images.shape[1 + axis]
-            new = self._teacher.input.shape[1 + axis]
+            new = image_shape_of(self._teacher)[axis]
             if old != new:
                 matrix = RULES["bilinear_antialias"](old, new).astype("float32")
                 images = ops.einsum(equation, matrix, images)

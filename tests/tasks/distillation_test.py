@@ -132,6 +132,25 @@ def test_teacher_computes_in_the_precision_of_the_run(precision, tmp_path):
     assert not task.frozen_models[0].trainable_variables
 
 
+def test_a_sequential_teacher_of_another_size_is_not_trained(tmp_path):
+    layers = keras.layers
+    teacher = keras.Sequential(
+        [
+            keras.Input((4, 4, 3)),
+            keras_vit.layers.InputPreprocessing(keras_vit.Preprocessing()),
+            layers.Flatten(),
+            layers.BatchNormalization(),
+            layers.Dense(10),
+        ]
+    )
+    task, student, inputs = start(tmp_path, teacher)
+    batch = next(iter(inputs.train_batches()))
+    losses, _ = task.losses_and_metrics(student, batch, training=True)
+    assert np.isfinite(ops.convert_to_numpy(losses)).all()
+    for ours, theirs in zip(task.frozen_models[0].get_weights(), teacher.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_images_without_labels_only_imitate(tmp_path):
     fields = {"label_weight": 0.25, "temperature": 2.0}
     task, student, _ = start(tmp_path, teacher_of(), fields=fields)
