@@ -258,6 +258,17 @@ def test_depths_of_both_formats(tmp_path):
         wrong.decode(wrong.source.read(0))
 
 
+def test_verify_names_wrong_depths(scenes):
+    (scenes / "masks").rename(scenes / "depth")
+    for number in range(6):
+        depth = np.where(blocks(number) == 255, np.nan, 2.0 - 5 * (number == 4))
+        np.save(scenes / "depth" / f"{number}.npy", depth)
+        (scenes / "depth" / f"{number}.png").unlink()
+    report = data.verify(data.load_split("depth", "", path=str(scenes)))
+    assert report["bad"] == [f"{scenes.as_posix()}/images/4.png"]
+    assert "a minimum of -3" in report["reasons"][report["bad"][0]]
+
+
 def test_what_masks_cannot_do_is_refused(scenes):
     for field in ("mixup_alpha", "cutmix_alpha", "randaugment_layers", "max_patches"):
         with pytest.raises(ValueError, match=f"{field} must be 0"):

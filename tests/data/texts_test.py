@@ -55,6 +55,12 @@ def rows_of(inputs):
     return ids.numpy().tolist(), weights.numpy().tolist()
 
 
+def test_verify_reads_captions(lists):
+    (lists / "1.jpg").write_bytes(b"damaged")
+    report = data.verify(data.load_split("captions", str(lists / "plain.csv")), **FIELDS)
+    assert (report["examples"], report["bad"]) == (3, [str(lists / "1.jpg")])
+
+
 @pytest.mark.parametrize("name", ["plain.csv", "named.csv", "lines.jsonl"])
 def test_lists_of_captions(name, lists):
     fields = {"name": "captions", "train_split": str(lists / "test.csv"), **FIELDS}

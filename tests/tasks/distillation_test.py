@@ -144,7 +144,7 @@ def test_a_sequential_teacher_of_another_size_is_not_trained(tmp_path):
         ]
     )
     task, student, inputs = start(tmp_path, teacher)
-    batch = next(iter(inputs.train_batches()))
+    batch = [part.numpy() for part in next(iter(inputs.train_batches()))]
     losses, _ = task.losses_and_metrics(student, batch, training=True)
     assert np.isfinite(ops.convert_to_numpy(losses)).all()
     for ours, theirs in zip(task.frozen_models[0].get_weights(), teacher.get_weights()):

@@ -107,8 +107,9 @@ class Target:
         return str(example[self.key].numpy())
 
     def classes_of(self, example: dict[str, Any]) -> np.ndarray:
-        """Returns the classes of an example, which was read eagerly, as integers `(N,)`."""
-        return np.atleast_1d(example[self.key].numpy()) if self.key else np.zeros([0], np.int64)
+        """Returns the classes of an example, which was read eagerly, as integers `(N,)`; none for
+        kinds without classes."""
+        return np.zeros([0], np.int64)
 
     def is_valid(self, example: dict[str, Any]) -> bool:
         """Returns whether the stored value of an example, which was read eagerly, is valid."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.targets.pixels import apply_to_bytes
 from keras_vit.data.targets.target import Target
 from keras_vit.text import Tokenizer
 
@@ -59,7 +60,7 @@ class Texts(Target):
             caption = tf.concat([caption, [""]], 0)[0]
         tokenizer = self.tokenizer
         encode = lambda text: tokenizer([text.decode()])[0]  # noqa: E731
-        ids = tf.ensure_shape(tf.numpy_function(encode, [caption], tf.int32), [self.length])
+        ids = tf.ensure_shape(apply_to_bytes(encode, caption, tf.int32), [self.length])
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
