@@ -370,10 +370,14 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     check_not_masked(model)
     shape = output_shape_of(model)
     classes = len(inputs.test.class_names)
+    if len(shape) in (3, 4):
+        raise ValueError(
+            "The evaluators of models of pixels are segmentation, segmentation_windows and depth; "
+            f"this one needs outputs (B, {classes}). Received: output_shape={shape}"
+        )
     if len(shape) != 2 or shape[-1] != classes:
         raise ValueError(
-            f"The model must have one output for each of {classes} classes, (B, {classes}); models "
-            "of pixels have the evaluators segmentation and depth. Received: "
+            f"The model must have one output for each of {classes} classes. Received: "
             f"output_shape={shape}"
         )
 

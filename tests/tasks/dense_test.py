@@ -271,6 +271,8 @@ def test_evaluators_and_report(tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {
         *("iou.png", "confusion.png", "worst.png"),
     }
+    with pytest.raises(ValueError, match="evaluators of models of pixels are segmentation"):
+        evaluation.get(["top1"])["top1"].check(model, inputs)
     with pytest.raises(ValueError, match="Depth needs data with depths"):
         evaluation.evaluate(model, ["depth"], inputs)
     rooms = data.from_config({"name": "rooms", "test_split": "test[:5]"}, batch_size=4, seed=0)
