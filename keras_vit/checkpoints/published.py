@@ -11,6 +11,9 @@ from keras_vit.files import did_you_mean
 
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
+# Temporary files with the weights of sources that are not files of weights, such as runs.
+STAND_INS: dict[str, str] = {}
+
 
 class ResolvedCheckpoint(typing.NamedTuple):
     """A local checkpoint: its path, the subtree with the weights, and the entry of a published
@@ -72,7 +75,7 @@ def fetch(
 
 def resolve(source, size=(), resolution=None):
     """Returns the `ResolvedCheckpoint` for a source; `size` and `resolution` are as for `find`."""
-    text = os.fspath(source)
+    text = STAND_INS.get(os.fspath(source), os.fspath(source))
     if text.endswith(_PYTORCH):
         raise ValueError(
             "PyTorch files are not supported, because they can run arbitrary code. Save the "

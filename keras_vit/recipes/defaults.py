@@ -34,7 +34,8 @@ FIELDS = {
     # on JAX, state to shard over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is none
     "shard": "",
     "loss": "softmax",  # softmax, sigmoid
-    "weights": "",  # initial weights: a path or a published name; "" is random
+    # initial weights: a path, a published name, or a run, an export or a .keras file; "" is random
+    "weights": "",
     # how to adapt RGB weights to other channels: sum, tile; "" raises an error
     "weights_channels": "",
     # skips steps with a loss or gradient that is not finite, instead of stopping

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import families, losses
 from keras_vit.checkpoints import inference, published
+from keras_vit.families import dense_heads
 from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ class Classification(Task):
         num_heads = self.config.model.get("num_heads", None if has_heads else 1)
         family, arguments = inference.find_arguments(self.config.weights, num_heads)
         arguments = {name: value for name, value in arguments.items() if name in fields}
-        return {"constructor": family.constructor.__name__, "arguments": arguments}
+        name = family.constructor.__name__
+        if name in {model.__name__ for model, _ in dense_heads.HEADS.values()}:
+            name = "VisionTransformer"  # the backbone of the file's model
+        return {"constructor": name, "arguments": arguments}
 
     def losses_and_metrics(
         self, model: keras.Model, batch: Batch, training: bool = False

@@ -162,18 +162,23 @@ def run(
 def _build(config, task, engine, workdir, resumes):
     """Builds the data, the model and the optimizer; returns the inputs, the number of steps and
     lines for the log."""
-    from keras_vit.training.stored_models import load_any_model  # which imports this module
+    from keras_vit.training import stored_models  # which imports this module
 
     lines = []
-    with _global_state(config):
+    facts = task.facts_of_weights
+    source = "" if resumes else config.weights
+    with (
+        _global_state(config),
+        stored_models.as_initial_weights(source, facts, lines.append) as stored,
+    ):
         if resumes:
-            task.facts_of_weights.update(read_model(workdir.path)["weights"])
-        task.load_models(load_any_model, lines.append)
+            facts.update(read_model(workdir.path)["weights"])
+        task.load_models(stored_models.load_any_model, lines.append)
         inputs = task.name_classes(load_inputs(config, lines.append, task), lines.append)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
         is_loaded = resumes or task.loads_weights
-        load_weights = None if is_loaded else weights_loader(config, inputs, lines.append)
+        load_weights = None if is_loaded else weights_loader(config, inputs, lines.append, stored)
         engine.build(config, task, inputs, total_steps, load_weights)
     return inputs, total_steps, lines
 

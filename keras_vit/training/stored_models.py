@@ -1,15 +1,20 @@
 """Loads models from runs, exports, files and published weights."""
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_vit import checkpoints, export, families, files, terminal
-from keras_vit.models import load_keras_file
+from keras_vit.checkpoints import published
+from keras_vit.models import TwoTowers, load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.training.run import has_checkpoint, load_checkpoint
+
+_SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "input_shape")
 
 
 def load_stored_model(
@@ -69,9 +74,7 @@ def load_any_model(
     Raises:
         ValueError: there is no such model, or `image_size` is set for another kind of source.
     """
-    is_folder = files.is_dir(source)
-    is_stored = str(source).endswith(".keras") or (is_folder and not has_weights(source))
-    if not is_stored:
+    if not is_stored(source):
         size: dict[str, Any] = {"input_shape": (image_size, image_size, 3)} if image_size else {}
         model = families.from_pretrained(source, **size)
         names = checkpoints.find_class_names(source)
@@ -81,7 +84,7 @@ def load_any_model(
             "The image size can be set only for published weights or a file of weights; other "
             f"models keep their own. Received: image_size={image_size}, source={source}"
         )
-    if is_folder:
+    if files.is_dir(source):
         stored = load_stored_model(source, write)
         if stored is None:
             raise ValueError(
@@ -91,6 +94,42 @@ def load_any_model(
     model = load_keras_file(source, compile=False)
     names = class_names_of(model)
     return model, {"class_names": names} if names else {}
+
+
+def is_stored(source):
+    """Returns whether a source is a .keras file, or a folder without files of weights, which may be
+    a run or an export."""
+    return source.endswith(".keras") or (files.is_dir(source) and not has_weights(source))
+
+
+@contextlib.contextmanager
+def as_initial_weights(source, facts, write):
+    """Returns a context in which `checkpoints.load` accepts a run, an export or a .keras file.
+
+    The context's value is `(model, class names)`, or None for other sources. Adds the
+    preprocessing of the model to `facts`, a task's `facts_of_weights`.
+    """
+    if published.is_name(source) or not is_stored(source):
+        yield None
+        return
+    model, details = load_any_model(source, write=write)
+    arguments = getattr(model, "arguments", {})
+    sizes = [f"{name}={arguments[name]}" for name in _SIZES if name in arguments]
+    write(f"{source} is a {', '.join([type(model).__name__, *sizes])}")
+    if hasattr(model, "preprocessing"):
+        facts["preprocessing"] = model.preprocessing.to_config()
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(model, TwoTowers):
+            path = folder
+            checkpoints.save(model, path, format="huggingface")
+        else:
+            path = f"{folder}/weights.npz"
+            checkpoints.save(model, path)
+        published.STAND_INS[source] = path
+        try:
+            yield model, details.get("class_names")
+        finally:
+            del published.STAND_INS[source]
 
 
 def has_weights(folder):

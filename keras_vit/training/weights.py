@@ -74,9 +74,13 @@ def _size(config, inputs):
     return sizes
 
 
-def weights_loader(config, inputs, write):
+def weights_loader(config, inputs, write, stored=None):
     """Downloads `config.weights` and returns a function that loads them into a model, or None if
-    the field is empty."""
+    the field is empty.
+
+    `stored` is `(model, class names)` if the weights are those of a run, an export or a .keras
+    file. Its head is kept if the classes are the same.
+    """
     if not config.weights:
         return None
     # Download the weights before building the model.
@@ -90,5 +94,20 @@ def weights_loader(config, inputs, write):
         )
         for layer, preprocessing in zip(layers, preprocessings):
             layer.preprocessing = preprocessing  # keep the preprocessing of the training data
+        if stored is not None and _keep_head(model, *stored, inputs.train.class_names):
+            write(f"the head is that of {config.weights}, because the classes are the same")
 
     return load_weights
+
+
+def _keep_head(model, stored, class_names, expected):
+    """Copies the head of a stored model if it has the same classes and shape; returns whether it
+    does."""
+    old = getattr(stored, "head", None)
+    if old is None or list(class_names or ()) != list(expected):
+        return False
+    values = old.get_weights()
+    has_same_shape = [array.shape for array in values] == [w.shape for w in model.head.weights]
+    if has_same_shape:
+        model.head.set_weights(values)
+    return has_same_shape
