@@ -78,58 +78,18 @@ def keras_vit_steps():
 
 def flax_steps():
     """Returns a function `run(steps)` that trains a ViT in Flax, and the number of parameters."""
-    import flax.linen as nn
     import jax
-    import jax.numpy as jnp
-    import optax
-
-    class Block(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            y = nn.LayerNorm()(x)
-            y = nn.MultiHeadDotProductAttention(SIZES["num_heads"])(y, y)
-            x = x + y
-            y = nn.LayerNorm()(x)
-            y = nn.Dense(SIZES["mlp_dim"])(y)
-            y = nn.Dense(SIZES["hidden_size"])(nn.gelu(y))
-            return x + y
-
-    class ViT(nn.Module):
-        @nn.compact
-        def __call__(self, images):
-            size = SIZES["patch_size"]
-            x = nn.Conv(SIZES["hidden_size"], (size, size), strides=(size, size), padding="VALID")(
-                images
-            )
-            x = x.reshape(len(x), -1, x.shape[-1])
-            cls = self.param("cls", nn.initializers.zeros, (1, 1, x.shape[-1]))
-            x = jnp.concatenate([jnp.tile(cls, (len(x), 1, 1)), x], axis=1)
-            x = x + self.param("pos_embedding", nn.initializers.normal(0.02), (1, *x.shape[1:]))
-            for _ in range(_LAYERS.value):
-                x = Block()(x)
-            return nn.Dense(CLASSES)(nn.LayerNorm()(x)[:, 0])
+    from flax_vit import ViT, make_optimizer, make_step
 
     key = jax.random.PRNGKey(0)
     images = jax.random.uniform(key, (_BATCH.value, _SIZE.value, _SIZE.value, 3), minval=-1.0)
-    labels = jax.nn.one_hot(jnp.arange(_BATCH.value) % CLASSES, CLASSES)
-    model = ViT()
+    labels = jax.nn.one_hot(jax.numpy.arange(_BATCH.value) % CLASSES, CLASSES)
+    model = ViT(**SIZES, num_layers=_LAYERS.value, classes=CLASSES)
     parameters = jax.jit(model.init)(key, images)
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-3, 1000))
-    )
+    optimizer = make_optimizer()
     state = [parameters, jax.jit(optimizer.init)(parameters)]
 
-    def step(parameters, optimizer_state, images, labels):
-        def loss(parameters):
-            logits = model.apply(parameters, images)
-            return optax.softmax_cross_entropy(logits, labels).mean(), logits
-
-        (value, logits), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
-        updates, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
-        accuracy = (logits.argmax(-1) == labels.argmax(-1)).mean()
-        return optax.apply_updates(parameters, updates), optimizer_state, value, accuracy
-
-    step = jax.jit(step, donate_argnums=(0, 1))
+    step = jax.jit(make_step(model, optimizer), donate_argnums=(0, 1))
 
     def run(steps):
         for _ in range(steps):
