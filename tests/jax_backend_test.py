@@ -22,7 +22,7 @@ PARTS = (
         "tasks/classification_test.py",
         "tasks/distillation_test.py",
     ),
-    ("training/patch_sizes_test.py",),
+    ("training/patch_sizes_test.py", "training/freezing_test.py"),
     (
         "inspection/attention_test.py::test_attention_scores_select_layers_and_average_heads",
         "inspection/attention_test.py::test_relevance_matches_finite_differences[wrapped]",

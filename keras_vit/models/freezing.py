@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Callable, Sequence
 
 import keras
+from keras import ops
 
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.any_model import find_vision_transformer, layers_before
@@ -126,6 +127,28 @@ def enable_lora(
         for variable in block.variables:
             variable.trainable = "lora_kernel" in variable.path
     return _report(model, write)
+
+
+def merge_lora(model: keras.Model) -> keras.Model:
+    """Merges the adapters of a model into its kernels and removes them; returns the same model."""
+    for layer in model._flatten_layers():
+        if not getattr(layer, "lora_enabled", False):
+            continue
+        adapters = (layer.lora_kernel_a, layer.lora_kernel_b)
+        layer._kernel.assign_add(layer.lora_alpha / layer.lora_rank * ops.matmul(*adapters))
+        layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))  # for compiled functions
+        layer.lora_enabled = False
+        layer._tracker.unlock()
+        for variable in adapters:
+            layer._untrack_variable(variable)
+        layer._tracker.lock()
+    return model
+
+
+def frozen_weights(model: keras.Model) -> list[keras.Variable]:
+    """Returns the weights that a model would train if they were not frozen."""
+    layers = model._flatten_layers()
+    return [v for layer in layers for v in layer._trainable_variables if not v.trainable]
 
 
 def _set_trainable(layer, value):

@@ -168,8 +168,8 @@ def decay_flags(variables, decay_mask, no_decay):
     for name in names:
         if not any(name in path for path in paths):
             raise ValueError(
-                "`no_decay` must list parameters or layers of the model, such as pos_embedding or "
-                f"head; the model has no {name!r}. Received: no_decay={no_decay!r}"
+                "`no_decay` must list trained parameters or layers of the model, such as "
+                f"pos_embedding or head; the model has no {name!r}. Received: no_decay={no_decay!r}"
             )
     return [
         (decay_mask == "all" or path[-1] == "kernel") and not any(name in path for name in names)

@@ -38,6 +38,12 @@ FIELDS = {
     "weights": "",
     # how to adapt RGB weights to other channels: sum, tile; "" raises an error
     "weights_channels": "",
+    # weights that are not trained: backbone (all but the head), or blocks:8 (the first eight blocks
+    # and everything before them)
+    "freeze": "",
+    # rank of adapters for the queries and values of all blocks (LoRA), which are trained with the
+    # head and merged into the exported weights; 0 is off
+    "lora_rank": 0,
     # skips steps with a loss or gradient that is not finite, instead of stopping
     "skip_nonfinite": False,
     "checkpoint_every_steps": 1000,  # steps between checkpoints

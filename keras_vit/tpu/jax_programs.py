@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
+from keras_vit.training import freezing
 from keras_vit.training.engine import make_optimizer
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import AXIS
@@ -26,6 +27,7 @@ class JaxPrograms(Programs):
         devices = compiler.topology_devices(self.topology.name, self.topology.device.chip_config)
         self._mesh = Mesh(np.array(devices), (AXIS,))
         model = self._task.build_model(inputs)
+        freezing.apply(config, model)
         self._optimizer = make_optimizer(config, total_steps)
         self._optimizer.build(model.trainable_variables)
         averaged = config.ema_decay > 0

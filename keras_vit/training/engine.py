@@ -15,6 +15,7 @@ from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
+from keras_vit.training import freezing
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
 # Allowed values of `config.shard`. TensorFlow supports only "".
@@ -23,7 +24,8 @@ SHARDS = ("", "optimizer", "parameters")
 OUT_OF_MEMORY = (
     "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or "
     "remat=True to recompute activations; both change results only by rounding and dropout masks. "
-    "Set precision='mixed_bfloat16' or halve batch_size to halve the size of activations."
+    "Set precision='mixed_bfloat16' or halve batch_size to halve the size of activations. "
+    "With weights to start from, freeze='backbone' or lora_rank=8 trains fewer weights."
 )
 
 
@@ -96,6 +98,7 @@ class Engine(abc.ABC):
             self.model = task.make_model(inputs)
             if load_weights is not None:
                 load_weights(self.model)
+            freezing.apply(config, self.model)
             optimizer = make_optimizer(config, total_steps)
             optimizer.build(self.model.trainable_variables)
         self._place(

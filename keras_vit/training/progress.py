@@ -1,10 +1,12 @@
 """Formats the log lines of a run: a summary of its config and cost, and the progress of
 training."""
 
+import math
 import textwrap
 import time
 
 from keras_vit import cost
+from keras_vit.models.freezing import frozen_weights
 from keras_vit.training.workdir import default_fields
 
 COLUMNS = 100  # maximum line length
@@ -32,9 +34,13 @@ def run_summary(config, task, *, engine, inputs, total_steps):
     # Describe the data, the devices and the cost.
     lines += [data_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
+    parameters = f"{engine.model.count_params():,} parameters"
+    trained = sum(math.prod(weight.shape) for weight in engine.model.trainable_variables)
+    if frozen_weights(engine.model):
+        parameters += f" ({trained:,} trained)"
     lines.append(
         f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} "
-        f"images per step, {config.precision}, {engine.model.count_params():,} parameters, "
+        f"images per step, {config.precision}, {parameters}, "
         f"{total_steps} steps on {num_examples:,} images "
         f"({total_steps * config.batch_size / num_examples:.4g} epochs)"
     )

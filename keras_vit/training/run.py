@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
 from keras_vit.models.any_model import image_shape_of
+from keras_vit.models.freezing import frozen_weights, merge_lora
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
@@ -156,7 +157,7 @@ def run(
         with contextlib.closing(metric_writer):
             loop.train()
             metrics = loop.evaluate_at_end()
-        return RunResult(engine.gather_model(), inputs, metrics)
+        return RunResult(merge_lora(engine.gather_model()), inputs, metrics)
 
 
 def _build(config, task, engine, workdir, resumes):
@@ -180,6 +181,11 @@ def _build(config, task, engine, workdir, resumes):
         is_loaded = resumes or task.loads_weights
         load_weights = None if is_loaded else weights_loader(config, inputs, lines.append, stored)
         engine.build(config, task, inputs, total_steps, load_weights)
+    if frozen_weights(engine.model) and not config.weights:
+        lines.append(
+            "warning: the frozen weights are random, because the config has no initial weights; "
+            "set --config.weights, or train all (--config.freeze= or --config.model.frozen=False)"
+        )
     return inputs, total_steps, lines
 
 
@@ -254,7 +260,7 @@ def load_checkpoint(
     write(f"using the {which}, {checkpoints.path(step)}")
     engine.restore(f"{checkpoints.path(step)}/state")
     engine.swap_ema()
-    return RunResult(engine.gather_model(), inputs, {}), config
+    return RunResult(merge_lora(engine.gather_model()), inputs, {}), config
 
 
 def _check_continuation(counters, total_steps, inputs, workdir):

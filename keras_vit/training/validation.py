@@ -2,6 +2,7 @@
 
 import math
 
+from keras_vit.training import freezing
 from keras_vit.training.engine import SHARDS
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -22,13 +23,14 @@ def validate_config(config, num_devices):
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
-        (("early_stop_evals",), 0),
+        (("early_stop_evals", "lora_rank"), 0),
     ):
         for name in names:
             if not config[name] >= least:  # also rejects NaN
                 raise ValueError(
                     f"`{name}` must be {least} or more. Received: {name}={config[name]}"
                 )
+    freezing.validate(config)
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
     if config.early_stop_evals and not config.eval_every_steps:

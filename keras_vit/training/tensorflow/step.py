@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from keras_vit.models.freezing import frozen_weights
 from keras_vit.training.tensorflow.gradients import make_replica_gradients
 from keras_vit.training.update import TrainState, update
 
@@ -12,8 +13,13 @@ def make_replica_step(strategy, state, task, config):
     """Returns the function that runs a whole step on one replica without returning to the host."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, config)
     # Layers update float statistics in the forward pass. The other non-trainable variables are
-    # states of unused seed generators.
-    statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
+    # frozen weights and states of unused seed generators.
+    frozen = {id(weight.value) for weight in frozen_weights(state.model)}
+    statistics = [
+        variable
+        for variable in state.variables.statistics
+        if variable.dtype.is_floating and id(variable) not in frozen
+    ]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
     compiled = as_it_is if isinstance(strategy, tf.distribute.TPUStrategy) else with_xla
