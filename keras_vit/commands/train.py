@@ -40,6 +40,7 @@ def define_flags():
         False,
         "Continue from the last checkpoint with a changed config or test set; see changes.json.",
     )
+    flags.DEFINE_string("tracker", "", "Also sends the metrics to mlflow or wandb.")
 
 
 def main():
@@ -74,6 +75,7 @@ def main():
                 engine=engine,
                 check=check,
                 start=START,
+                tracker=FLAGS.tracker,
             )
         if workdir.is_chief:
             finish(config, options, workdir, run)

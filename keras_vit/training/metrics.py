@@ -9,10 +9,12 @@ import numpy as np
 from keras_vit import files
 from keras_vit.training.checkpoint_manager import DISK_ADVICE
 from keras_vit.training.progress import format_metrics, wrap
+from keras_vit.training.trackers import Tracker
 
 
 class MetricWriter:
-    """Writes the metrics of steps and evaluations; does nothing unless `enabled`."""
+    """Writes the metrics of steps and evaluations, also to a tracker if it is named; does nothing
+    unless `enabled`."""
 
     def __init__(
         self,
@@ -25,6 +27,7 @@ class MetricWriter:
         total_steps,
         test_examples,
         write,
+        tracker="",
         enabled=True,
     ):
         self._enabled = enabled
@@ -34,7 +37,9 @@ class MetricWriter:
             workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step
         )
         self._evaluations = workdir.path / "evaluations.csv"
-        self._scalars = Scalars(workdir.tensorboard)
+        self._scalars = [Scalars(workdir.tensorboard)]
+        if tracker:
+            self._scalars.append(Tracker(tracker, workdir, write))
         self._progress = progress
         self._write = write
         self._total_steps = total_steps
@@ -69,7 +74,7 @@ class MetricWriter:
         self._progress.report(
             step, steps, means, self._input_wait, outputs.peak_memory, int((~finite).sum())
         )
-        self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
+        self._write_scalars(step, {f"train/{name}": value for name, value in means.items()})
         self._since_line = {name: [] for name in metrics}
         self._input_wait = 0.0
 
@@ -79,7 +84,7 @@ class MetricWriter:
         if not self._enabled:
             return
         write_evaluation(self._evaluations, step, metrics)
-        self._scalars.write(step, {f"test/{name}": value for name, value in metrics.items()})
+        self._write_scalars(step, {f"test/{name}": value for name, value in metrics.items()})
         shown = {
             name: value
             for name, value in metrics.items()
@@ -102,7 +107,12 @@ class MetricWriter:
     def close(self):
         if self._enabled:
             self._metrics.flush()
-            self._scalars.close()
+            for scalars in self._scalars:
+                scalars.close()
+
+    def _write_scalars(self, step, values):
+        for scalars in self._scalars:
+            scalars.write(step, values)
 
 
 class MetricsTable:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from keras_vit import data, files, tasks, terminal
 from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.freezing import frozen_weights, merge_lora
-from keras_vit.training import validation
+from keras_vit.training import trackers, validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
@@ -58,6 +58,7 @@ def run(
     engine: Engine | None = None,
     check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
     start: float | None = None,
+    tracker: str = "",
 ) -> RunResult:
     """Trains and evaluates a model according to a config, or resumes an interrupted run in the
     workdir.
@@ -80,6 +81,8 @@ def run(
             reject the run, for example because the model cannot be exported.
         start: `time.monotonic()` at the start of the command, for the reported startup time; None
             for the current time.
+        tracker: "mlflow" or "wandb", to send metrics there; `tracker.json` in the workdir has the
+            id of the tracker's run, which a resumed run continues. "" is none.
 
     Returns:
         A `RunResult`.
@@ -94,6 +97,7 @@ def run(
     workdir.is_chief = engine.host_index == 0
     evaluators = evaluators or {}
     task = tasks.get(config, task)
+    trackers.check(tracker)
     validation.validate_config(config, engine.num_devices)
     validation.validate_evaluators(config, task, evaluators)
     if engine.host_index:
@@ -139,6 +143,7 @@ def run(
             total_steps=total_steps,
             test_examples=inputs.test.num_examples,
             write=write,
+            tracker=tracker,
             enabled=engine.host_index == 0,
         )
         loop = Loop(

@@ -1,10 +1,12 @@
 import resource
+import sys
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.training import trackers
 from keras_vit.training.metrics import (
     MetricsTable,
     MetricWriter,
@@ -193,3 +195,73 @@ def test_log_line_of_skipped_steps_only(tmp_path):
     assert "loss nan  grad inf  2 of 2 steps skipped" in _log_line(
         tmp_path, [np.nan, 1.0], [np.inf, np.inf]
     )
+
+
+class _Run:
+    """Stands for the run of MLflow and the run of Weights & Biases."""
+
+    def __init__(self, calls, run_id):
+        self.id = run_id
+        self.info = types.SimpleNamespace(run_id=run_id)
+        self.log = lambda values, step: calls.append((run_id, step, values))
+        self.finish = lambda: calls.append((run_id, "end"))
+
+
+def _fake(name, calls):
+    def start(run_id, **_):
+        module.run = _Run(calls, run_id or "new")
+        return module.run
+
+    module = types.ModuleType(name)
+    module.Settings = dict
+    module.init = lambda id, **options: start(id, **options)
+    module.start_run = start
+    module.active_run = lambda: module.run
+    module.log_params = lambda config: calls.append(config)
+    module.log_metrics = lambda values, step: module.run.log(values, step)
+    module.end_run = lambda: module.run.finish()
+    return module
+
+
+@pytest.mark.parametrize("name", trackers.TRACKERS)
+def test_tracker_continues_its_run(name, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setitem(sys.modules, name, _fake(name, calls))
+    (tmp_path / "config.json").write_text('{"seed": 1}')
+    workdir = types.SimpleNamespace(path=tmp_path)
+    for step in (5, 10):
+        tracker = trackers.Tracker(name, workdir, print)
+        tracker.write(step, {"train/loss": np.float32(0.5)})
+        tracker.close()
+    if name == "mlflow":
+        assert calls.pop(0) == {"seed": 1}
+    assert calls == [
+        ("new", 5, {"train/loss": 0.5}),
+        ("new", "end"),
+        ("new", 10, {"train/loss": 0.5}),
+        ("new", "end"),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["start_run", "log_metrics", "end_run"])
+def test_tracker_that_fails_prints_one_line(broken, tmp_path, monkeypatch):
+    mlflow = _fake("mlflow", [])
+    delattr(mlflow, broken)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    (tmp_path / "config.json").write_text("{}")
+    lines = []
+    tracker = trackers.Tracker("mlflow", types.SimpleNamespace(path=tmp_path), lines.append)
+    for step in (5, 10):
+        tracker.write(step, {"train/loss": 0.5})
+    tracker.close()
+    assert "mlflow failed" in lines[-1] and broken in lines[-1]
+    assert len(lines) == 1 + (broken != "start_run")
+
+
+def test_tracker_must_be_known_and_installed(monkeypatch):
+    trackers.check("")
+    with pytest.raises(ValueError, match=r"mlflow, wandb.*Received: tracker='tb'"):
+        trackers.check("tb")
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install wandb"):
+        trackers.check("wandb")
