@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from keras_vit import files
+from keras_vit.training import curve
 from keras_vit.training.checkpoint_manager import DISK_ADVICE
 from keras_vit.training.progress import format_metrics, wrap
 from keras_vit.training.trackers import Tracker
@@ -33,9 +34,8 @@ class MetricWriter:
         self._enabled = enabled
         if not enabled:
             return
-        self._metrics = MetricsTable(
-            workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step
-        )
+        self._steps = workdir.path / "metrics.csv"
+        self._metrics = MetricsTable(self._steps, (*columns, "bad_examples"), counters.step)
         self._evaluations = workdir.path / "evaluations.csv"
         self._scalars = [Scalars(workdir.tensorboard)]
         if tracker:
@@ -98,6 +98,10 @@ class MetricWriter:
         self._write(
             wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}")
         )
+        self.flush()
+        tables = read_metrics(self._steps), read_metrics(self._evaluations)
+        if line := curve.reading(*tables, self._total_steps):
+            self._write(wrap(f"  {line}"))
 
     def flush(self):
         """Writes all pending rows. Call this before saving a checkpoint, so that no row is lost."""

@@ -1,0 +1,84 @@
+"""Tests with the curves of real runs of configs/digits.py, in curves/.
+
+`good` trains for 30 epochs and `short` for 240 steps; the others are the first 240 steps of longer
+runs. `rate_0.1` has --config.schedule.base=0.1, `hundred_images` learns from train[:100] without
+shifts, and `sgd_rate_1` has SGD, rate 1 and 200 warm-up steps.
+"""
+
+import shutil
+import types
+from pathlib import Path
+
+from keras_vit.training.curve import reading
+from keras_vit.training.metrics import MetricWriter, read_metrics
+
+CURVES = Path(__file__).parent / "curves"
+
+
+def _readings(name, **columns):
+    """Returns what each evaluation of a run says, by step."""
+    steps, evaluations = (
+        read_metrics(CURVES / f"{name}_{table}.csv") for table in ("metrics", "evaluations")
+    )
+    evaluations |= columns
+    return {
+        int(step): reading(
+            {column: values[steps["step"] <= step] for column, values in steps.items()},
+            {column: values[: i + 1] for column, values in evaluations.items()},
+            evaluations["step"][-1],
+        )
+        for i, step in enumerate(evaluations["step"])
+    }
+
+
+def test_good_run_falls_and_is_flat_at_its_end():
+    lines = _readings("good")
+    assert lines[60] == lines[120] == lines[180] == ""  # not enough evidence
+    assert lines[300] == "still falling: the test loss is 58 % lower than at step 180"
+    assert "flat since step 540: the test loss was 0.136 then and is 0.1416" in lines[674]
+    assert not any("too high" in line or "apart" in line for line in lines.values())
+
+
+def test_short_run_should_be_longer():
+    assert "62 % lower than at step 120; try --config.total_steps=480" in _readings("short")[240]
+
+
+def test_run_that_learns_nothing():
+    lines = _readings("rate_0.1")
+    assert all("nothing is learned" in line for line in lines.values())
+    assert "is 2.318, and was 2.302" in lines[240] and "schedule.base=0.03" in lines[240]
+
+
+def test_rising_loss_means_high_rate():
+    lines = _readings("sgd_rate_1")
+    assert lines[60] == ""
+    assert "too high: the training loss rose from 1.9" in lines[240]
+    assert "schedule.base=0.3" in lines[240]
+
+
+def test_train_and_test_apart():
+    lines = _readings("hundred_images")
+    assert lines[120] == ""  # the loss rises, but only for a moment
+    assert "apart: the accuracy is 100 % on training images and 83 % on test" in lines[240]
+
+
+def test_few_test_images_are_no_evidence():
+    evaluations = read_metrics(CURVES / "hundred_images_evaluations.csv")
+    lines = _readings("hundred_images", examples=0 * evaluations["examples"] + 20)
+    assert not any("apart" in line for line in lines.values())
+
+
+def test_resumed_run_says_the_same(tmp_path):
+    """A run that resumes at step 240 reads what it wrote before it was stopped."""
+    for table in ("metrics", "evaluations"):
+        shutil.copy(CURVES / f"short_{table}.csv", tmp_path / f"{table}.csv")
+    lines = []
+    workdir = types.SimpleNamespace(path=tmp_path, tensorboard=tmp_path / "tensorboard")
+    columns = ("loss", "accuracy", "grad_norm", "learning_rate")
+    counters = types.SimpleNamespace(step=240)
+    options = {"log_every_steps": 60, "total_steps": 240, "test_examples": 360}
+    writer = MetricWriter(workdir, counters, columns, None, write=lines.append, **options)
+    metrics = read_metrics(tmp_path / "evaluations.csv")
+    writer.write_evaluation(240, {name: values[-1] for name, values in metrics.items()})
+    writer.close()
+    assert lines[1].strip() == _readings("short")[240]
