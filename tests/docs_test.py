@@ -239,7 +239,7 @@ def _flags(command):
 
 
 def test_flags_are_read_per_command():
-    assert _flags("experiments/run_tpu.py") == {"config", "workdir", "change"}
+    assert _flags("experiments/run_tpu.py") == {"config", "workdir", "change", "tracker"}
     assert "config" not in _flags("evaluate") and {"model", "weights", "evals"} < _flags("evaluate")
     assert {"config", "output"} < _flags("show-batch")
 
