@@ -1,8 +1,9 @@
 """Compares the export formats of a Vision Transformer, and other libraries, on the CPU.
 
-    pip install -e ".[onnx]" KERAS_VIT_TORCH_PYTHON=torch-env/bin/python python
-    experiments/benchmarks/formats.py --output=formats.csv python experiments/benchmarks/formats.py
-    --models=Ti/16 --rounds=2 --formats=keras,saved_model,litert_int8
+    pip install -e ".[onnx]" openvino
+    KERAS_VIT_TORCH_PYTHON=torch-env/bin/python \\
+        python experiments/benchmarks/formats.py --output=formats.csv
+    python experiments/benchmarks/formats.py --models=Ti/16 --rounds=2 --formats=keras,litert_int8
 
 All formats of a model except keras_hub have the same random weights.
 `experiments/real/low_precision.py` measures how much accuracy a trained model loses in low
@@ -16,8 +17,10 @@ alternate, and rates are medians over the rounds. The columns:
     difference    largest difference of a logit from Keras in float32, relative to the range of the logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
-The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub
-and timm are skipped if they are not installed.
+OpenVINO runs the ONNX file. "saved_model_fpmath_bfloat16" and "saved_model_frozen" run the float32
+SavedModel with an environment variable of TensorFlow; see `ENVIRONMENT`.
+The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub,
+OpenVINO and timm are skipped if they are not installed.
 """
 
 import csv
@@ -40,6 +43,10 @@ FORMATS = (
     "keras_xla",
     "saved_model",
     "saved_model_bfloat16",
+    "saved_model_fpmath_bfloat16",
+    "saved_model_frozen",
+    "openvino",
+    "openvino_bfloat16",
     "onnx",
     "onnx_int8",
     "onnx_dynamic_int8",
@@ -52,6 +59,11 @@ FORMATS = (
     "timm_bfloat16_compile",
     "timm_onnx",
 )
+# Variables of TensorFlow's environment: bfloat16 products of float32 arrays, and constant weights.
+ENVIRONMENT = {
+    "saved_model_fpmath_bfloat16": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
+    "saved_model_frozen": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
+}
 LIMITS = ("float32", "bfloat16", "int8")
 MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
 COLUMNS = (
@@ -138,11 +150,11 @@ def prepare(folder):
     for name in FLAGS.formats:
         path = folder / name
         if name.startswith("saved_model"):
-            precision = "bfloat16" if name.endswith("bfloat16") else "float32"
+            precision = "bfloat16" if name == "saved_model_bfloat16" else "float32"
             os.rename(
                 export.saved_model(model, folder, signatures=["tensor"], precision=precision), path
             )
-        elif name.startswith(("litert", "onnx")):
+        elif name.startswith(("litert", "onnx", "openvino")):
             form = LITERT if name.startswith("litert") else ONNX
             is_int8 = name in ("litert_int8", "onnx_int8")
             spec = check_convertible(model, name)
@@ -301,6 +313,16 @@ def load_onnx(name, folder):
     ], f"ONNX Runtime {onnxruntime.__version__}"
 
 
+def load_openvino(name, folder):
+    """Loads the ONNX file in OpenVINO."""
+    import openvino
+
+    core = openvino.Core()
+    options = {"INFERENCE_PRECISION_HINT": "bf16" if name.endswith("bfloat16") else "f32"}
+    run = core.compile_model(core.read_model((folder / name).read_bytes()), "CPU", options)
+    return lambda images: run(images)[0], f"OpenVINO {openvino.__version__}"
+
+
 def timm_command(name, folder):
     python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
     return [python, formats_worker.__file__, name, str(folder), str(os.cpu_count())]
@@ -309,7 +331,12 @@ def timm_command(name, folder):
 def load(name, folder):
     if name == "limits":
         return load_limits(folder), ""
-    loaders = {"onnx": load_onnx, "timm": load_onnx, "litert": load_litert}
+    loaders = {
+        "onnx": load_onnx,
+        "timm": load_onnx,
+        "litert": load_litert,
+        "openvino": load_openvino,
+    }
     return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
@@ -329,6 +356,7 @@ class Worker:
             **os.environ,
             "OMP_NUM_THREADS": str(os.cpu_count()),
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            **ENVIRONMENT.get(name, {}),
         }
         self._process = subprocess.Popen(command, env=environment, **pipes)
         self.facts = self._answer()
