@@ -60,9 +60,16 @@ class Optimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
         self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
+        self.starts = [0] * len(variables)
         self.decays = [
             self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)
         ]
+
+    def start_at(self, update, variables):
+        """Keeps some of the variables until a number of updates; their bias correction starts
+        there."""
+        late = {id(variable) for variable in variables}
+        self.starts = [update * (id(v) in late) for v in self._trainable_variables]
 
     def add_slots(self, variables, name, dtype):
         """Creates a slot variable of zeros for each variable."""
@@ -129,9 +136,13 @@ class Optimizer(keras.optimizers.Optimizer):
         """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""
         # Use a cache, because most parameters have the same multiplier and decay, and each op adds
         # tracing time.
-        key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
+        start = self.starts[index]
+        key = multiplier, decay, _ = self.layerwise_multipliers[index], self.decays[index], start
         if key not in known:
             rate = ops.cast(learning_rate, "float32") * multiplier
+            if start:
+                rate = ops.where(step < start, 0.0, rate)
+                step = ops.maximum(step - start, 0)
             known[key] = self.factors(rate, step), rate * decay
         return known[key]
 

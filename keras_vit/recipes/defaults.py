@@ -41,6 +41,8 @@ FIELDS = {
     # weights that are not trained: backbone (all but the head), or blocks:8 (the first eight blocks
     # and everything before them)
     "freeze": "",
+    # the step from which the weights of `freeze` are trained too; 0 never trains them
+    "unfreeze_at_step": 0,
     # rank of adapters for the queries and values of all blocks (LoRA), which are trained with the
     # head and merged into the exported weights; 0 is off
     "lora_rank": 0,

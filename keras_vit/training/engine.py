@@ -98,9 +98,10 @@ class Engine(abc.ABC):
             self.model = task.make_model(inputs)
             if load_weights is not None:
                 load_weights(self.model)
-            freezing.apply(config, self.model)
+            self._late_weights = freezing.apply(config, self.model)
             optimizer = make_optimizer(config, total_steps)
             optimizer.build(self.model.trainable_variables)
+            optimizer.start_at(config.get("unfreeze_at_step", 0), self._late_weights)
         self._place(
             optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16"
         )
@@ -121,9 +122,12 @@ class Engine(abc.ABC):
         """Returns the compiled training function for a step; each variant of the task has its own
         function."""
         variant = self._task.variant_of_step(step)
-        if variant not in self._compiled:
-            self._compiled[variant] = self._make_train_steps(variant)
-        return self._compiled[variant]
+        is_late = step >= self._config.get("unfreeze_at_step", 0)
+        key = (variant, is_late)
+        if key not in self._compiled:
+            task = variant if is_late else freezing.Held(variant, self._late_weights)
+            self._compiled[key] = self._make_train_steps(task)
+        return self._compiled[key]
 
     @abc.abstractmethod
     def train(

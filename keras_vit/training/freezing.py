@@ -1,9 +1,13 @@
-"""Applies `config.freeze` and `config.lora_rank`: which weights of the model a run trains."""
+"""Applies `config.freeze`, `config.unfreeze_at_step` and `config.lora_rank`: which weights of the
+model a run trains."""
 
 import re
 
+import keras
+from keras import ops
+
 from keras_vit.models.any_model import find_vision_transformer
-from keras_vit.models.freezing import enable_lora, freeze
+from keras_vit.models.freezing import enable_lora, freeze, frozen_weights, unfreeze
 
 
 def validate(config):
@@ -20,6 +24,11 @@ def validate(config):
             "`freeze` must be '' with `lora_rank`, which freezes all weights before the head. "
             f"Received: freeze={value!r}, lora_rank={rank}"
         )
+    if config.get("unfreeze_at_step", 0) and not value:
+        raise ValueError(
+            "`unfreeze_at_step` requires `freeze`. Received: "
+            f"unfreeze_at_step={config.unfreeze_at_step}, freeze=''"
+        )
     if (value or rank) and config.task == "image_text":
         raise ValueError(
             "`freeze` and `lora_rank` must be off for image_text; `model.locked` freezes the image "
@@ -33,8 +42,11 @@ def validate(config):
 
 
 def apply(config, model):
-    """Freezes weights of a built model, and adds low-rank adapters, before its optimizer is
-    built."""
+    """Freezes weights of a built model, and adds low-rank adapters, before its optimizer is built.
+
+    Returns the weights that are trained only from `config.unfreeze_at_step` on. They are not
+    frozen, because they have slots and averages from the start.
+    """
     value = config.get("freeze", "")
     rank = config.get("lora_rank", 0)
     if rank:
@@ -50,6 +62,32 @@ def apply(config, model):
                 f"Received: freeze={value!r}"
             )
         freeze(model, blocks, write=_ignore)
+    if not config.get("unfreeze_at_step", 0):
+        return []
+    late = frozen_weights(model)
+    unfreeze(model, write=_ignore)
+    return late
+
+
+class Held:
+    """A task whose gradients of some weights are zero."""
+
+    def __init__(self, task, weights):
+        self.metrics = task.metrics
+        self._task = task
+        self._held = {id(weight) for weight in weights}
+
+    def losses_and_metrics(self, model, batch, training=False):
+        values = []
+        for variable in model.variables:
+            value = variable.value
+            is_held = id(variable) in self._held
+            values.append((variable, ops.stop_gradient(value) if is_held else value))
+        with keras.StatelessScope(values) as scope:
+            outputs = self._task.losses_and_metrics(model, batch, training=training)
+        for variable in model.non_trainable_variables:  # such as the moments of BatchNorm
+            variable.assign(scope.get_current_value(variable))
+        return outputs
 
 
 def _ignore(line):

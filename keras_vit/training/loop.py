@@ -319,7 +319,9 @@ def _next_stop(config, step, total_steps):
         config.eval_every_steps,
         config.checkpoint_every_steps,
     )
-    return min([total_steps, *(step - step % n + n for n in every if n)])
+    unfreeze = config.get("unfreeze_at_step", 0)
+    stops = [total_steps, *([unfreeze] if step < unfreeze else [])]
+    return min([*stops, *(step - step % n + n for n in every if n)])
 
 
 def _steps_in_time(engine, seconds, steps):

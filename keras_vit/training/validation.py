@@ -23,7 +23,7 @@ def validate_config(config, num_devices):
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
-        (("early_stop_evals", "lora_rank"), 0),
+        (("early_stop_evals", "lora_rank", "unfreeze_at_step"), 0),
     ):
         for name in names:
             if not config[name] >= least:  # also rejects NaN
@@ -88,6 +88,11 @@ def validate_length(config, total_steps, num_examples):
             "steps (--config.schedule.warmup_steps) or smaller batches (--config.batch_size), or "
             f"train longer. Received: schedule.warmup_steps={warmup_steps}, "
             f"total_steps={total_steps}, batch_size={config.batch_size}"
+        )
+    if config.get("unfreeze_at_step", 0) >= total_steps:
+        raise ValueError(
+            f"`unfreeze_at_step` must be below {total_steps}, the number of steps; 0 never trains "
+            f"the weights of `freeze`. Received: unfreeze_at_step={config.unfreeze_at_step}"
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.freezing import validate
+from keras_vit.training.loop import _next_stop
 from keras_vit.training.state_files import StateReader
 
 from . import small_run
@@ -83,11 +84,56 @@ def test_frozen_weights_never_change(name, tmp_path):
     np.testing.assert_allclose(loaded.model.predict(images, verbose=0), expected, rtol=1e-5)
 
 
+@pytest.mark.full
+def test_weights_that_are_trained_later(tmp_path):
+    changes = {
+        **changes_of("backbone"),
+        "unfreeze_at_step": 2,
+        "total_steps": 4,
+        "checkpoint_every_steps": 1,
+        "ema_decay": 0.0,
+        "optimizer": {"name": "adamw", "weight_decay": 0.1},
+        "schedule": {"decay": "constant", "base": 1e-3},
+    }
+    whole = tmp_path / "whole"
+
+    def copy_before(line):  # the log line of a step comes before its checkpoint
+        for step in (2, 3, 4):
+            if line.startswith(f"step {step}/4"):
+                shutil.copytree(whole, tmp_path / f"{step - 1}")
+
+    before, after, _ = run(whole, changes, copy_before)
+    # Until step 2, only the head changes.
+    two, three = (
+        arrays_of(training.load_checkpoint(tmp_path / name, lambda line: None)[0].model)
+        for name in ("2", "3")
+    )
+    for path, array in two.items():
+        assert np.array_equal(before[path], array) == (not path.startswith("head/")), path
+        # The first update of a weight has the size of a first update of AdamW.
+        if path.endswith("mlp_1/kernel"):
+            change = np.abs(three[path] - array)
+            assert change.mean() > 5e-4 and change.max() < 1.2e-3
+    # A run that resumes before or at this step has the same weights bit for bit.
+    for name in ("1", "2"):
+        _, resumed, _ = run(tmp_path / name, changes)
+        for path, array in after.items():
+            np.testing.assert_array_equal(resumed[path], array)
+
+
+def test_calls_end_before_weights_are_unfrozen():
+    config = small_run.config_of(steps_per_call=100, log_every_steps=100, eval_every_steps=0)
+    with config.unlocked():
+        config.update(checkpoint_every_steps=100, unfreeze_at_step=7)
+    assert [_next_stop(config, step, 50) for step in (0, 6, 7)] == [7, 7, 50]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"freeze": "head"}, "`freeze` must be backbone"),
         ({"freeze": "backbone", "lora_rank": 2}, "must be '' with `lora_rank`"),
+        ({"unfreeze_at_step": 2}, "`unfreeze_at_step` requires `freeze`"),
         ({"freeze": "backbone", "task": "image_text"}, "`model.locked` freezes the image"),
     ],
 )

@@ -16,7 +16,7 @@ def make_replica_gradients(strategy, model, task, config):
     """
     batch_size = config.batch_size
     accumulate_steps = config.accumulate_steps
-    variables = model.trainable_variables
+    variables = [variable.value for variable in model.trainable_variables]
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
 
