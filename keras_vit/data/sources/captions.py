@@ -18,9 +18,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.data.sources import tfds, tfrecords
-from keras_vit.data.sources.file_lists import HEADERS
 from keras_vit.data.sources.listing import entries, file_source, text_of
 from keras_vit.data.sources.source import Source, check_pattern, checksum_of
+from keras_vit.data.sources.tables import HEADERS
 
 CAPTION_HEADERS = ("caption", "text", "title")
 

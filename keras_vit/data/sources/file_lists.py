@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.data.sources.listing import entries, file_source, names_in, text_of
+from keras_vit.data.sources import tables
+from keras_vit.data.sources.listing import file_source, names_in, text_of
 from keras_vit.data.sources.source import (
     Source,
     check_labels,
@@ -20,7 +20,6 @@ from keras_vit.data.sources.source import (
     checksum_of,
 )
 
-HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
 
 
@@ -29,13 +28,15 @@ def file_list(
     root: str = "",
     class_names: Sequence[str] | None = None,
     only_names: bool = False,
+    file_column: str = "",
+    label_column: str = "",
 ) -> Source:
     """Returns a source of the image files and labels in a list.
 
-    A `.csv` list has rows with an image file and a label, and may have a header, such as
-    `file,label`. Any other list has lines with an image file and a label, separated by white space.
-    Labels are class names, or integers from 0. If any of `class_names` is an integer, all labels
-    are treated as names.
+    A `.csv` or `.tsv` list has a header, or rows with an image file and a label. Any other list has
+    lines with an image file and a label, separated by white space. The ending of a file may be
+    missing, such as `.jpg`. Labels are class names, or integers from 0. If any of `class_names` is
+    an integer, all labels are treated as names.
 
     Args:
         path: path of the list, local or remote (`gs://`).
@@ -43,6 +44,8 @@ def file_list(
         class_names: class names, in order; by default the sorted labels, or the integers from 0 to
             the largest label.
         only_names: if True and `class_names` is set, all labels are treated as names.
+        file_column, label_column: names of the columns of a table; "" for a column with a usual
+            name, such as file and label, or else the only column that can be meant.
 
     Raises:
         ValueError: the list is empty or cannot be read, a line does not consist of a file and a
@@ -51,7 +54,16 @@ def file_list(
             duplicates.
     """
     path = str(path)
-    rows = rows_of(path)
+    files = tables.Files((str(root) or posixpath.dirname(path) or ".").rstrip("/") or "/")
+    if tables.is_table(path):
+        rows = tables.read_table(path, files, file_column, label_column)
+    elif file_column or label_column:
+        raise ValueError(
+            "`file_column` and `label_column` apply to lists that end in .csv or .tsv. Received: "
+            f"{path!r}"
+        )
+    else:
+        rows = rows_of(path)
     # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
@@ -80,43 +92,42 @@ def file_list(
         labels = np.array([label_of[word] for word in words], np.int64)
 
     # Find the files.
-    root = (str(root) or posixpath.dirname(path) or ".").rstrip("/")
-    paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
+    found = [files.find(name) for _, name, _ in rows]
+    missing = [files.path(name) for (_, name, _), path in zip(rows, found) if path is None]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
+        )
+    paths = [str(name) for name in found]
     counts = collections.Counter(name for name, _ in set(zip(paths, words)))
     if twice := [name for name, count in counts.items() if count > 1]:
         raise ValueError(
             f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
         )
-    # List the folders, which is faster than checking each file.
-    folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
-    files = {name: set(entries(name)[1]) for name in folders}
-    missing = [
-        name
-        for name in paths
-        if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())
-    ]
-    if missing:
-        raise ValueError(
-            f"{len(missing)} of {len(paths)} files are missing. Received: {missing[:10]} in "
-            f"{path!r}"
-        )
     source = file_source(paths, labels, names)
     return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
 
 
-def split_of_list(split, *, path="", class_names=""):
+def split_of_list(split, *, path="", class_names="", file_column="", label_column=""):
     """Loads a list of image files; `split` is its path.
 
     Args:
         path: folder to which relative file names refer; "" for the folder of the list.
         class_names: path of a text file with one class name per line, in order; "" for the sorted
             labels.
+        file_column, label_column: columns of a CSV or TSV list with the files and the labels; ""
+            for usual names such as file and label, or the only column that can be meant.
     """
     check_pattern(split, path, split)
     # If the names were found in the training list, integers in the test list are names, not
     # indices.
     return file_list(
-        split, path, names_in(class_names), only_names=not isinstance(class_names, str)
+        split,
+        path,
+        names_in(class_names),
+        only_names=not isinstance(class_names, str),
+        file_column=file_column,
+        label_column=label_column,
     )
 
 
@@ -127,7 +138,7 @@ def rows_of(path):
     if path.endswith(".csv"):
         reader = csv.reader(lines)
         rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
-        if rows and rows[0][1].lower() in HEADERS:
+        if rows and rows[0][1].lower() in tables.HEADERS:
             rows = rows[1:]
     else:
         rows = [

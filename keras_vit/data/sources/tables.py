@@ -1,0 +1,152 @@
+"""Tables of labels: CSV and TSV files with any header, of which one column has image files."""
+
+import csv
+import io
+import posixpath
+
+import tensorflow as tf
+
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, entries, text_of, warn_once
+
+HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
+_LABEL_HEADERS = {"label", "class", "class_name", "target", "category"}
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_ENDINGS = (*IMAGE_ENDINGS, *map(str.upper, IMAGE_ENDINGS))
+_SHOWN_ROWS = 20  # rows in which existing files are looked for
+
+
+def is_table(path: str) -> bool:
+    """Returns whether a list is a table, according to its ending."""
+    return posixpath.splitext(path)[1].lower() in _DELIMITERS
+
+
+class Files:
+    """The files below a folder; each folder is listed once, which is faster than checking files."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._names: dict[str, set[str]] = {}
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file, whether it exists or not."""
+        return name if "://" in name else posixpath.join(self._root, name)
+
+    def find(self, name: str) -> str | None:
+        """Returns the path of an existing file, of which `name` may lack the ending, or None."""
+        folder, file = posixpath.split(self.path(name))
+        if folder not in self._names:
+            exists = tf.io.gfile.isdir(folder or ".")
+            self._names[folder] = set(entries(folder or ".")[1]) if exists else set()
+        names = self._names[folder]
+        if file in names:
+            return posixpath.join(folder, file)
+        complete = [file + ending for ending in _ENDINGS if file + ending in names]
+        # Of two files that differ only in the ending, none is guessed.
+        return posixpath.join(folder, complete[0]) if file and len(complete) == 1 else None
+
+
+def read_table(
+    path: str, files: Files, file_column: str = "", label_column: str = ""
+) -> list[list]:
+    """Returns `[line number, file, label]` for each row of a table.
+
+    Without a header, the table has two columns. With a header, the columns are those named
+    `file_column` and `label_column`; "" guesses them, and guesses of unusual names are logged.
+
+    Raises:
+        ValueError: the table is empty, a column does not exist or cannot be guessed, or a row lacks
+            a file or a label.
+    """
+    rows = _rows(path)
+    names = rows[0][1]
+    is_header = bool(file_column or label_column)
+    if not is_header and not any(map(files.find, names)):
+        has_usual_name = any(name.lower() in HEADERS for name in names)
+        is_header = has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
+    if is_header:
+        rows = rows[1:]
+        columns = _columns(path, names, rows, files, file_column, label_column)
+    elif len(names) == 2:
+        columns = (0, 1)
+    else:
+        raise ValueError(
+            "A table with more than two columns must have a header; `root` "
+            "(--config.data.path) is the folder of its files. Received: "
+            f"{','.join(names)!r:.200} in line 1 of {path!r}"
+        )
+    if not rows:
+        raise ValueError(f"The list is empty. Received: path={path!r}")
+    chosen = []
+    for line, cells in rows:
+        pair = [cells[i] for i in columns if i < len(cells)]
+        if len(pair) != 2 or not all(pair) or len(cells) > len(names):
+            raise ValueError(
+                f"Each line must have a file and a label, and at most {len(names)} columns. "
+                f"Received: {cells!r} in line {line} of {path!r}"
+            )
+        chosen.append([line, *pair])
+    return chosen
+
+
+def _rows(path):
+    """Returns `(line number, cells)` for each row that is not empty."""
+    delimiter = _DELIMITERS[posixpath.splitext(path)[1].lower()]
+    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter)
+    rows = []
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if any(cells):
+            rows.append((reader.line_num, cells))
+    if not rows:
+        raise ValueError(f"The list is empty. Received: path={path!r}")
+    return rows
+
+
+def _columns(path, names, rows, files, file_column, label_column):
+    """Returns the indices of the columns with the files and the labels."""
+    for field, name in (("file_column", file_column), ("label_column", label_column)):
+        if name and names.count(name) != 1:
+            raise ValueError(
+                f"`{field}` must be one of the columns {', '.join(names)}. Received: "
+                f"{field}={name!r} for {path!r}"
+            )
+    file = names.index(file_column) if file_column else None
+    label = names.index(label_column) if label_column else None
+    if file is None:
+        others = [i for i in range(len(names)) if i != label]
+        known = [i for i in others if names[i].lower() in HEADERS]
+        candidates = known if len(known) == 1 else _with_files(others, rows, files)
+        file = _only(candidates, names, "file_column", "with existing files", path)
+    if label is None:
+        others = [i for i in range(len(names)) if i != file]
+        known = [i for i in others if names[i].lower() in _LABEL_HEADERS]
+        candidates = others if len(others) == 1 else known
+        label = _only(candidates, names, "label_column", "with labels", path)
+    if file == label:
+        raise ValueError(
+            "`file_column` and `label_column` must be different columns. Received: "
+            f"{names[file]!r} for {path!r}"
+        )
+    is_usual = names[file].lower() in HEADERS and names[label].lower() in _LABEL_HEADERS
+    if not is_usual and not (file_column and label_column):
+        warn_once(
+            f"{path}: files are in the column {names[file]!r} and labels in {names[label]!r} "
+            "(--config.data.file_column, --config.data.label_column)"
+        )
+    return file, label
+
+
+def _with_files(columns, rows, files):
+    """Returns the columns whose first cells are existing files."""
+    first = [cells for _, cells in rows[:_SHOWN_ROWS]]
+    return [i for i in columns if all(i < len(row) and files.find(row[i]) for row in first)]
+
+
+def _only(candidates, names, field, what, path):
+    if len(candidates) != 1:
+        raise ValueError(
+            f"`{field}` must be set, because {len(candidates)} columns look like one {what} "
+            f"(--config.data.{field}); the columns are {', '.join(names)}. Received: {field}='' "
+            f"for {path!r}"
+        )
+    return candidates[0]

@@ -1,0 +1,87 @@
+"""Tables of labels with any header."""
+
+import pytest
+from PIL import Image
+
+from keras_vit import data
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder with the images 0.jpg to 3.jpg."""
+    folder = tmp_path / "train"
+    folder.mkdir()
+    for i in range(4):
+        Image.new("RGB", (8, 8)).save(folder / f"{i}.jpg")
+    return folder
+
+
+def _load(folder, text, name="train.csv", **columns):
+    path = folder.parent / name
+    path.write_text(text)
+    return data.file_list(path, root=str(folder), **columns)
+
+
+def _pairs(source):
+    return [
+        (source.name_of(i).rpartition("/")[2], source.class_names[source.labels[i]])
+        for i in range(source.num_examples)
+    ]
+
+
+CAT_AND_DOG = [("0.jpg", "cat"), ("1.jpg", "dog")]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("image_id,breed\n0.jpg,cat\n1.jpg,dog\n", {}),
+        ("id,breed\n0,cat\n1,dog\n", {}),  # as on Kaggle
+        ("breed,when,id\ncat,2019,0\ndog,2020,1\n", {"label_column": "breed"}),
+        ("label,when,id\ncat,2019,0\ndog,2020,1\n", {}),
+        ("old,new,breed\n1,0,cat\n0,1,dog\n", {"file_column": "new", "label_column": "breed"}),
+        ('image,"label"\n0.jpg,"cat"\n1.jpg,dog\n', {}),
+        ("0.jpg,cat\n1.jpg,dog\n", {}),
+    ],
+)
+def test_columns_are_found(photos, text, columns):
+    assert _pairs(_load(photos, text, **columns)) == CAT_AND_DOG
+    assert _pairs(_load(photos, text.replace(",", "\t"), "train.tsv", **columns)) == CAT_AND_DOG
+
+
+def test_guessed_columns_are_printed(photos, caplog):
+    _load(photos, "id,breed\n0,cat\n1,dog\n")
+    assert "files are in the column 'id' and labels in 'breed'" in caplog.text
+
+
+def test_a_class_named_like_a_header_is_no_header(photos):
+    assert _pairs(_load(photos, "0.jpg,image\n1.jpg,path\n"))[0] == ("0.jpg", "image")
+
+
+def test_two_files_of_one_name_are_not_guessed(photos):
+    Image.new("RGB", (8, 8)).save(photos / "0.png")
+    with pytest.raises(ValueError, match="1 of 2 files are missing"):
+        _load(photos, "id,label\n0,cat\n1,dog\n", file_column="id")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("id,a,b\n0,x,y\n", {}, "`label_column` must be set.*columns are id, a, b"),
+        ("id,other,label\n0,1,y\n", {}, "`file_column` must be set, because 2 columns"),
+        ("id,label\n0,cat\n", {"file_column": "ids"}, "one of the columns id, label"),
+        ("id,id,label\n0,1,cat\n", {"file_column": "id"}, "one of the columns"),
+        ("0.jpg,cat,2019\n1.jpg,dog,2020\n", {}, "must have a header"),
+        ("id,label\n0,cat\n1,\n", {}, "a file and a label.*line 3"),
+        ("id,label\n0,cat,dog\n", {}, "at most 2 columns.*line 2"),
+        ("id,label\n", {"file_column": "id"}, "list is empty"),
+    ],
+)
+def test_rejects_unclear_tables(photos, text, columns, message):
+    with pytest.raises(ValueError, match=message):
+        _load(photos, text, **columns)
+
+
+def test_columns_of_a_text_list_are_refused(photos):
+    with pytest.raises(ValueError, match="end in .csv or .tsv"):
+        _load(photos, "0.jpg cat\n", "train.txt", file_column="id")
