@@ -11,6 +11,7 @@ START = time.monotonic()
 
 COMMANDS = {
     "train": ("train", "Train a model from a config, evaluate it and export it."),
+    "suggest": ("suggest", "Suggest commands for a folder of images and this machine."),
     "sweep": ("sweep", "Compare learning rates on held-out data, then train with the best."),
     "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and more."),
     "predict": ("predict", "Predict the classes of image files."),

@@ -9,13 +9,21 @@ been measured.
 Like other recent recipes for fine-tuning Vision Transformers, this recipe uses layer-wise learning
 rate decay, weight decay of kernels only, augmentation and label smoothing. It works with any
 dataset of `keras_vit.data`.
+
+The batch size, the learning rate, the steps and the evaluations follow from the number of images
+(`keras_vit/recipes/small_data.py`), unless the command line sets them. If the images cannot be
+counted yet, they are assumed to be 10,000.
 """
 
-from ml_collections import ConfigDict
+import functools
+import types
+
+from ml_collections import ConfigDict, FieldReference
 
 from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.data.loading import name_and_path
+from keras_vit.recipes import small_data
 
 
 def get_config(request=""):
@@ -31,11 +39,9 @@ def get_config(request=""):
     has_blocks = "stochastic_depth" in fields
     arguments = {"stochastic_depth": 0.1} if has_blocks else {}
     layer_decay = 0.75 if has_blocks else 1.0
-    return ConfigDict(
+    config = ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
-            batch_size=128,
-            total_steps=2000,
             log_every_steps=20,
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
@@ -53,6 +59,43 @@ def get_config(request=""):
                 "decay_mask": "kernels",
                 "layer_decay": layer_decay,
             },
-            schedule={"decay": "cosine", "base": 5e-4, "warmup_steps": 200},
+            schedule={"decay": "cosine"},
         )
     )
+    config.update(
+        batch_size=_later(lambda: small_data.batch_size(_images(config))),
+        total_steps=_later(lambda: small_data.total_steps(_images(config), config.batch_size)),
+        eval_every_steps=_later(lambda: small_data.tenth(_steps(config))),
+    )
+    config.schedule.update(
+        base=_later(lambda: small_data.rate(config.batch_size), 0.0),
+        warmup_steps=_later(lambda: small_data.tenth(_steps(config))),
+    )
+    return config
+
+
+def _later(compute, default=0):
+    """Returns a field that is computed when it is read, after the command line has set others."""
+    return FieldReference(default, op=types.SimpleNamespace(fn=lambda _: compute(), args=()))
+
+
+def _steps(config):
+    epochs = config.total_epochs * _images(config) / config.batch_size
+    return config.total_steps or round(epochs)
+
+
+def _images(config):
+    """Returns the number of training images of a config, or 10,000 if they cannot be counted."""
+    fields = config.data.to_dict()
+    if fields["train_split"] == "tune_train":  # the runs of a sweep are as long as the final one
+        fields |= {"train_split": "train", "test_split": "test"}
+    return _count(tuple(fields.items()))
+
+
+@functools.lru_cache
+def _count(fields):
+    try:
+        train, *_ = data.load_splits(dict(fields)).values()
+    except (ValueError, OSError, ImportError):  # training explains what is wrong
+        return 10_000
+    return train.num_examples

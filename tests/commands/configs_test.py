@@ -81,6 +81,32 @@ def test_small_data_takes_the_path_of_a_folder(tmp_path, monkeypatch):
         assert (fields.name, fields.path) == expected
 
 
+def test_small_data_follows_the_number_of_images(tmp_path):
+    def fields(number):
+        folder = tmp_path / str(number)
+        for i in range(number):
+            (folder / "train" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+            (folder / "train" / "ab"[i % 2] / f"{i}.jpg").touch()
+        (folder / "test" / "a").mkdir(parents=True)
+        (folder / "test" / "a" / "0.jpg").touch()
+        config = get_config("small_data", "ViT-S/16,folder")
+        config.data.path = str(folder)  # as the command line does
+        return config
+
+    for number, batch, steps in ((3, 1, 90), (100, 16, 188), (500, 32, 469)):
+        config = fields(number).to_dict()
+        assert (config["batch_size"], config["total_steps"]) == (batch, steps)
+        assert config["eval_every_steps"] == config["schedule"]["warmup_steps"] == steps // 10
+    # What the command line sets stays, and the other fields follow it.
+    config = fields(200)
+    config.update(batch_size=128, total_steps=50)
+    assert (config.schedule.base, config.schedule.warmup_steps) == (5e-4, 5)
+    config.update(total_steps=0, total_epochs=64.0)
+    assert config.eval_every_steps == 10
+    config.data.path = ""  # cannot be counted
+    assert get_config("small_data", "ViT-S/16,folder").total_steps == 9375
+
+
 @pytest.mark.parametrize(
     ("file", "exif"), [("small_data", "auto"), ("digits", "auto"), ("finetune", "off")]
 )

@@ -1,0 +1,57 @@
+"""Tests of `keras-vit suggest` with a given duration of a step."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ..shared import ROOT
+
+PROGRAM = """
+import sys
+import keras_vit_cli
+from keras_vit.commands import suggest
+
+suggest._time = lambda config: (float(sys.argv[1]), 87)
+keras_vit_cli.main(["suggest", *sys.argv[2:]])
+"""
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of 60 images, 54 of them for training."""
+    image = tf.io.encode_jpeg(np.zeros((40, 50, 3), np.uint8)).numpy()
+    for number in range(60):
+        path = tmp_path / "my photos" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
+    return tmp_path / "my photos"
+
+
+def _commands(scripts, seconds, photos, *flags):
+    """Returns the output of the command, and the commands that it prints."""
+    program = photos.parent / "program.py"
+    program.write_text(PROGRAM)
+    done = scripts.run(program, str(seconds), f"--data={photos}", *flags, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [shlex.split(line) for line in re.findall("  keras-vit (.*)", done.stdout)]
+
+
+def test_suggested_commands_are_valid(scripts, photos):
+    output, (scratch, tuned, probe) = _commands(scripts, 0.1, photos)
+    assert "54 training and 6 test images, median size 50 x 40 pixels" in output
+    assert "3 min, downloads 87 MB: fine-tunes" in output
+    assert {"--config.batch_size=8", "--config.total_steps=202"} < set(scratch) & set(tuned)
+    assert f"--evals=linear_probe:folder@{photos}" in probe
+    for _, *flags in (scratch, tuned):  # the same flags of a command that trains nothing
+        done = scripts.run("-m", "keras_vit", "verify-data", *flags, cwd=ROOT)
+        assert "60 examples: 0 bad" in done.stdout, done.stderr
+
+
+def test_minutes_limit_the_steps(scripts, photos):
+    output, (_, tuned, _) = _commands(scripts, 0.1, photos, "--minutes=1")
+    assert "--config.total_steps=72" in tuned and "1 min, downloads 87 MB: fine-tunes" in output
+    output, (probe,) = _commands(scripts, 1.0, photos, "--minutes=1")
+    assert probe[0] == "evaluate" and "not small_data:DINOv2-S/14,folder: 5 epochs take" in output
