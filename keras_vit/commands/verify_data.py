@@ -1,14 +1,18 @@
 """Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty
 classes.
 
-Also counts the JPEG files that EXIF rotates.
+Also counts JPEG files that EXIF rotates, and files with a palette, gray ones and ones of 12 bits.
 
     keras-vit verify-data --data=DIR --output=report.json
+    keras-vit verify-data --data=DIR --convert=CONVERTED
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
 The command reads all splits of `--data`, or the training and test splits of a config. It also finds
 duplicates across splits. The exit code is 1 if it finds a problem, and 2 if the data cannot be
 loaded.
+
+With `--convert`, the command converts HEIC, AVIF and TIFF files to JPEG (quality 95), or to PNG for
+TIFF files and images with transparency. It needs the packages of `keras_vit[heic]`.
 """
 
 import os
@@ -17,7 +21,9 @@ import sys
 from absl import flags
 
 from keras_vit import data, files, terminal
-from keras_vit.commands import command_line
+from keras_vit.commands import command_line, conversion
+from keras_vit.data.file_kinds import KINDS
+from keras_vit.data.sources.listing import printable
 
 FLAGS = flags.FLAGS
 
@@ -31,6 +37,11 @@ def define_flags():
         "threads", 2 * (os.cpu_count() or 1), "Number of images to read in parallel.", lower_bound=1
     )
     flags.DEFINE_string("output", "", "JSON file for the report.")
+    flags.DEFINE_string(
+        "convert",
+        "",
+        "Folder outside of --data for converted HEIC, AVIF and TIFF files, in the same subfolders.",
+    )
 
 
 def main():
@@ -39,6 +50,14 @@ def main():
         raise ValueError(
             "--data must be a folder with subfolders for classes; --config.data.name and "
             f"--config.data.path verify other datasets. Received: data={FLAGS.data!r}"
+        )
+    if FLAGS.convert:
+        convert()
+        return
+    if FLAGS.data and (unread := conversion.convertible(FLAGS.data)):
+        print(
+            f"not read: {len(unread)} HEIC, AVIF or TIFF files, such as {printable(unread[0])}; "
+            f"--convert=FOLDER converts them ({conversion.INSTALL})"
         )
     fields = FLAGS.config.data.to_dict()
     sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)
@@ -65,8 +84,23 @@ def main():
         print(
             f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}"
         )
+    for kind, text in KINDS.items():
+        if report[kind]:
+            print(f"{kind}: {len(report[kind])} files, such as {report[kind][0]}; {text}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
     summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
     print(f"{report['examples']} examples: {summary}")
     if any(counts.values()):
+        sys.exit(1)
+
+
+def convert():
+    """Converts the files of `--data` into `--convert`."""
+    if not FLAGS.data:
+        raise ValueError(f"--convert needs --data=FOLDER. Received: convert={FLAGS.convert!r}")
+    done, skipped = conversion.convert(FLAGS.data.rstrip("/"), FLAGS.convert)
+    for name, reason in skipped.items():
+        print(f"skipped: {name}: {reason}")
+    print(f"{done} files converted, {len(skipped)} skipped")
+    if skipped:
         sys.exit(1)

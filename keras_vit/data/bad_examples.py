@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, images, inputs
+from keras_vit.data.file_kinds import KINDS, kinds_of
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import TARGETS, Classes, NoTarget, Target
@@ -209,8 +210,9 @@ def verify(
     Returns: A dict with `examples`, the number of examples; `bad`, the names of examples with an
         unreadable image or an invalid label; `reasons`, a dict from these names to error messages;
         `duplicates`, a list with the names of each group of byte-identical images, within and
-        across splits; `empty_classes`, the names of classes without examples; and `rotated`, the
-        names of JPEG files whose EXIF orientation is not upright.
+        across splits; `empty_classes`, the names of classes without examples; `rotated`, the
+        names of JPEG files whose EXIF orientation is not upright; and `palette`, `gray` and
+        `12-bit`, the names of files that store their pixels so.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
@@ -227,16 +229,17 @@ def verify(
     # Examine examples in parallel, and collect the results in order.
     names_of = collections.defaultdict(list)
     reasons = {}
-    rotated = []
+    kinds: dict[str, list[str]] = {kind: [] for kind in ("rotated", *KINDS)}
     threads = options.threads or 8
     examined = (
         (split, *row)
         for split, source in sources.items()
         for row in _examined(source, options.resolve(source), decoders[split], threads)
     )
-    for split, name, digest, reason, labels, is_rotated in progress(examined):
+    for split, name, digest, reason, labels, file_kinds in progress(examined):
         name = prefixes[split] + name
-        rotated += [name] * is_rotated
+        for kind in file_kinds:
+            kinds[kind].append(name)
         if reason:
             reasons[name] = reason
         if digest:
@@ -253,13 +256,12 @@ def verify(
         "reasons": reasons,
         "duplicates": [names for names in names_of.values() if len(names) > 1],
         "empty_classes": empty,
-        "rotated": rotated,
+        **kinds,
     }
 
 
 def _examined(source, options, decode, threads):
-    """Yields `(name, digest, reason, labels, whether EXIF rotates the image)` of each example, in
-    order.
+    """Yields `(name, digest, reason, labels, kinds of the file)` of each example, in order.
 
     Reads a bounded number of examples ahead.
     """
@@ -283,8 +285,10 @@ def _examined(source, options, decode, threads):
         elif example and not reason:
             labels = target.classes_of(example)
         digest = hashlib.sha256(stored).digest() if stored else b""
-        is_rotated = bool(is_encoded and stored and orientation(stored) > 1)
-        return source.name_of(index), digest, reason, np.atleast_1d(labels), is_rotated
+        kinds = kinds_of(stored) if is_encoded and stored else []
+        if is_encoded and stored and orientation(stored) > 1:
+            kinds.append("rotated")
+        return source.name_of(index), digest, reason, np.atleast_1d(labels), kinds
 
     items = iter(
         source.shards.in_order() if source.read is None else zip(range(source.num_examples))

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import keras_vit
 from keras_vit import data
@@ -82,6 +83,18 @@ def test_verify_data_accepts_a_training_config(photos, run):
     assert code == 0 and "4 examples: 0 bad" in printed, errors
     code, printed, errors = run("verify-data", *config, "--config.data.max_megapixels=0.0001")
     assert code == 1 and "4 examples: 4 bad" in printed and "bad: train: " in printed, errors
+
+
+def test_verify_data_converts(photos, run, tmp_path):
+    Image.new("L", (8, 8)).save(photos / "a" / "3.tif")
+    Image.new("L", (8, 8)).save(photos / "b" / "3.png")
+    code, printed, _ = run("verify-data", f"--data={photos}")
+    assert code == 0 and "not read: 1 HEIC, AVIF or TIFF" in printed and "gray: 1 files" in printed
+    code, printed, _ = run("verify-data", f"--data={photos}", f"--convert={tmp_path}/new")
+    assert code == 0 and "1 files converted, 0 skipped" in printed
+    assert (tmp_path / "new/a/3.tif.png").exists()
+    code, printed, _ = run("verify-data", f"--data={photos}", f"--convert={tmp_path}/new")
+    assert code == 1 and "3.tif.png exists" in printed
 
 
 def test_rejects_labels_missing_in_the_training_list(photos, tmp_path):

@@ -1,0 +1,107 @@
+"""Tests of `verify-data --convert`."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from keras_vit.commands import conversion
+
+RED_ABOVE_BLUE = np.repeat(np.uint8([[[200, 30, 30]], [[30, 30, 200]]]), [8, 8], 0).repeat(24, 1)
+needs_avif = pytest.mark.skipif(not features.check("avif"), reason="Pillow without AVIF")
+
+
+def _save(path, pixels=RED_ABOVE_BLUE, orientation=1, mode=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(pixels)
+    image = image.convert(mode or image.mode)
+    image.save(path, **({"tiffinfo": exif} if path.suffix == ".tif" else {"exif": exif}))
+
+
+def _convert(tmp_path):
+    return conversion.convert(str(tmp_path / "photos"), str(tmp_path / "converted"))
+
+
+def _names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@needs_avif
+def test_converts_upright_into_the_same_folders(tmp_path):
+    _save(tmp_path / "photos/cat/a.avif", orientation=6)
+    _save(tmp_path / "photos/cat/more/b.tif", orientation=6)
+    _save(tmp_path / "photos/dog/c.jpg")
+    assert _convert(tmp_path) == (2, {})
+    converted = tmp_path / "converted"
+    assert _names(converted) == ["cat/a.avif.jpg", "cat/more/b.tif.png"]
+    for name in _names(converted):
+        with Image.open(converted / name) as image:
+            assert image.size == (16, 24) and image.getexif().get(0x0112, 1) == 1
+            np.testing.assert_allclose(np.array(image)[12, 1], [30, 30, 200], atol=8)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA"])
+def test_tiff_becomes_lossless_png(mode, tmp_path):
+    _save(tmp_path / "photos/a.tif", mode=mode)
+    assert _convert(tmp_path) == (1, {})
+    with (
+        Image.open(tmp_path / "photos/a.tif") as before,
+        Image.open(tmp_path / "converted/a.tif.png") as after,
+    ):
+        np.testing.assert_array_equal(np.array(before), np.array(after))
+
+
+@needs_avif
+def test_transparency_and_16_bits_stay(tmp_path):
+    deep = np.arange(60, dtype=np.uint16).reshape(6, 10) * 1000
+    _save(tmp_path / "photos/deep.tif", deep)
+    _save(tmp_path / "photos/clear.avif", np.full((8, 8, 4), 99, np.uint8))
+    assert _convert(tmp_path) == (2, {})
+    with Image.open(tmp_path / "converted/deep.tif.png") as image:
+        np.testing.assert_array_equal(np.array(image), deep)
+    with Image.open(tmp_path / "converted/clear.avif.png") as image:
+        assert image.mode == "RGBA"
+
+
+def test_skips_and_names_what_it_does_not_convert(tmp_path):
+    photos = tmp_path / "photos"
+    for name in ("good", "half", "done"):
+        _save(photos / f"{name}.tif")
+    _save(photos / "float.tif", np.ones((4, 4), np.float32))
+    content = (photos / "half.tif").read_bytes()
+    (photos / "half.tif").write_bytes(content[: len(content) // 2])
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted/done.tif.png").write_text("mine")
+    done, skipped = _convert(tmp_path)
+    assert done == 1
+    assert sorted(skipped) == [str(photos / f"{name}.tif") for name in ("done", "float", "half")]
+    assert _names(tmp_path / "converted") == ["done.tif.png", "good.tif.png"]
+    assert (tmp_path / "converted/done.tif.png").read_text() == "mine"
+
+
+def test_heic(tmp_path):
+    heif = pytest.importorskip("pillow_heif")
+    heif.register_heif_opener()
+    _save(tmp_path / "photos/a.heic")
+    assert _convert(tmp_path) == (1, {})
+    assert _names(tmp_path / "converted") == ["a.heic.jpg"]
+
+
+def test_heic_needs_a_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.heic").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"pillow_heif.*keras_vit\[heic\]"):
+        _convert(tmp_path)
+
+
+def test_rejects_folders_inside_the_data_and_remote_ones(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for target in ("photos", "photos/new", "photos/../photos/new"):
+        with pytest.raises(ValueError, match="outside of --data"):
+            conversion.convert(str(tmp_path / "photos"), str(tmp_path / target))
+    with pytest.raises(ValueError, match="local"):
+        conversion.convert(str(tmp_path / "photos"), "gs://bucket/new")
