@@ -61,7 +61,9 @@ def load_inputs(
     run = run or {}
     details["path"] = path
     if name in ("folder", run.get("name")):
-        split_fields = {"test_share", "split_seed"} & set(fields_of(name)) & set(run)
+        split_fields = (
+            {"test_share", "split_seed", "groups", "fold"} & set(fields_of(name)) & set(run)
+        )
         details = {**{field: run[field] for field in split_fields}, **details}
     if "image_shape" in fields_of(name) and "path" not in fields_of(
         name

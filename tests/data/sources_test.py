@@ -533,3 +533,82 @@ def test_deleted_remote_file_does_not_stall_reading(remote):
     tf.io.gfile.remove(remote.replace("*", "1"))
     ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
     assert np.flatnonzero(weights == 0).tolist() == [5, 6, 7, 8, 9]
+
+
+def _patients(split, path, **fields):
+    """Returns the patients of a split, whose images are named `p3_0.jpg`."""
+    source = data.load_split("folder", split, path=str(path), groups=r"^(p\d+)_", **fields)
+    return {source.short_name(i).split("_")[0] for i in range(source.num_examples)}
+
+
+def _save_patients(path, images_of, count=10):
+    """Saves three images of each patient; patients with an even number are ill in one of them."""
+    rows = []
+    for i in range(3 * count):
+        patient = i // 3
+        name = "ill" if patient % 2 == 0 and i % 3 == 0 else "well"
+        file = path / name / f"p{patient}_{i % 3}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(images_of(i % 20))
+        rows.append(f"{name}/{file.name},{name},p{patient}\n")
+    return rows
+
+
+@pytest.mark.parametrize("fields", [{"test_share": 0.3}, {"split_seed": 4}, {"fold": "2/3"}])
+def test_images_of_a_group_are_never_divided(tmp_path, images_of, fields):
+    _save_patients(tmp_path, images_of)
+    train, test = (_patients(split, tmp_path, **fields) for split in ("train", "test"))
+    assert train and test and not train & test and len(train | test) == 10
+    tune = [_patients(split, tmp_path, **fields) for split in ("tune_train", "tune_val")]
+    assert all(tune) and not tune[0] & tune[1] and tune[0] | tune[1] == train
+
+
+def test_each_image_is_tested_in_one_fold(photos):
+    tested = []
+    for fold in ("1/3", "2/3", "3/3"):
+        sources = data.load("folder", path=str(photos), fold=fold)
+        assert sum(source.num_examples for source in sources) == 23
+        tested += [sources[1].name_of(i) for i in range(sources[1].num_examples)]
+        assert np.bincount(sources[1].labels).min() >= 1
+    assert sorted(tested) == sorted(str(path) for path in photos.rglob("*.jpg"))
+
+
+@pytest.mark.parametrize("groups", ["patient", r"(p\d+)_"])
+def test_list_is_divided_by_a_column_or_a_pattern(tmp_path, images_of, groups):
+    rows = _save_patients(tmp_path, images_of)
+    (tmp_path / "all.csv").write_text("file,label,patient\n" + "".join(rows))
+    if groups != "patient":
+        (tmp_path / "all.csv").write_text("".join(row.rpartition(",")[0] + "\n" for row in rows))
+    sources = data.load("list", path=str(tmp_path / "all.csv"), groups=groups, fold="1/4")
+    train, test = (
+        {source.short_name(i).split("_")[0] for i in range(source.num_examples)}
+        for source in sources
+    )
+    assert train and test and not train & test and len(train | test) == 10
+    assert sources[0].class_names == sources[1].class_names == ("ill", "well")
+
+
+def test_groups_that_cannot_be_honored_are_refused(tmp_path, photos, images_of):
+    for groups, message in (
+        (
+            r"^(p\d+)_",
+            "that is in the name of each image. Received: groups='^(p\\\\d+)_', '00.jpg'",
+        ),
+        ("0", "regular expression with one"),
+        ("(", "`groups` must be a regular expression"),
+        (r"\d*(x?)", "that is in the name of each image"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            data.load("folder", path=str(photos), groups=groups)
+    with pytest.raises(ValueError, match="classes with a single group are only used for training"):
+        data.load("folder", path=str(photos), groups="([.])jpg")
+    for fold in ("0/5", "6/5", "1/1", "x"):
+        with pytest.raises(ValueError, match=f"such as 1/5. Received: fold='{fold}'"):
+            data.load("folder", path=str(photos), fold=fold)
+    photos.rename(tmp_path / "train")
+    for name, fields in ("folder", {"path": str(tmp_path)}), ("list", {}):
+        with pytest.raises(ValueError, match="apply to data without own splits"):
+            data.load(name, groups="(.)", **fields)
+    for name in ("tfds:mnist", "tfrecords"):
+        with pytest.raises(ValueError, match=f"{name}' takes only the fields .* groups='label'"):
+            data.load(name, groups="label")

@@ -9,8 +9,10 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from keras_vit.data.sources import tables
+from keras_vit.data.sources.division import HASHED, Division
 from keras_vit.data.sources.listing import file_source, names_in, text_of
 from keras_vit.data.sources.source import (
     Source,
@@ -30,6 +32,8 @@ def file_list(
     only_names: bool = False,
     file_column: str = "",
     label_column: str = "",
+    split: str = "",
+    division: Division | None = None,
 ) -> Source:
     """Returns a source of the image files and labels in a list.
 
@@ -46,6 +50,8 @@ def file_list(
         only_names: if True and `class_names` is set, all labels are treated as names.
         file_column, label_column: names of the columns of a table; "" for a column with a usual
             name, such as file and label, or else the only column that can be meant.
+        split: "" for all images, or the part of `division` to return.
+        division: divides the list by a hash; its `groups` may also be a column of a table.
 
     Raises:
         ValueError: the list is empty or cannot be read, a line does not consist of a file and a
@@ -54,7 +60,8 @@ def file_list(
             duplicates.
     """
     path = str(path)
-    files = tables.Files((str(root) or posixpath.dirname(path) or ".").rstrip("/") or "/")
+    root = (str(root) or posixpath.dirname(path) or ".").rstrip("/") or "/"
+    files = tables.Files(root)
     if tables.is_table(path):
         rows = tables.read_table(path, files, file_column, label_column)
     elif file_column or label_column:
@@ -104,31 +111,65 @@ def file_list(
         raise ValueError(
             f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
         )
+    if division is not None and split:
+        groups = tables.values(path, division.groups, [line for line, _, _ in rows])
+        inside = [name.removeprefix(f"{root}/") for name in paths]
+        kept = division.indices(split, inside, words, groups)
+        paths = [paths[i] for i in kept]
+        labels = labels[kept]
     source = file_source(paths, labels, names)
     return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
 
 
-def split_of_list(split, *, path="", class_names="", file_column="", label_column=""):
-    """Loads a list of image files; `split` is its path.
+def split_of_list(
+    split,
+    *,
+    path="",
+    class_names="",
+    file_column="",
+    label_column="",
+    test_share=0.1,
+    split_seed=0,
+    groups="",
+    fold="",
+):
+    """Loads a list of image files; `split` is its path, or a hash-based split of the list `path`.
 
     Args:
-        path: folder to which relative file names refer; "" for the folder of the list.
+        path: folder to which relative file names refer; "" for the folder of the list; or the list
+            itself, to divide it into "train" and "test".
         class_names: path of a text file with one class name per line, in order; "" for the sorted
             labels.
         file_column, label_column: columns of a CSV or TSV list with the files and the labels; ""
             for usual names such as file and label, or the only column that can be meant.
+        test_share: if `path` is a list, the fraction of each class to hold out for testing.
+        split_seed: if `path` is a list, the seed that selects the held-out images.
+        groups: column of the list, such as `patient`, whose equal values are never divided; or
+            regular expression with one group, such as `^([^_]+)_`, for file names.
+        fold: "2/5" tests on the second of five folds instead of `test_share`.
     """
-    check_pattern(split, path, split)
+    division = Division(test_share, split_seed, groups, fold)
+    is_divided = split in HASHED and is_list(path)
+    if not is_divided:
+        division.check_unused(split, path)
+        check_pattern(split, path, split)
     # If the names were found in the training list, integers in the test list are names, not
     # indices.
     return file_list(
-        split,
-        path,
+        path if is_divided else split,
+        "" if is_divided else path,
         names_in(class_names),
         only_names=not isinstance(class_names, str),
         file_column=file_column,
         label_column=label_column,
+        split=split if is_divided else "",
+        division=division,
     )
+
+
+def is_list(path: str | os.PathLike) -> bool:
+    """Returns whether a path is a list of files, and not a folder."""
+    return bool(path) and tf.io.gfile.exists(str(path)) and not tf.io.gfile.isdir(str(path))
 
 
 def rows_of(path):

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
+from keras_vit.data.sources.division import Division
 from keras_vit.data.sources.listing import (
     IMAGE_ENDINGS,
     existing_folder,
     file_source,
-    hashed_part,
     image_names,
     images_below,
     names_in,
@@ -30,6 +30,8 @@ def folder(
     class_names: Sequence[str] | None = None,
     test_share: float = 0.1,
     split_seed: int = 0,
+    groups: str = "",
+    fold: str = "",
 ) -> Source:
     """Returns a source of the images in `path/<split>/<class>/*`, or in a hash-based split of
     `path/<class>/*`.
@@ -49,11 +51,16 @@ def folder(
         test_share: fraction of each class in a hash-based "test" or "tune_val" split, in (0, 1). If
             a class has two or more images to divide, each part gets at least one.
         split_seed: seed of the hash-based split.
+        groups: regular expression with one group for file names, such as `^([^_]+)_`; a hash-based
+            split never divides images with the same text there, also of different classes.
+        fold: "2/5" makes "test" the second of five folds; "" applies `test_share`.
 
     Raises:
         ValueError: the folder or the split does not exist or contains no images, a subfolder is not
-            a class, `class_names` contains duplicates, or `test_share` is out of range.
+            a class, `class_names` contains duplicates, a name has no group, `test_share` or `fold`
+            is out of range, or `groups` or `fold` is set for a split that is a subfolder.
     """
+    division = Division(test_share, split_seed, groups, fold)
     path = existing_folder(path)
     tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(
         posixpath.join(path, split)
@@ -61,6 +68,8 @@ def folder(
     whole = "train" if tuning else split
     subfolder = posixpath.join(path, whole)
     hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
+    if not hashed and not tuning:
+        division.check_unused(split, path)
     # List the images of each class.
     root = path if hashed else subfolder
     folders = visible_folders(root)
@@ -79,30 +88,21 @@ def folder(
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
     listed = _images_of_classes(root, [name for _, name in present])
-    # Select the images of a hash-based split.
-    paths = []
-    labels = []
-    for (label, name), images in zip(present, listed):
-        if hashed:
-            images = hashed_part(images, name, whole == "test", test_share, split_seed)
-        if tuning:
-            images = hashed_part(
-                images, f"tune/{name}", split == "tune_val", test_share, split_seed
-            )
-        paths += [posixpath.join(root, name, image) for image in images]
-        labels += [label] * len(images)
-    if not paths and any(listed):
-        raise ValueError(
-            "The split has no images, because classes with a single image are only used for "
-            "training: change --config.data.test_share, or create subfolders `train` and `test`. "
-            f"Received: split={split!r}, test_share={test_share}, path={path!r}"
-        )
-    if not paths:
+    rows = [
+        (posixpath.join(name, image), name, label)
+        for (label, name), images in zip(present, listed)
+        for image in images
+    ]
+    if hashed:
+        images = [image for images in listed for image in images]
+        rows = [rows[i] for i in division.indices(split, images, [name for _, name, _ in rows])]
+    if not rows:
         raise ValueError(
             f"`path` must contain images as {root.rstrip('/')}/<class>/<image>. Received: "
             f"path={path!r}"
         )
-    return file_source(paths, labels, names)
+    paths = [posixpath.join(root, image) for image, _, _ in rows]
+    return file_source(paths, [label for _, _, label in rows], names)
 
 
 def _images_of_classes(root, folders):
@@ -142,7 +142,9 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     }
 
 
-def split_of_folder(split, *, path="", class_names="", test_share=0.1, split_seed=0):
+def split_of_folder(
+    split, *, path="", class_names="", test_share=0.1, split_seed=0, groups="", fold=""
+):
     """Loads a split of a folder.
 
     Args:
@@ -151,11 +153,14 @@ def split_of_folder(split, *, path="", class_names="", test_share=0.1, split_see
             names of subfolders.
         test_share: without split subfolders, the fraction of each class to hold out for testing.
         split_seed: without split subfolders, the seed that selects the held-out images.
+        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
+            the same text there, for example of one patient, are never divided.
+        fold: "2/5" tests on the second of five folds instead of `test_share`.
     """
-    return folder(path, split, names_in(class_names), test_share, split_seed)
+    return folder(path, split, names_in(class_names), test_share, split_seed, groups, fold)
 
 
-def split_of_images(split, *, path="", test_share=0.1, split_seed=0):
+def split_of_images(split, *, path="", test_share=0.1, split_seed=0, groups="", fold=""):
     """Loads images without classes: those in `path/<split>` and its subfolders, or a hash-based
     split of `path`.
 
@@ -163,7 +168,11 @@ def split_of_images(split, *, path="", test_share=0.1, split_seed=0):
         path: folder of the images.
         test_share: without split subfolders, the fraction of the images to hold out for testing.
         split_seed: without split subfolders, the seed that selects the held-out images.
+        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
+            the same text there, for example of one patient, are never divided.
+        fold: "2/5" tests on the second of five folds instead of `test_share`.
     """
+    division = Division(test_share, split_seed, groups, fold)
     path = existing_folder(path)
     root = posixpath.join(path, split)
     hashed = bool(split) and not tf.io.gfile.isdir(root)
@@ -174,7 +183,9 @@ def split_of_images(split, *, path="", test_share=0.1, split_seed=0):
             f"`split` must be train, test, or a subfolder of {path!r}. Received: split={split!r}"
         )
     if hashed:
-        names = hashed_part(names, "", split == "test", test_share, split_seed)
+        names = [names[i] for i in division.indices(split, names, [""] * len(names))]
+    else:
+        division.check_unused(split, path)
     if not names:
         raise ValueError(
             f"`path` must contain images for each split. Received: path={path!r}, split={split!r}"

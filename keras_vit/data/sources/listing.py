@@ -1,7 +1,6 @@
 """Lists image files, divides them by a hash of their names, and reads text files."""
 
 import functools
-import hashlib
 import logging
 import os
 import posixpath
@@ -80,21 +79,6 @@ def entries(path: str) -> tuple[list[str], list[str]]:
 
 def _is_hidden(name):
     return name.startswith(".") or name in _SYSTEM_FOLDERS
-
-
-def hashed_part(files, class_name, is_test, test_share, seed):
-    """Returns the files of one class that belong to a hash-based split, in order."""
-    if not 0 < test_share < 1:
-        raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
-    # Hash names only, so that a split depends neither on the path of the folder nor on the other
-    # classes.
-    key = os.fsencode(f"{seed}/{class_name}/")
-    by_hash = sorted(
-        files, key=lambda name: hashlib.blake2b(key + os.fsencode(name), digest_size=8).digest()
-    )
-    count = min(max(round(test_share * len(files)), 1), len(files) - 1)
-    test = set(by_hash[: max(count, 0)])
-    return [name for name in files if (name in test) == is_test]
 
 
 def printable(name: str) -> str:

@@ -6,11 +6,11 @@ import posixpath
 
 import tensorflow as tf
 
+from keras_vit.data.sources.division import Division
 from keras_vit.data.sources.file_lists import rows_of
 from keras_vit.data.sources.listing import (
     IMAGE_ENDINGS,
     entries,
-    hashed_part,
     names_in,
     printable,
     visible_folders,
@@ -34,7 +34,9 @@ class PairSource(Source):
     missing: tuple[str, ...] = ()
 
 
-def split_of_masks(split, *, path="", class_names="", test_share=0.1, split_seed=0):
+def split_of_masks(
+    split, *, path="", class_names="", test_share=0.1, split_seed=0, groups="", fold=""
+):
     """Loads images and masks: pairs of files with the same stem in `path/<split>/images` and
     `path/<split>/masks`, in `path/images/<split>` and `path/masks/<split>`, or a hash-based split
     of `path/images` and `path/masks`; or the pairs in a CSV file.
@@ -45,6 +47,9 @@ def split_of_masks(split, *, path="", class_names="", test_share=0.1, split_seed
             numbers; "" for the file `classes.txt` in `path`.
         test_share: without split subfolders, the fraction of the images to hold out for testing.
         split_seed: without split subfolders, the seed that selects the held-out images.
+        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
+            the same text there, for example of one patient, are never divided.
+        fold: "2/5" tests on the second of five folds instead of `test_share`.
     """
     names = class_names or posixpath.join(path, "classes.txt")
     if isinstance(names, str) and not tf.io.gfile.exists(names):
@@ -53,10 +58,11 @@ def split_of_masks(split, *, path="", class_names="", test_share=0.1, split_seed
             "numbers, in `path`/classes.txt or in --config.data.class_names=FILE. Received: no "
             f"file {names!r}"
         )
-    return _pairs("mask", split, path, check_names(names_in(names)), test_share, split_seed)
+    division = Division(test_share, split_seed, groups, fold)
+    return _pairs("mask", split, path, check_names(names_in(names)), division)
 
 
-def split_of_depth(split, *, path="", test_share=0.1, split_seed=0):
+def split_of_depth(split, *, path="", test_share=0.1, split_seed=0, groups="", fold=""):
     """Loads images and depths, 16-bit PNG or .npy files, like masks, from the folders `images` and
     `depth`.
 
@@ -64,8 +70,12 @@ def split_of_depth(split, *, path="", test_share=0.1, split_seed=0):
         path: folder with the subfolders `images` and `depth`.
         test_share: without split subfolders, the fraction of the images to hold out for testing.
         split_seed: without split subfolders, the seed that selects the held-out images.
+        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
+            the same text there, for example of one patient, are never divided.
+        fold: "2/5" tests on the second of five folds instead of `test_share`.
     """
-    return _pairs("depth", split, path, (), test_share, split_seed)
+    division = Division(test_share, split_seed, groups, fold)
+    return _pairs("depth", split, path, (), division)
 
 
 def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", label_key=""):
@@ -102,14 +112,16 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
     return dataclasses.replace(source, shards=shards)
 
 
-def _pairs(key, split, path, names, test_share, split_seed):
+def _pairs(key, split, path, names, division):
     """Returns the `PairSource` of a split; `key` is "mask" or "depth"."""
     if split.endswith(".csv"):
+        division.check_unused(split, path)
         return _source(key, _listed(split, path), names)
     roots = [posixpath.join(path, folder) for folder in ("images", _FOLDERS[key])]
     of_split = [posixpath.join(path, split, folder) for folder in ("images", _FOLDERS[key])]
     for inside in (of_split, [posixpath.join(root, split) for root in roots]):
         if split and is_dir(inside[0]):
+            division.check_unused(split, path)
             return _source(key, _paired(key, *inside), names)
     if not all(map(is_dir, roots)) or split not in ("", "train", "test"):
         raise ValueError(
@@ -119,8 +131,9 @@ def _pairs(key, split, path, names, test_share, split_seed):
         )
     pairs = _paired(key, *roots)
     if split:
-        part = hashed_part([*pairs], "", split == "test", test_share, split_seed)
-        pairs = {stem: pairs[stem] for stem in part}
+        stems = [*pairs]
+        part = division.indices(split, stems, [""] * len(stems))
+        pairs = {stems[i]: pairs[stems[i]] for i in part}
     return _source(key, pairs, names)
 
 

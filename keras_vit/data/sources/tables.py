@@ -88,6 +88,22 @@ def read_table(
     return chosen
 
 
+def values(path: str, column: str, lines: list[int]) -> list[str]:
+    """Returns the values in a column of a table's header for line numbers; [] if it has none of
+    this name."""
+    header, *rows = _rows(path) if column and is_table(path) else [(0, [])]
+    if column not in header[1]:
+        return []
+    index = header[1].index(column)
+    value_of = {line: cells[index] for line, cells in rows if index < len(cells)}
+    if empty := [line for line in lines if not value_of.get(line)]:
+        raise ValueError(
+            f"Each row must have a value in the column of groups. Received: nothing in {column!r} "
+            f"of line {empty[0]} of {path!r}"
+        )
+    return [value_of[line] for line in lines]
+
+
 def _rows(path):
     """Returns `(line number, cells)` for each row that is not empty."""
     delimiter = _DELIMITERS[posixpath.splitext(path)[1].lower()]

@@ -1,0 +1,125 @@
+"""Divides images into a training and a test split by a hash of their names or groups."""
+
+import collections
+import dataclasses
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Sequence
+
+HASHED = ("train", "test", "tune_train", "tune_val")
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """A hash-based split of images; the attributes are fields of `config.data`.
+
+    Attributes:
+        test_share: fraction of each class in "test", or of each class of "train" in "tune_val".
+        split_seed: seed of the hash.
+        groups: regular expression with one group, such as `^(p\\d+)_`, for names of files; images
+            with the same text there are never divided. With a slash, it is searched in the path
+            below the folder. "" divides images.
+        fold: "2/5" makes "test" the second of five folds; "" applies `test_share`.
+    """
+
+    test_share: float = 0.1
+    split_seed: int = 0
+    groups: str = ""
+    fold: str = ""
+
+    def __post_init__(self):
+        if not 0 < self.test_share < 1:
+            raise ValueError(
+                f"`test_share` must be between 0 and 1. Received: test_share={self.test_share}"
+            )
+        numbers = re.fullmatch(r"(\d+)/(\d+)", self.fold)
+        if self.fold and not (numbers and 1 <= int(numbers[1]) <= int(numbers[2]) > 1):
+            raise ValueError(
+                "`fold` must be the number of a fold and the number of folds, such as 1/5. "
+                f"Received: fold={self.fold!r}"
+            )
+
+    def check_unused(self, split: str, path: str) -> None:
+        """Raises a `ValueError` if a split that is stored would ignore the groups or the fold."""
+        if split and (self.groups or self.fold):
+            raise ValueError(
+                "`groups` and `fold` apply to data without own splits: a folder without subfolders "
+                "`train` and `test`, or --config.data.path=LIST.csv. Received: "
+                f"groups={self.groups!r}, fold={self.fold!r}, split={split!r}, path={path!r}"
+            )
+
+    def indices(
+        self,
+        split: str,
+        names: Sequence[str],
+        classes: Sequence[str],
+        groups: Sequence[str] = (),
+    ) -> list[int]:
+        """Returns the indices of the images of a split in `HASHED`, in order.
+
+        Args:
+            split: "train" and "test" divide all images, "tune_train" and "tune_val" those of
+                "train".
+            names: names of the images.
+            classes: class of each image.
+            groups: group of each image; by default, `self.groups` is searched in its name.
+        """
+        # Names only, so that a split depends neither on the path of the folder nor, without
+        # groups, on the other classes.
+        units = groups or [self._unit(name, label) for name, label in zip(names, classes)]
+        kept = self._part(range(len(names)), units, classes, split == "test", self.fold, "")
+        if split.startswith("tune_"):
+            kept = self._part(kept, units, classes, split == "tune_val", "", "tune/")
+        if names and not kept:
+            what = "group" if self.groups else "image"
+            raise ValueError(
+                f"The split has no images, because classes with a single {what} are only used for "
+                "training: change --config.data.test_share, or create subfolders `train` and "
+                f"`test`. Received: split={split!r}, {self}"
+            )
+        return kept
+
+    def _unit(self, name, label):
+        """Returns what is never divided: the group of an image, or the image."""
+        if not self.groups:
+            return f"{label}/{name}"
+        try:
+            pattern = re.compile(self.groups)
+        except re.error as error:
+            raise ValueError(
+                f"`groups` must be a regular expression ({error}). Received: groups={self.groups!r}"
+            ) from None
+        found = pattern.search(name if "/" in self.groups else os.path.basename(name))
+        if pattern.groups != 1 or not found or not found[1]:
+            raise ValueError(
+                "`groups` must be a column of the list, or a regular expression with one (group) "
+                f"that is in the name of each image. Received: groups={self.groups!r}, {name!r}"
+            )
+        return found[1]
+
+    def _part(self, rows, units, classes, is_test, fold, prefix):
+        """Returns the rows in the test part, or those in the training part."""
+        counts = collections.defaultdict(collections.Counter)
+        for row in rows:
+            counts[units[row]][classes[row]] += 1
+        # Divide the groups of each class; the most frequent class is that of a group.
+        of_class = collections.defaultdict(list)
+        for unit, counter in counts.items():
+            of_class[max(sorted(counter), key=counter.get)].append(unit)
+        test = set()
+        for label, members in of_class.items():
+            members.sort(key=lambda unit: _hash(f"{self.split_seed}/{prefix}{unit}"))
+            count = min(max(round(self.test_share * len(members)), 1), len(members) - 1)
+            chosen = members[: max(count, 0)]
+            if fold and len(members) > 1:
+                number, folds = map(int, fold.split("/"))
+                # Small classes start at different folds.
+                chosen = members[(number + zlib.crc32(os.fsencode(label))) % folds :: folds]
+            test.update(chosen)
+        return [row for row in rows if (units[row] in test) == is_test]
+
+
+def _hash(text):
+    return hashlib.blake2b(os.fsencode(text), digest_size=8).digest()
