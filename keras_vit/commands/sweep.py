@@ -3,15 +3,21 @@ on all data.
 
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
     keras-vit sweep --config=digits --rates=1e-3,3e-3 --seeds=0,1
+    keras-vit sweep --config=digits --config.data.name=folder --config.data.path=photos --folds=5
 
 Every run is a `keras-vit train` process with its own folder in the workdir. The same command
 resumes a stopped sweep. `table.json` and `table.csv` contain the metrics of every run and are
 updated after each run. At the end, the sweep prints the table and, for several seeds, the mean and
 standard deviation of the final runs.
+
+With `--folds=5`, it trains five times at the config's rate, or at each of `--rates`, and tests each
+time on another fifth of the images, see `data.fold`. `spread.json` has the mean, standard deviation
+and range of each test metric.
 """
 
 import csv
 import functools
+import itertools
 import math
 import os
 import statistics
@@ -22,6 +28,8 @@ from ml_collections import config_flags
 
 from keras_vit import files, recipes, training
 from keras_vit.commands import command_line
+from keras_vit.data.loading import fields_of
+from keras_vit.data.sources.file_lists import is_list
 from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.loop import is_better
 from keras_vit.training.progress import format_metrics
@@ -41,6 +49,7 @@ def define_flags():
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
     flags.DEFINE_string("tune_train", "tune_train", "Split to train on while comparing rates.")
     flags.DEFINE_string("tune_val", "tune_val", "Split to test on while comparing rates.")
+    flags.DEFINE_integer("folds", 0, "Number of folds for cross-validation; 0 for none.", 0)
 
 
 def main():
@@ -49,7 +58,15 @@ def main():
     config = FLAGS.config
     held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
     has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
-    if not has_splits and {"tune_train", "tune_val"} & {*held_out.values()}:
+    has_splits = has_splits or is_list(config.data.path)
+    folds = FLAGS.folds
+    if folds and (folds < 2 or config.data.fold or "fold" not in fields_of(config.data.name)):
+        raise ValueError(
+            "--folds must be 2 or more, for data that takes --config.data.fold (folder, images, "
+            "list, masks, depth), which --folds sets. Received: "
+            f"folds={folds}, data.name={config.data.name!r}, data.fold={config.data.fold!r}"
+        )
+    if not has_splits and not folds and {"tune_train", "tune_val"} & {*held_out.values()}:
         raise ValueError(
             "This kind of data has no splits tune_train and tune_val; set --tune_train and "
             "--tune_val to two disjoint splits, such as train[:90%] and train[90%:] for TFDS. "
@@ -59,26 +76,39 @@ def main():
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
     rows = make_rows(
         lambda name, changes: _results(f"{folder}/{name}", changes),
-        rates=_numbers("rates", float) or recipes.rates(config.data.name),
+        rates=_numbers("rates", float)
+        or ([config.schedule.base] if folds else recipes.rates(config.data.name)),
         seeds=_numbers("seeds", int),
         tune_seed=config.seed,
         held_out=held_out,
         best_metric=config.best_metric,
         write=functools.partial(write_table, folder),
+        folds=folds,
     )
+    if folds:
+        files.write_json(files.as_path(folder) / "spread.json", spread(rows, config.best_metric))
     print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
 
 
 def make_rows(
-    train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None
+    train,
+    *,
+    rates,
+    seeds,
+    tune_seed,
+    held_out,
+    best_metric="accuracy",
+    write=lambda rows: None,
+    folds=0,
 ):
     """Trains at each rate with the config changes `held_out`, then trains on all data at the best
     rate with each seed.
 
     `train(name, changes)` trains with changes to the config and returns the results, or None if
-    training diverged. Returns one dict per run with `run` ("tune" or "final"), `rate`, `seed`, the
-    test metrics and `name`.
+    training diverged. With `folds`, it trains on each fold at each rate with each seed instead.
+    Returns one dict per run with `run` ("tune", "final" or "fold"), `rate`, `seed`, the test
+    metrics and `name`.
     """
     rows = []
 
@@ -94,6 +124,11 @@ def make_rows(
         rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
         write(rows)
 
+    if folds:
+        for rate, seed, number in itertools.product(rates, seeds, range(1, folds + 1)):
+            name = f"rate={rate}-seed={seed}-fold={number}-of-{folds}"
+            add("fold", name, rate, seed, **{"data.fold": f"{number}/{folds}"})
+        return rows
     for rate in rates:
         add("tune", f"rate={rate}", rate, tune_seed, **held_out)
     best = best_rate(rows, best_metric)
@@ -140,7 +175,43 @@ def summary(rows, best_metric="accuracy"):
         mean = format_metrics({best_metric: statistics.mean(final)})
         deviation = statistics.stdev(final)
         lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
+    for row in spread(rows, best_metric):
+        metric = row["metric"]
+        mean, lowest, highest = (
+            format_metrics({metric: row[name]}) for name in ("mean", "lowest", "highest")
+        )
+        lines.append(
+            f"rate {row['rate']}: mean {mean}, standard deviation {row['deviation']:.2g}, "
+            f"from {lowest} to {highest} over {row['runs']} runs"
+            + f", without {row['diverged']} that diverged"
+            * bool(row["diverged"])
+        )
     return lines
+
+
+def spread(rows, best_metric="accuracy"):
+    """Returns a dict with the mean, deviation and range over folds for each rate and metric."""
+    spreads = []
+    for rate in dict.fromkeys(row["rate"] for row in rows if row["run"] == "fold"):
+        of_rate = [row for row in rows if row["rate"] == rate]
+        good = [row for row in of_rate if not _diverged(row, best_metric)]
+        for metric in good[0] if good else ():
+            if metric in ("run", "rate", "seed", "name") or metric.endswith("examples"):
+                continue
+            values = [row[metric] for row in good]
+            spreads.append(
+                {
+                    "rate": rate,
+                    "metric": metric,
+                    "mean": statistics.mean(values),
+                    "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+                    "lowest": min(values),
+                    "highest": max(values),
+                    "runs": len(values),
+                    "diverged": len(of_rate) - len(good),
+                }
+            )
+    return spreads
 
 
 def write_table(folder, rows):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -295,3 +296,22 @@ def test_diverged_run_does_not_end_the_sweep(run_sweep, tmp_path):
     rows = json.loads((tmp_path / "table.json").read_text())
     assert [row["rate"] for row in rows] == [1e30, 0.001, 0.001] and rows[0]["accuracy"] is None
     assert "error: Loss or gradients are not finite" in done.stderr
+
+
+def test_folds_are_summarized(tmp_path):
+    accuracy = {"1/3": 0.5, "2/3": 0.75, "3/3": 1.0}
+
+    def train(name, changes):
+        return {"test/accuracy": accuracy[changes["data.fold"]], "test/loss": 1.0}
+
+    options = {"seeds": (0,), "tune_seed": 0, "held_out": {}}
+    rows = sweep.make_rows(train, rates=(0.1,), folds=3, **options)
+    assert [row["name"] for row in rows] == [f"rate=0.1-seed=0-fold={i}-of-3" for i in (1, 2, 3)]
+    row = sweep.spread(rows)[0]
+    assert (row["mean"], row["deviation"], row["lowest"], row["highest"]) == (0.75, 0.25, 0.5, 1.0)
+    assert sweep.summary(rows)[4] == (
+        "rate 0.1: mean accuracy 75.00 %, standard deviation 0.25, from accuracy 50.00 % to "
+        "accuracy 100.00 % over 3 runs"
+    )
+    rows.append({**rows[0], "accuracy": math.nan})
+    assert sweep.summary(rows)[-2].endswith("over 3 runs, without 1 that diverged")
