@@ -41,7 +41,7 @@ def train_batches(
     Random augmentation depends only on (seed, epoch, example), and mixup and CutMix only on (seed,
     step). A pipeline that starts at `start_step` therefore returns the same batches as an
     uninterrupted pipeline, on any number of hosts, threads and replicas. Each epoch contains every
-    example once; a batch may span two epochs.
+    example once, unless `sampling` is set; a batch may span two epochs.
 
     Args:
         source: a `Source`.
@@ -60,9 +60,9 @@ def train_batches(
     Returns: A `tf.data.Dataset` of `(images, targets, weights)` with static shapes and B =
         `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
         `std` is set; `data.inputs` has other kinds. Targets are float32 `(B, classes)`;
-        `data.targets` has other kinds. Weights are float32 `(B,)`: 1, or 0 for examples that are
-        unreadable or have no target. The targets of examples with weight 0 are zeros. Before mixup
-        and CutMix, the image of an unreadable example is blank.
+        `data.targets` has other kinds. Weights are float32 `(B,)`: 1 or the weight of the class, or
+        0 for examples that are unreadable or have no target. The targets of examples with weight 0
+        are zeros. Before mixup and CutMix, the image of an unreadable example is blank.
 
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the
@@ -94,8 +94,8 @@ def train_batches(
         slots = tf.constant(read_slots, tf.int64)
 
         def rows_of(step):
-            epoch, index = order.index_at(step * batch_size + slots, n, seed)
-            return step, (epoch * n + index, index)
+            repetition, index = target.index_at(step * batch_size + slots, seed)
+            return step, (repetition * n + index, index)
 
         rows = steps.map(rows_of)
 
@@ -106,6 +106,7 @@ def train_batches(
 
     def make(step, rows):
         images, targets, weights, failed = _make_batch(*rows, source, decode, options, target)
+        weights = target.training_weights(targets, weights)
         batch = images, target.for_training(targets), weights
         if mixing:
             key = tf.stack([tf.constant(seed, tf.int64), step])

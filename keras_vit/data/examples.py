@@ -180,7 +180,10 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
         mixed, share = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
         mixed, share = with_mixup() if options.mixup_alpha else with_cutmix()
+    partner_weights = tf.gather(weights, partner_rows)
     weights = tf.gather(weights, host_rows)
+    # The weights differ only with `class_weights`.
+    weights += tf.where(weights > 0, (1.0 - share) * (partner_weights - weights), 0.0)
     targets = kind.mix(targets, partner_targets, share)
     # An example with weight 0 keeps the target of padding.
     counts = tf.reshape(weights > 0, [-1] + [1] * (targets.shape.rank - 1))

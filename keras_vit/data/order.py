@@ -62,6 +62,29 @@ def index_at(position, num_examples, seed):
     )
 
 
+def balanced_index_at(position, members, seed):
+    """Returns the repetition and the index of the example at each position of an order in which
+    all classes are equally frequent, both int64.
+
+    `members` lists the indices of the examples of each class, which has at least one. Any
+    consecutive positions, as many as there are classes, contain each class once, in an order that
+    depends on the seed. All examples of a class are seen once before one is repeated.
+    """
+    counts = tf.constant([len(indices) for indices in members], tf.int64)
+    starts = tf.cumsum(counts, exclusive=True)
+    round_, label = index_at(position, len(members), seed)
+    count = tf.gather(counts, label)
+    repetition = round_ // count
+    place = tf.raw_ops.RandomIndexShuffle(
+        index=round_ % count,
+        seed=shuffle_key(seed, repetition, label),
+        max_index=count - 1,
+        rounds=_ROUNDS,
+    )
+    every = tf.constant(np.concatenate(members), tf.int64)
+    return repetition, tf.gather(every, tf.gather(starts, label) + place)
+
+
 def permutation(size, key):
     """Returns the int64 numbers from 0 to `size` - 1 in an order determined by a key `(3,)` from
     `shuffle_key`."""

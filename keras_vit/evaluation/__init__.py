@@ -22,7 +22,16 @@ from typing import Any
 import keras
 
 from keras_vit.data import InputPipeline
-from keras_vit.evaluation import accuracy, calibration, dense, frozen, image_text, objectnet, report
+from keras_vit.evaluation import (
+    accuracy,
+    balance,
+    calibration,
+    dense,
+    frozen,
+    image_text,
+    objectnet,
+    report,
+)
 from keras_vit.evaluation.collecting import (
     check_classes,
     load_inputs,
@@ -62,6 +71,7 @@ _ACCURACIES = ("accuracy", "top5_accuracy")
 _SHOTS = tuple(f"{shots}shot" for shots in frozen.SHOTS)
 _PIXELS = ("mean_iou", "pixel_accuracy")
 _CALIBRATION = ("expected_calibration_error", "log_loss", "brier_loss")
+_BALANCED = ("balanced_accuracy", "macro_f1", "roc_auc")
 EVALUATORS = {
     "top1": Kind(_ACCURACIES, accuracy.top1),
     "real": Kind(("accuracy",), accuracy.real, dataset="imagenet2012_real"),
@@ -75,6 +85,7 @@ EVALUATORS = {
     ),
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
+    "balanced": Kind(_BALANCED, balance.balanced, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
     "retrieval": Kind(image_text.RETRIEVAL, image_text.retrieval, image_text.check_retrieval),
     "zero_shot": Kind(_ACCURACIES, image_text.zero_shot, image_text.check_zero_shot),

@@ -33,7 +33,7 @@ def test_images_without_classes(tmp_path, images_of):
         data.from_config({**fields, "label_smoothing": 0.1}, batch_size=3, seed=0, target="none")
     with pytest.raises(ValueError, match="must be one of classes, none.*target='tiles'"):
         data.from_config(fields, batch_size=3, seed=0, target="tiles")
-    with pytest.raises(ValueError, match="must contain images.*split='test'"):
+    with pytest.raises(ValueError, match="has no images.*split='test'"):
         data.load_split("images", "test", path=str(tmp_path / "a" / "b"))
 
 

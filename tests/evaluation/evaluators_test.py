@@ -92,6 +92,17 @@ def test_top1_counts_every_example_once():
     )
 
 
+def test_balanced_counts_classes_equally(monkeypatch):
+    """Labels 0 0 0 1 and predictions 0 0 1 1: recalls 2/3 and 1, F1 scores 4/5 and 2/3."""
+    logits = np.array([[2.0, 0, -9], [1, 0, -9], [0, 1, -9], [0, 3, -9]])
+    found = (logits, logits, np.array([0, 0, 0, 1]), np.arange(4), "softmax")
+    monkeypatch.setattr(evaluation.balance, "predictions", lambda model, inputs: found)
+    metrics = evaluation.balance.balanced(None, None)
+    assert metrics["balanced_accuracy"] == pytest.approx(5 / 6)
+    assert metrics["macro_f1"] == pytest.approx(11 / 15)
+    assert metrics["roc_auc"] == pytest.approx((5 / 6 + 1) / 2)  # half a point for the tie
+
+
 def test_mean_average_precision_matches_its_definition():
     random = np.random.default_rng(0)
     scores = random.normal(size=(50, 4))

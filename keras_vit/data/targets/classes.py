@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data import order
+from keras_vit.data.targets import class_weights
 from keras_vit.data.targets.target import Target
 
 if TYPE_CHECKING:
@@ -27,9 +29,14 @@ class Classes(Target):
 
     Attributes:
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
+        class_weights: weights of the classes in the training loss: "balanced", for weights of mean
+            1 that are inversely proportional to the numbers of images; the path of a CSV file with
+            a class and a weight per row; or "" for 1.
+        sampling: "balanced" shows all classes equally often in training; "" shows all images
+            equally often.
     """
 
-    defaults: ClassVar = {"label_smoothing": 0.0}
+    defaults: ClassVar = {"label_smoothing": 0.0, "class_weights": "", "sampling": ""}
 
     key = "label"
     refused = ()
@@ -55,6 +62,12 @@ class Classes(Target):
                 "`label_smoothing` must be in [0, 1). Received: "
                 f"label_smoothing={options.label_smoothing}"
             )
+        if options.sampling not in ("", "balanced") or (options.sampling and options.class_weights):
+            raise ValueError(
+                '`sampling` must be "", or "balanced" without `class_weights`, which would correct '
+                f"twice. Received: sampling={options.sampling!r}, "
+                f"class_weights={options.class_weights!r}"
+            )
 
     def spec(self):
         return tf.TensorSpec([self.classes], tf.float32)
@@ -78,6 +91,44 @@ class Classes(Target):
             return targets
         positive = tf.cast(tf.reduce_max(targets, 1, keepdims=True) > 0, tf.float32)
         return (1.0 - smoothing) * targets + smoothing / self.classes * positive
+
+    def training_weights(self, targets, weights):
+        """Multiplies weights by the mean weight of the classes of each row; a row without a
+        positive class keeps its weight."""
+        if self.options.sampling:
+            self._members()  # an error for sources that are read in order, which `sampling` needs
+        if not self.options.class_weights:
+            return weights
+        of_class = tf.constant(self._class_weights(), tf.float32)
+        total = tf.linalg.matvec(targets, of_class)
+        count = tf.reduce_sum(targets, 1)
+        return weights * tf.where(count > 0, total / tf.maximum(count, 1.0), 1.0)
+
+    def index_at(self, position, seed):
+        if not self.options.sampling:
+            return super().index_at(position, seed)
+        return order.balanced_index_at(position, self._members(), seed)
+
+    def _class_weights(self):
+        """Returns the weight of each class."""
+        if self.options.class_weights == "balanced":
+            counts = [len(indices) for indices in self._members()]
+            return np.sum(counts) / (len(counts) * np.array(counts))
+        return class_weights.read(self.options.class_weights, self.source.class_names)
+
+    def _members(self):
+        """Returns the indices of the examples of each class."""
+        labels = self.source.labels
+        if labels is None:
+            raise ValueError(
+                '"balanced" needs the labels of all images before training, which TFRecords and '
+                "TFDS do not give; `class_weights` can be a file. Received: "
+                f"class_weights={self.options.class_weights!r}, sampling={self.options.sampling!r}"
+            )
+        members = [np.flatnonzero(labels == label) for label in range(self.classes)]
+        if empty := [self.source.class_names[i] for i, part in enumerate(members) if not len(part)]:
+            raise ValueError(f"Every class must have images. Received: none of {empty[:10]}")
+        return members
 
     def mix(self, targets, partners, share):
         return share * targets + (1.0 - share) * partners

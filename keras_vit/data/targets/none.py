@@ -8,7 +8,7 @@ from keras_vit.data.targets.target import Target
 class NoTarget(Target):
     """A target of zero, float32 `()`, for every image; labels are not read."""
 
-    refused = ("label_smoothing",)
+    refused = ("label_smoothing", "class_weights", "sampling")
 
     def spec(self):
         return tf.TensorSpec([], tf.float32)

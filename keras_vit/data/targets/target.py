@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data import order
+
 if TYPE_CHECKING:
     from keras_vit.data.options import Options
     from keras_vit.data.sources.source import Source
@@ -31,7 +33,13 @@ class Target:
     defaults: ClassVar[dict[str, Any]] = {}
     key = ""
     rule = ""
-    refused: tuple[str, ...] = ("mixup_alpha", "cutmix_alpha", "label_smoothing")
+    refused: tuple[str, ...] = (
+        "mixup_alpha",
+        "cutmix_alpha",
+        "label_smoothing",
+        "class_weights",
+        "sampling",
+    )
 
     def __init__(self, source: "Source", options: "Options | None" = None) -> None:
         self.source = source
@@ -69,6 +77,16 @@ class Target:
     def for_training(self, targets: tf.Tensor) -> tf.Tensor:
         """Returns the targets `(B, ...)` of a training batch, before they are mixed."""
         return targets
+
+    def training_weights(self, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the weights `(B,)` of a training batch, given its targets and weights of 0
+        or 1."""
+        return weights
+
+    def index_at(self, position: tf.Tensor, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns how often an example was seen before, and its index, at each position of the
+        training order; both int64."""
+        return order.index_at(position, self.source.num_examples, seed)
 
     def mix(self, targets: tf.Tensor, partners: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
         """Mixes targets `(B, ...)` with those of their partners; `share`, a float32 scalar, remains
