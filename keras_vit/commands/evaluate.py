@@ -11,10 +11,14 @@ tested. Images are preprocessed for the model. `--pages` adds an HTML report wit
 confusion matrix and worst mistakes.
 """
 
+import dataclasses
+import os
+
 from absl import flags
 
 from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
+from keras_vit.data.sources.source import joined
 from keras_vit.evaluation.collecting import reuse_compiled
 
 FLAGS = flags.FLAGS
@@ -28,6 +32,9 @@ def define_flags():
         f"Evaluators, NAME or NAME:DATASET; the names are {', '.join(evaluation.EVALUATORS)}.",
     )
     shared_flags.define_data()
+    flags.DEFINE_enum(
+        "data_split", "test", ["test", "all"], "Images to test: the test split, or both splits."
+    )
     flags.DEFINE_float(
         "max_bad_share", 0.01, "Maximum share of a dataset's images that may be unreadable.", 0, 1
     )
@@ -59,8 +66,11 @@ def main():
             for evaluator in evaluators.values()
             if not evaluator.dataset
         )
-        splits = ("train", "test") if trains else ("test",)
+        splits = ("train", "test") if trains or FLAGS.data_split == "all" else ("test",)
         inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
+        if FLAGS.data_split == "all" and inputs is not None:
+            inputs = with_all_images(inputs, trains, config)
+            data = data.partition(" (")[0] + " (all images)"
     if inputs is not None:
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:
@@ -92,6 +102,23 @@ def main():
             write_report = evaluation.REPORTS[inputs.target]
             print(f"wrote {write_report(model, inputs, output, title, data, table)}")
     print(f"wrote {output / 'results.json'}")
+
+
+def with_all_images(inputs, trains, run):
+    """Returns inputs that test the images of both splits; warns if the run was trained on some.
+
+    `trains` tells whether an evaluator trains on the training images; `run` has the `data` fields
+    of the run's config.
+    """
+    if trains or inputs.target != "classes":
+        raise ValueError(
+            "--data_split=all needs images with classes, and evaluators that do not train. "
+            f"Received: evals={','.join(FLAGS.evals)}"
+        )
+    paths = [FLAGS.data_path or FLAGS.data, str(run.get("path", ""))]
+    if run and (not FLAGS.data or len(set(map(os.path.realpath, paths))) == 1):
+        print("warning: the images include the training images of the run", flush=True)
+    return dataclasses.replace(inputs, test=joined(inputs.train, inputs.test))
 
 
 def metrics_table(metrics_of, classes):

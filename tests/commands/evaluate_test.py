@@ -106,6 +106,21 @@ def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
     assert set(results["metrics"]) == {"top1:digits", "calibration"} and results["data"] == "digits"
 
 
+def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    for number in range(20):
+        folder = tmp_path / "photos" / str(number // 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        image = tf.io.encode_png(tf.fill((8, 8, 3), tf.cast(number, tf.uint8))).numpy()
+        (folder / f"{number}.png").write_bytes(image)
+    flags = [f"--model={model}", f"--data={tmp_path}/photos", f"--output={tmp_path}/out"]
+    done = run("evaluate", *flags, "--data_split=all", "--evals=top1")
+    assert done.returncode == 0, done.stderr
+    assert "20 test images of" in done.stdout and "warning" not in done.stdout
+    done = run("evaluate", *flags, "--data_split=all", "--evals=knn")
+    assert done.returncode == 2 and "do not train" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "flags", "message"),

@@ -149,6 +149,30 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
     )
 
 
+def joined(first: Source, second: Source) -> Source:
+    """Returns a source with the examples of two sources with the same classes, one after the other.
+
+    Raises:
+        ValueError: a source can only be read in order.
+    """
+    reads = first.read, second.read
+    if None in reads:
+        raise ValueError(
+            "Splits of TFDS and TFRecords cannot be joined; for TFDS, set a split such as "
+            "train+test in the run's config. Received: a source that can only be read in order"
+        )
+    start = first.num_examples
+    has_labels = first.labels is not None and second.labels is not None
+    return dataclasses.replace(
+        second,
+        read=lambda i: tf.cond(i < start, lambda: reads[0](i), lambda: reads[1](i - start)),
+        num_examples=start + second.num_examples,
+        name_of=lambda i: first.name_of(i) if i < start else second.name_of(i - start),
+        labels=np.concatenate([first.labels, second.labels]) if has_labels else None,
+        stored=lambda: (*first.stored(), *second.stored()),
+    )
+
+
 def parse_split(dataset, split, splits):
     """Parses "train" or "train[:100]"; returns the name of the split and the number of examples to
     use.
