@@ -56,6 +56,7 @@ class Division:
         names: Sequence[str],
         classes: Sequence[str],
         groups: Sequence[str] = (),
+        only_train: bool = False,
     ) -> list[int]:
         """Returns the indices of the images of a split in `HASHED`, in order.
 
@@ -65,11 +66,15 @@ class Division:
             names: names of the images.
             classes: class of each image.
             groups: group of each image; by default, `self.groups` is searched in its name.
+            only_train: whether the images are those of "train", which "tune_train" and "tune_val"
+                divide.
         """
         # Names only, so that a split depends neither on the path of the folder nor, without
         # groups, on the other classes.
         units = groups or [self._unit(name, label) for name, label in zip(names, classes)]
-        kept = self._part(range(len(names)), units, classes, split == "test", self.fold, "")
+        kept = list(range(len(names)))
+        if not only_train:
+            kept = self._part(kept, units, classes, split == "test", self.fold, "")
         if split.startswith("tune_"):
             kept = self._part(kept, units, classes, split == "tune_val", "", "tune/")
         if names and not kept:

@@ -68,7 +68,7 @@ def folder(
     whole = "train" if tuning else split
     subfolder = posixpath.join(path, whole)
     hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
-    if not hashed and not tuning:
+    if not hashed and (fold or not tuning):
         division.check_unused(split, path)
     # List the images of each class.
     root = path if hashed else subfolder
@@ -93,9 +93,11 @@ def folder(
         for (label, name), images in zip(present, listed)
         for image in images
     ]
-    if hashed:
+    if hashed or tuning:
         images = [image for images in listed for image in images]
-        rows = [rows[i] for i in division.indices(split, images, [name for _, name, _ in rows])]
+        folders_of_rows = [name for _, name, _ in rows]
+        kept = division.indices(split, images, folders_of_rows, only_train=not hashed)
+        rows = [rows[i] for i in kept]
     if not rows:
         raise ValueError(
             f"`path` must contain images as {root.rstrip('/')}/<class>/<image>. Received: "
