@@ -51,6 +51,7 @@ def test_broken_files_are_logged_once_with_a_reason(photos, broken):
         assert line.split(name)[1].strip(": ")
 
 
+@pytest.mark.full
 def test_resumed_run_logs_the_same_broken_files(photos, broken):
     inputs = pipeline(data.folder(photos))
     logged = []

@@ -138,6 +138,7 @@ def test_frozen_features_distinguish_colors(model, caplog):
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
+@pytest.mark.full
 def test_evaluators_share_features_until_the_weights_change(model, monkeypatch):
     splits = []
     collect_again = frozen.collect
@@ -220,6 +221,7 @@ def test_probability_outputs_are_detected():
         assert gives_probabilities(outer) == is_given
 
 
+@pytest.mark.full
 def test_evaluators_share_compiled_functions(model, monkeypatch):
     made = []
     inputs = inputs_of()

@@ -61,6 +61,7 @@ def test_masks_are_the_most_probable_classes(images, tmp_path):
     np.testing.assert_allclose(again(images), model(images), atol=1e-6)
 
 
+@pytest.mark.full
 def test_depths_are_served(images, tmp_path):
     model = depth_model()
     served = signatures_of(export.saved_model(model, tmp_path))

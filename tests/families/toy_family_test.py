@@ -104,6 +104,7 @@ def registered():
 IMAGES = random_images((3, 8, 8, 1), seed=1)
 
 
+@pytest.mark.full
 def test_toy_family_trains_and_is_evaluated(tmp_path):
     config = ConfigDict(
         recipes.defaults(

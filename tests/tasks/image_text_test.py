@@ -111,6 +111,7 @@ def _step(devices, loss):
     return outputs.metrics, list(zip(paths, gradients)), engine.evaluate()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_two_devices_match_one(loss, monkeypatch):
     if keras.backend.backend() == "jax":

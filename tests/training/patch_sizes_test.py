@@ -97,6 +97,7 @@ def test_wraps_a_custom_task_once():
         task.facts_of_weights = {}  # the custom task would not see it
 
 
+@pytest.mark.full
 def test_loss_matches_model_at_patch_size_of_step(tmp_path):
     config = _config(
         model={**MODEL, "dropout": 0.0},
