@@ -155,8 +155,9 @@ def joined(first: Source, second: Source) -> Source:
     Raises:
         ValueError: a source can only be read in order.
     """
-    reads = first.read, second.read
-    if None in reads:
+    read_first = first.read
+    read_second = second.read
+    if read_first is None or read_second is None:
         raise ValueError(
             "Splits of TFDS and TFRecords cannot be joined; for TFDS, set a split such as "
             "train+test in the run's config. Received: a source that can only be read in order"
@@ -165,7 +166,7 @@ def joined(first: Source, second: Source) -> Source:
     has_labels = first.labels is not None and second.labels is not None
     return dataclasses.replace(
         second,
-        read=lambda i: tf.cond(i < start, lambda: reads[0](i), lambda: reads[1](i - start)),
+        read=lambda i: tf.cond(i < start, lambda: read_first(i), lambda: read_second(i - start)),
         num_examples=start + second.num_examples,
         name_of=lambda i: first.name_of(i) if i < start else second.name_of(i - start),
         labels=np.concatenate([first.labels, second.labels]) if has_labels else None,
