@@ -282,6 +282,8 @@ def _examined(source, options, decode, threads):
         labels = np.zeros([0], np.int64)
         if source.labels is not None:
             labels = source.labels[index]
+            if source.has_label_rows:
+                labels = np.flatnonzero(labels)
         elif example and not reason:
             labels = target.classes_of(example)
         digest = hashlib.sha256(stored).digest() if stored else b""

@@ -11,11 +11,13 @@ Examples of evaluator names:
     fewshot:digits          on another dataset
     knn:cifar10@/data/tfds  on a dataset in a folder
     real:real.json@FOLDER   with ReaL's label file, on ImageNet's validation images in a folder
+    multi_label:0.31        with F1 also at a threshold, such as the best one of a validation split
     objectnet:folder@FOLDER on the unpacked archive of ObjectNet
 """
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,7 @@ from keras_vit.evaluation import (
     dense,
     frozen,
     image_text,
+    multi_label,
     objectnet,
     report,
 )
@@ -71,6 +74,7 @@ _ACCURACIES = ("accuracy", "top5_accuracy")
 _SHOTS = tuple(f"{shots}shot" for shots in frozen.SHOTS)
 _PIXELS = ("mean_iou", "pixel_accuracy")
 _CALIBRATION = ("expected_calibration_error", "log_loss", "brier_loss")
+_MULTI_LABEL = ("mean_average_precision", "macro_f1", "best_macro_f1", "best_threshold")
 _BALANCED = ("balanced_accuracy", "macro_f1", "roc_auc")
 EVALUATORS = {
     "top1": Kind(_ACCURACIES, accuracy.top1),
@@ -87,6 +91,7 @@ EVALUATORS = {
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "balanced": Kind(_BALANCED, balance.balanced, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
+    "multi_label": Kind(_MULTI_LABEL, multi_label.multi_label),
     "retrieval": Kind(image_text.RETRIEVAL, image_text.retrieval, image_text.check_retrieval),
     "zero_shot": Kind(_ACCURACIES, image_text.zero_shot, image_text.check_zero_shot),
     "objectnet": Kind(
@@ -229,6 +234,10 @@ def _parse(text, fields):
             f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}"
         )
     kind = EVALUATORS[name]
+    if name == "multi_label" and re.fullmatch(r"0?\.\d+", dataset):
+        compute = functools.partial(multi_label.multi_label, threshold=float(dataset))
+        kind = dataclasses.replace(kind, evaluate=compute)
+        dataset = ""
     if name == "real" and dataset.endswith(".json"):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
         check = functools.partial(accuracy.check_real_labels, path=dataset)

@@ -322,12 +322,16 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns the indices of up to `number` test examples: evenly spaced, or the first ones of a
-    sequential source."""
+    """Returns the indices of up to `number` test examples, with a class if that is known: evenly
+    spaced, or the first ones of a sequential source."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
-    return np.unique(np.linspace(0, source.num_examples - 1, number).astype(int))
+    if source.has_label_rows and source.labels.any():
+        candidates = np.flatnonzero(source.labels.any(1))
+    else:
+        candidates = np.arange(source.num_examples)
+    return candidates[np.unique(np.linspace(0, len(candidates) - 1, number).astype(int))]
 
 
 def read_test_examples(inputs, indices):
@@ -384,9 +388,17 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
         )
 
 
+_ONE_LABEL = (
+    "This evaluator requires one label per example; `multi_label`, `average_precision` and `top1` "
+    "support several labels. Received: examples of the split {!r} with several labels"
+)
+
+
 def check_one_label(inputs):
-    """Raises a `ValueError` if a test example has several labels; unknown labels are read from the
-    first batch."""
+    """Raises a `ValueError` if test examples may have several labels; unknown labels are read from
+    the first batch."""
+    if inputs.test.has_label_rows:
+        raise ValueError(_ONE_LABEL.format("test"))
     if inputs.test.labels is None:
         _, labels, _ = next(iter(_with_labels(inputs).eval_batches()))
         refuse_several_labels(np.asarray(labels))
@@ -395,7 +407,4 @@ def check_one_label(inputs):
 def refuse_several_labels(labels, split="test"):
     """Raises a `ValueError` if a row of one-hot labels `(N, classes)` has several labels."""
     if (np.count_nonzero(labels, axis=1) > 1).any():
-        raise ValueError(
-            "This evaluator requires one label per example; `top1` and `average_precision` "
-            f"support several labels. Received: examples of the split {split!r} with several labels"
-        )
+        raise ValueError(_ONE_LABEL.format(split))

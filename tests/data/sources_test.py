@@ -412,7 +412,7 @@ def test_number_of_local_records_is_checked(tmp_path, images_of):
             r"`images` must be numbers .*shape=\(2, 4, 4\)",
         ),
         ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "no dimension of size 0"),
-        ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
+        ({"labels": [0]}, r"`labels` must be 2 integers, .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
         (
             {"labels": [0, 2]},

@@ -14,7 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.listing import names_in
-from keras_vit.data.sources.source import Source, check_labels, parse_split, subset, white_of
+from keras_vit.data.sources.source import (
+    Source,
+    check_labels,
+    label_reader,
+    parse_split,
+    subset,
+    white_of,
+)
 
 
 def arrays(
@@ -24,7 +31,8 @@ def arrays(
 
     Args:
         images: pixel values `(N, H, W, C)`, integers or floats of at most `max_value`.
-        labels: integers `(N,)` in [0, len(class_names)).
+        labels: integers `(N,)` in [0, len(class_names)); or `(N, len(class_names))`, 1 for each
+            class of an image and 0 for the others, which `loss="sigmoid"` requires.
         class_names: name of each class.
         max_value: value of a white pixel; 0 means 255 for uint8 and 65,535 for uint16. Required for
             other dtypes.
@@ -41,12 +49,15 @@ def arrays(
             f"Received: dtype={images.dtype}, shape={images.shape}"
         )
     max_value = white_of(images.dtype, max_value)
-    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+    if labels.ndim == 2:
+        labels = _label_rows(labels, len(images), len(class_names))
+    elif labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
-            f"`labels` must be {len(images)} integers. Received: dtype={labels.dtype}, "
-            f"shape={labels.shape}"
+            f"`labels` must be {len(images)} integers, or a row of {len(class_names)} zeros and "
+            f"ones for each image. Received: dtype={labels.dtype}, shape={labels.shape}"
         )
-    check_labels(labels, class_names)
+    else:
+        check_labels(labels, class_names)
     lowest = images.min()
     highest = images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
@@ -55,10 +66,10 @@ def arrays(
             f"{lowest} to {highest}"
         )
     image_tensor = tf.constant(images)
-    label_tensor = tf.constant(labels, tf.int64)
+    label_of = label_reader(labels)
 
     def read(index):
-        return {"image": image_tensor[index], "label": label_tensor[index]}
+        return {"image": image_tensor[index], "label": label_of(index)}
 
     # In-memory images all have the same size, so crops are off. Flips are off because arrays are
     # often digits.
@@ -66,9 +77,19 @@ def arrays(
     rest |= {
         "labels": labels,
         "checksum": lambda: zlib.crc32(images.tobytes()),
-        "empty_is_negative": False,
+        "empty_is_negative": labels.ndim == 2,
     }
     return Source(read, len(images), tuple(class_names), max_value, **rest)
+
+
+def _label_rows(labels, images, classes):
+    """Returns labels as Booleans `(images, classes)`."""
+    if labels.shape != (images, classes) or not np.isin(labels, (0, 1)).all():
+        raise ValueError(
+            f"`labels` with two dimensions must be zeros and ones of shape ({images}, {classes}), "
+            f"with a column for each class. Received: dtype={labels.dtype}, shape={labels.shape}"
+        )
+    return labels.astype(bool)
 
 
 def digits():

@@ -3,6 +3,7 @@
 import collections
 import csv
 import dataclasses
+import functools
 import os
 import posixpath
 import unicodedata
@@ -32,6 +33,7 @@ def file_list(
     only_names: bool = False,
     file_column: str = "",
     label_column: str = "",
+    label_separator: str = "",
     split: str = "",
     division: Division | None = None,
 ) -> Source:
@@ -42,6 +44,10 @@ def file_list(
     missing, such as `.jpg`. Labels are class names, or integers from 0. If any of `class_names` is
     an integer, all labels are treated as names.
 
+    Images may have any number of classes in a table whose label column holds names separated by
+    `label_separator`, or which has no label column but columns of zeros and ones, named as the
+    classes. An image without a class is a negative example of all classes.
+
     Args:
         path: path of the list, local or remote (`gs://`).
         root: folder to which relative file names refer; by default the folder of the list.
@@ -50,6 +56,8 @@ def file_list(
         only_names: if True and `class_names` is set, all labels are treated as names.
         file_column, label_column: names of the columns of a table; "" for a column with a usual
             name, such as file and label, or else the only column that can be meant.
+        label_separator: what separates the class names of an image, such as ";" or " "; "" if each
+            image has one class.
         split: "" for all images, or the part of `division` to return.
         division: divides the list by a hash; its `groups` may also be a column of a table.
 
@@ -62,18 +70,53 @@ def file_list(
     path = str(path)
     root = (str(root) or posixpath.dirname(path) or ".").rstrip("/") or "/"
     files = tables.Files(root)
+    columns: tuple[str, ...] = ()
+    names = check_names(class_names or ())
     if tables.is_table(path):
-        rows = tables.read_table(path, files, file_column, label_column)
-    elif file_column or label_column:
+        rows, columns = tables.read_table(
+            path, files, file_column, label_column, label_separator, names
+        )
+    elif file_column or label_column or label_separator:
         raise ValueError(
-            "`file_column` and `label_column` apply to lists that end in .csv or .tsv. Received: "
-            f"{path!r}"
+            "`file_column`, `label_column` and `label_separator` apply to lists that end in .csv "
+            f"or .tsv. Received: {path!r}"
         )
     else:
         rows = rows_of(path)
+    if columns or label_separator:
+        words, labels, names = _rows_of_classes(path, rows, names or columns)
+    else:
+        words, labels, names = _classes(path, rows, names, only_names)
+
+    # Find the files.
+    found = [files.find(name) for _, name, _ in rows]
+    missing = [files.path(name) for (_, name, _), path in zip(rows, found) if path is None]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
+        )
+    paths = [str(name) for name in found]
+    counts = collections.Counter(name for name, _ in set(zip(paths, words)))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(
+            f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
+        )
+    if division is not None and split:
+        groups = tables.values(path, division.groups, [line for line, _, _ in rows])
+        inside = [name.removeprefix(f"{root}/") for name in paths]
+        # Images with any number of classes are divided without regard to their classes.
+        classes = words if labels.ndim == 1 else [""] * len(words)
+        kept = division.indices(split, inside, classes, groups)
+        paths = [paths[i] for i in kept]
+        labels = labels[kept]
+    source = file_source(paths, labels, names)
+    return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
+
+
+def _classes(path, rows, names, only_names):
+    """Returns `(words, labels (N,), class names)` of a list with one class per image."""
     # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
-    names = check_names(class_names or ())
     integers = [word.isdecimal() for word in words]
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
@@ -97,28 +140,26 @@ def file_list(
             )
         label_of = {name: label for label, name in enumerate(names)}
         labels = np.array([label_of[word] for word in words], np.int64)
+    return words, labels, names
 
-    # Find the files.
-    found = [files.find(name) for _, name, _ in rows]
-    missing = [files.path(name) for (_, name, _), path in zip(rows, found) if path is None]
-    if missing:
+
+def _rows_of_classes(path, rows, names):
+    """Returns `(tuples of words, labels (N, classes), class names)` of a list with any number of
+    classes per image."""
+    normalize = functools.partial(unicodedata.normalize, "NFC")
+    words = [tuple(map(normalize, found)) for _, _, found in rows]
+    used = set().union(*words)
+    names = tuple(map(normalize, names)) or tuple(sorted(used))
+    unknown = sorted(used - set(names))
+    if unknown or not names:
         raise ValueError(
-            f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
+            f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}"
         )
-    paths = [str(name) for name in found]
-    counts = collections.Counter(name for name, _ in set(zip(paths, words)))
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(
-            f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
-        )
-    if division is not None and split:
-        groups = tables.values(path, division.groups, [line for line, _, _ in rows])
-        inside = [name.removeprefix(f"{root}/") for name in paths]
-        kept = division.indices(split, inside, words, groups)
-        paths = [paths[i] for i in kept]
-        labels = labels[kept]
-    source = file_source(paths, labels, names)
-    return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
+    label_of = {name: label for label, name in enumerate(names)}
+    labels = np.zeros([len(rows), len(names)], bool)
+    for row, found in enumerate(words):
+        labels[row, [label_of[word] for word in found]] = True
+    return words, labels, names
 
 
 def split_of_list(
@@ -128,6 +169,7 @@ def split_of_list(
     class_names="",
     file_column="",
     label_column="",
+    label_separator="",
     test_share=0.1,
     split_seed=0,
     groups="",
@@ -141,7 +183,10 @@ def split_of_list(
         class_names: path of a text file with one class name per line, in order; "" for the sorted
             labels.
         file_column, label_column: columns of a CSV or TSV list with the files and the labels; ""
-            for usual names such as file and label, or the only column that can be meant.
+            for usual names such as file and label, or the only column that can be meant. Without a
+            label column, all columns of zeros and ones are classes.
+        label_separator: what separates the names in the label column if images have any number of
+            classes, such as ";".
         test_share: if `path` is a list, the fraction of each class to hold out for testing.
         split_seed: if `path` is a list, the seed that selects the held-out images.
         groups: column of the list, such as `patient`, whose equal values are never divided; or
@@ -162,6 +207,7 @@ def split_of_list(
         only_names=not isinstance(class_names, str),
         file_column=file_column,
         label_column=label_column,
+        label_separator=label_separator,
         split=split if is_divided else "",
         division=division,
     )

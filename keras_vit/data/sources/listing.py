@@ -9,7 +9,7 @@ import unicodedata
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, checksum_of
+from keras_vit.data.sources.source import Source, checksum_of, label_reader
 from keras_vit.files import read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
@@ -118,13 +118,16 @@ def text_of(path: str | os.PathLike) -> str:
 
 def file_source(paths, labels=None, class_names=()):
     """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8,
-    as in `os`."""
+    as in `os`; `labels` as in `Source`."""
+    if labels is not None:
+        labels = np.asarray(labels)
+        labels = labels.astype(bool if labels.ndim == 2 else np.int64)
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
-    label_tensor = None if labels is None else tf.constant(labels, tf.int64)
+    label_of = None if labels is None else label_reader(labels)
 
     def read(index):
         example = {"image": tf.io.read_file(path_tensor[index])}
-        return example if label_tensor is None else {**example, "label": label_tensor[index]}
+        return example if label_of is None else {**example, "label": label_of(index)}
 
     return Source(
         read,
@@ -133,8 +136,8 @@ def file_source(paths, labels=None, class_names=()):
         name_of=lambda index: printable(paths[index]),
         checksum=lambda: checksum_of(paths),
         stored=lambda: ((path, 0, 1) for path in paths),
-        labels=None if labels is None else np.array(labels, np.int64),
-        empty_is_negative=False,
+        labels=labels,
+        empty_is_negative=labels is not None and labels.ndim == 2,
         finds_classes=labels is not None,
         options={"exif": "on"},
     )

@@ -35,7 +35,8 @@ class Source:
         shards: the `Shards` to read in order, if `read` is `None`.
         name_of: function that maps an index to a human-readable name, such as a file name or a
             record number.
-        labels: integers `(N,)`, or `None` if they are unknown before the examples are read.
+        labels: integers `(N,)`; or Booleans `(N, classes)` if images may have any number of
+            classes; or `None` if they are unknown before the examples are read.
         options: values that replace "auto" in the fields of `Options`.
         checksum: function that returns an integer to detect changed data: a checksum of the pixels
             for arrays, or of file names and sizes for files. The default function returns 0.
@@ -80,6 +81,23 @@ class Source:
     def is_encoded(self) -> bool:
         """True if the stored images are encoded, for example as JPEG."""
         return self.image_spec.dtype == tf.string
+
+    @property
+    def has_label_rows(self) -> bool:
+        """True if images are known to have any number of classes."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    def members_of(self, label: int) -> np.ndarray:
+        """Returns the indices of the examples of a class; the labels must be known."""
+        labels = np.asarray(self.labels)
+        return np.flatnonzero(labels[:, label] if self.has_label_rows else labels == label)
+
+    def class_counts(self) -> np.ndarray:
+        """Returns the number of examples of each class; the labels must be known."""
+        labels = np.asarray(self.labels)
+        if self.has_label_rows:
+            return labels.sum(0)
+        return np.bincount(labels, minlength=len(self.class_names))
 
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the source, without its examples."""
@@ -221,6 +239,15 @@ def check_labels(labels, class_names):
             f"Labels of {len(class_names)} classes must be from 0 to {len(class_names) - 1}. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
+
+
+def label_reader(labels: np.ndarray) -> Callable:
+    """Returns a function that maps an index to the label of an example, as in `Source.read`."""
+    if labels.ndim == 2:
+        rows = tf.constant(labels, tf.bool)
+        return lambda index: tf.where(rows[index])[:, 0]
+    numbers = tf.constant(labels, tf.int64)
+    return lambda index: numbers[index]
 
 
 def check_disjoint(train: Source, test: Source, splits: str) -> None:

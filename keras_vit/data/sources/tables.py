@@ -3,6 +3,7 @@
 import csv
 import io
 import posixpath
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -46,12 +47,20 @@ class Files:
 
 
 def read_table(
-    path: str, files: Files, file_column: str = "", label_column: str = ""
-) -> list[list]:
-    """Returns `[line number, file, label]` for each row of a table.
+    path: str,
+    files: Files,
+    file_column: str = "",
+    label_column: str = "",
+    label_separator: str = "",
+    class_names: Sequence[str] = (),
+) -> tuple[list[list], tuple[str, ...]]:
+    """Returns `[line number, file, label]` for each row of a table, and its columns of classes.
 
     Without a header, the table has two columns. With a header, the columns are those named
-    `file_column` and `label_column`; "" guesses them, and guesses of unusual names are logged.
+    `file_column` and `label_column`; "" guesses them, and guesses of unusual names are logged. If
+    no column can be the label, the columns of zeros and ones are classes: those of `class_names`,
+    or all. The label is then a tuple with the names of the classes that are 1, and with
+    `label_separator` a tuple with the names in the label column, which may be empty.
 
     Raises:
         ValueError: the table is empty, a column does not exist or cannot be guessed, or a row lacks
@@ -63,12 +72,17 @@ def read_table(
     if not is_header and not any(map(files.find, names)):
         has_usual_name = any(name.lower() in HEADERS for name in names)
         is_header = has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
+    columns = (0, 1)
+    classes: tuple[int, ...] = ()
     if is_header:
         rows = rows[1:]
-        columns = _columns(path, names, rows, files, file_column, label_column)
-    elif len(names) == 2:
-        columns = (0, 1)
-    else:
+        file = _file_column(path, names, rows, files, file_column, label_column)
+        if not label_column and not label_separator:
+            classes = _class_columns(path, names, rows, file, class_names)
+        label = None if classes else _label_column(path, names, file, label_column)
+        _report(path, names, file, label, classes, bool(file_column and label_column))
+        columns = (file, file if label is None else label)
+    elif len(names) != 2:
         raise ValueError(
             "A table with more than two columns must have a header; `root` "
             "(--config.data.path) is the folder of its files. Received: "
@@ -79,13 +93,22 @@ def read_table(
     chosen = []
     for line, cells in rows:
         pair = [cells[i] for i in columns if i < len(cells)]
-        if len(pair) != 2 or not all(pair) or len(cells) > len(names):
+        required = pair[:1] if label_separator else pair  # an image may have no class
+        if len(pair) != 2 or not all(required) or len(cells) > len(names):
             raise ValueError(
                 f"Each line must have a file and a label, and at most {len(names)} columns. "
                 f"Received: {cells!r} in line {line} of {path!r}"
             )
-        chosen.append([line, *pair])
-    return chosen
+        file_name, label_text = pair
+        if classes:
+            positive = tuple(names[i] for i in classes if float(cells[i]) == 1)
+            chosen.append([line, file_name, positive])
+        elif label_separator:
+            parts = (part.strip() for part in label_text.split(label_separator))
+            chosen.append([line, file_name, tuple(part for part in parts if part)])
+        else:
+            chosen.append([line, file_name, label_text])
+    return chosen, tuple(names[i] for i in classes)
 
 
 def values(path: str, column: str, lines: list[int]) -> list[str]:
@@ -118,22 +141,55 @@ def _rows(path):
     return rows
 
 
-def _columns(path, names, rows, files, file_column, label_column):
-    """Returns the indices of the columns with the files and the labels."""
+def _file_column(path, names, rows, files, file_column, label_column):
+    """Returns the index of the column with the files."""
     for field, name in (("file_column", file_column), ("label_column", label_column)):
         if name and names.count(name) != 1:
             raise ValueError(
                 f"`{field}` must be one of the columns {', '.join(names)}. Received: "
                 f"{field}={name!r} for {path!r}"
             )
-    file = names.index(file_column) if file_column else None
-    label = names.index(label_column) if label_column else None
-    if file is None:
-        others = [i for i in range(len(names)) if i != label]
-        known = [i for i in others if names[i].lower() in HEADERS]
-        candidates = known if len(known) == 1 else _with_files(others, rows, files)
-        file = _only(candidates, names, "file_column", "with existing files", path)
-    if label is None:
+    if file_column:
+        return names.index(file_column)
+    others = [i for i, name in enumerate(names) if not label_column or name != label_column]
+    known = [i for i in others if names[i].lower() in HEADERS]
+    candidates = known if len(known) == 1 else _with_files(others, rows, files)
+    return _only(candidates, names, "file_column", "with existing files", path)
+
+
+def _class_columns(path, names, rows, file, class_names):
+    """Returns the indices of the columns of classes, in the order of `class_names`; () if another
+    column can be the label."""
+    others = [i for i in range(len(names)) if i != file]
+    if len(others) == 1 or any(names[i].lower() in _LABEL_HEADERS for i in others):
+        return ()
+    if class_names and set(class_names) <= set(names):
+        chosen = [names.index(name) for name in class_names]
+    else:
+        chosen = [i for i in others if all(i < len(row) and _is_flag(row[i]) for _, row in rows)]
+        if len(chosen) < 2:
+            return ()
+    for line, row in rows:
+        if odd := [names[i] for i in chosen if i >= len(row) or not _is_flag(row[i])]:
+            raise ValueError(
+                "The columns of classes must have zeros and ones. Received: no 0 or 1 for "
+                f"{odd[:10]} in line {line} of {path!r}"
+            )
+    twice = sorted({names[i] for i in chosen if names.count(names[i]) > 1})
+    if twice:
+        raise ValueError(f"Columns must have different names. Received: {twice} in {path!r}")
+    return tuple(chosen)
+
+
+def _is_flag(cell):
+    return cell in ("0", "1", "0.0", "1.0")
+
+
+def _label_column(path, names, file, label_column):
+    """Returns the index of the column with the labels."""
+    if label_column:
+        label = names.index(label_column)
+    else:
         others = [i for i in range(len(names)) if i != file]
         known = [i for i in others if names[i].lower() in _LABEL_HEADERS]
         candidates = others if len(others) == 1 else known
@@ -143,13 +199,24 @@ def _columns(path, names, rows, files, file_column, label_column):
             "`file_column` and `label_column` must be different columns. Received: "
             f"{names[file]!r} for {path!r}"
         )
+    return label
+
+
+def _report(path, names, file, label, classes, is_set):
+    """Logs which columns were guessed, unless their names are usual."""
+    if classes:
+        shown = ", ".join([names[i] for i in classes[:10]] + ["..."] * (len(classes) > 10))
+        warn_once(
+            f"{path}: files are in the column {names[file]!r}; {len(classes)} columns of zeros and "
+            f"ones are classes: {shown} (--config.data.class_names, --config.data.label_column)"
+        )
+        return
     is_usual = names[file].lower() in HEADERS and names[label].lower() in _LABEL_HEADERS
-    if not is_usual and not (file_column and label_column):
+    if not is_usual and not is_set:
         warn_once(
             f"{path}: files are in the column {names[file]!r} and labels in {names[label]!r} "
             "(--config.data.file_column, --config.data.label_column)"
         )
-    return file, label
 
 
 def _with_files(columns, rows, files):

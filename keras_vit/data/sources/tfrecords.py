@@ -38,6 +38,7 @@ def tfrecords(
     image_dtype: str = "",
     image_shape: Sequence[int] = (),
     max_value: float = 0,
+    multi_label: bool = False,
 ) -> Source:
     """Returns a source of uncompressed TFRecords of `tf.train.Example`.
 
@@ -60,6 +61,8 @@ def tfrecords(
             images and for values stored by `tf.io.serialize_tensor`.
         max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for
             uint16. Required for other dtypes.
+        multi_label: whether the label feature is a list with the numbers of all classes of the
+            image, which may be empty.
 
     Raises:
         ValueError: an argument is invalid, no file matches, a file is damaged, the number of
@@ -77,13 +80,17 @@ def tfrecords(
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
     rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
     rest["checksum"] = functools.partial(checksum_of, files, moves=True)
-    rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": False}
+    rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": multi_label}
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
-    features[label_key] = tf.io.FixedLenFeature([], tf.int64)
+    if multi_label:
+        features[label_key] = tf.io.VarLenFeature(tf.int64)
+    else:
+        features[label_key] = tf.io.FixedLenFeature([], tf.int64)
 
     def parse(record):
         example = tf.io.parse_single_example(record, features)
-        return {"image": image(example), "label": example[label_key] - label_offset}
+        label = example[label_key].values if multi_label else example[label_key]
+        return {"image": image(example), "label": label - label_offset}
 
     source = record_source(files, parse, rest)
     if source.read is not None:
@@ -126,6 +133,7 @@ def split_of_tfrecords(
     image_dtype="",
     image_shape=(),
     max_value=0.0,
+    multi_label=False,
 ):
     """Loads the TFRecords whose names match `split`.
 
@@ -140,6 +148,8 @@ def split_of_tfrecords(
         image_dtype: dtype of raw pixel values; "" for encoded images.
         image_shape: shape of raw pixel values, `(H, W, C)`.
         max_value: value of a white pixel in raw pixel values; 0 for the default of the dtype.
+        multi_label: whether the label feature is a list with the numbers of all classes of the
+            image, which may be empty.
     """
     pattern = f"{path.rstrip('/')}/{split}" if path else split
     check_pattern(split, path, pattern)
@@ -156,24 +166,33 @@ def split_of_tfrecords(
         )
     keys = image_key or "image/encoded", label_key or "image/class/label"
     return tfrecords(
-        pattern, names, *keys, label_offset, num_examples, image_dtype, image_shape, max_value
+        pattern,
+        names,
+        *keys,
+        label_offset,
+        num_examples,
+        image_dtype,
+        image_shape,
+        max_value,
+        multi_label,
     )
 
 
 def _check_first(source, classes):
     try:
-        label = int(source.read(0)["label"]) if source.num_examples else 0
+        labels = source.read(0)["label"].numpy() if source.num_examples else np.zeros(1)
     except tf.errors.DataLossError:
         return  # a bad example
     except tf.errors.OpError as error:
         raise ValueError(
             "Records must have the features of --config.data.image_key (bytes) and "
-            f"--config.data.label_key (an integer). Received: {source.name_of(0)}, {error.message}"
+            "--config.data.label_key (an integer, or any number of them with "
+            f"--config.data.multi_label). Received: {source.name_of(0)}, {error.message}"
         ) from None
-    if not 0 <= label < classes:
+    if np.any((labels < 0) | (labels >= classes)):
         raise ValueError(
             f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
-            f"Received: {label} in {source.name_of(0)}"
+            f"Received: {labels} in {source.name_of(0)}"
         )
 
 

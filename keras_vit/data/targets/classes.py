@@ -45,6 +45,12 @@ class Classes(Target):
         super().__init__(source, options)
         self.empty_is_negative = empty_is_negative and source.empty_is_negative
         self.classes = len(source.class_names)
+        if source.has_label_rows and not empty_is_negative:
+            raise ValueError(
+                "Images with any number of classes need --config.loss=sigmoid; for one class per "
+                "image, name a column by --config.data.label_column. Received: loss='softmax', "
+                f"classes={list(source.class_names[:10])}"
+            )
         if not self.classes:
             raise ValueError(
                 "A task that learns from classes needs a dataset with classes; "
@@ -95,6 +101,11 @@ class Classes(Target):
     def training_weights(self, targets, weights):
         """Multiplies weights by the mean weight of the classes of each row; a row without a
         positive class keeps its weight."""
+        if self.options.sampling and self.source.has_label_rows:
+            raise ValueError(
+                '`sampling` must be "" if images may have any number of classes; `class_weights` '
+                "can be balanced. Received: sampling='balanced'"
+            )
         if self.options.sampling:
             self._members()  # an error for sources that are read in order, which `sampling` needs
         if not self.options.class_weights:
@@ -118,14 +129,13 @@ class Classes(Target):
 
     def _members(self):
         """Returns the indices of the examples of each class."""
-        labels = self.source.labels
-        if labels is None:
+        if self.source.labels is None:
             raise ValueError(
                 '"balanced" needs the labels of all images before training, which TFRecords and '
                 "TFDS do not give; `class_weights` can be a file. Received: "
                 f"class_weights={self.options.class_weights!r}, sampling={self.options.sampling!r}"
             )
-        members = [np.flatnonzero(labels == label) for label in range(self.classes)]
+        members = [self.source.members_of(label) for label in range(self.classes)]
         if empty := [self.source.class_names[i] for i, part in enumerate(members) if not len(part)]:
             raise ValueError(f"Every class must have images. Received: none of {empty[:10]}")
         return members
@@ -142,7 +152,7 @@ class Classes(Target):
     def summary(self, shown=10):
         names = list(map(str, self.source.class_names))
         if self.source.labels is not None:
-            counts = np.bincount(self.source.labels, minlength=len(names))
+            counts = self.source.class_counts()
             names = [f"{name} {count}" for name, count in zip(names, counts)]
         listed = ", ".join(names[:shown] + ["..."] * (len(names) > shown))
         return f"{len(names)} classes ({listed})"
@@ -172,11 +182,7 @@ def check_splits(train: "Source", test: "Source") -> None:
         )
     missing = []
     for source in (train, test):
-        counts = (
-            np.ones(1)
-            if source.labels is None
-            else np.bincount(source.labels, minlength=len(source.class_names))
-        )
+        counts = np.ones(1) if source.labels is None else source.class_counts()
         missing.append([name for name, count in zip(source.class_names, counts) if not count])
     if missing[0]:
         raise ValueError(
