@@ -80,6 +80,8 @@ def main():
             f"--pages is for images with {' or '.join(evaluation.REPORTS)}. Received: "
             f"{inputs.target} as targets"
         )
+    for evaluator in evaluators.values():
+        evaluator.check(model, inputs)
     # Run the evaluators and print their metrics.
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)

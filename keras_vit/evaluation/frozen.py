@@ -133,7 +133,8 @@ def fewshot(model, inputs, engine=None):
     # If possible, compute training features only for the drawn examples.
     labels = inputs.train.labels
     indices = None
-    if labels is not None and inputs.train.read is not None:
+    is_known = labels is not None and not inputs.train.has_label_rows
+    if is_known and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
     x, y, readable = representations(model, inputs, "train", indices)

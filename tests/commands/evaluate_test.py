@@ -106,6 +106,14 @@ def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
     assert set(results["metrics"]) == {"top1:digits", "calibration"} and results["data"] == "digits"
 
 
+def test_all_evaluators_are_checked_before_the_first_runs(model, run, tmp_path):
+    output = tmp_path / "results"
+    flags = (f"--model={model}", "--data=digits", "--evals=top1,segmentation")
+    done = run("evaluate", *flags, f"--output={output}")
+    assert done.returncode == 2 and "evaluated top1" not in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
+
+
 def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
     tf = pytest.importorskip("tensorflow")
     for number in range(20):
