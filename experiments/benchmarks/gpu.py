@@ -27,7 +27,10 @@ from absl import app, flags
 
 _LIBRARIES = ("keras_vit", "timm")
 _VARIANT = flags.DEFINE_enum(
-    "variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small model to try the script."
+    "variant",
+    "B",
+    ["S", "B", "L", "H", "tiny"],
+    "ViT-S/16, B/16, L/16 or H/14, or a small model to try the script.",
 )
 _MEASURE = flags.DEFINE_multi_enum(
     "measure", ["train", "inference"], ["train", "inference"], "What to measure."
@@ -49,9 +52,14 @@ _WORKER = flags.DEFINE_enum(
 SIZE = 224
 CLASSES = 1000
 SIZES = {
-    "B": {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072},
-    "L": {"hidden_size": 1024, "num_layers": 24, "num_heads": 16, "mlp_dim": 4096},
-    "tiny": {"hidden_size": 192, "num_layers": 2, "num_heads": 3, "mlp_dim": 768},
+    name: dict(zip(("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim"), row))
+    for name, row in {
+        "S": (16, 384, 12, 6, 1536),
+        "B": (16, 768, 12, 12, 3072),
+        "L": (16, 1024, 24, 16, 4096),
+        "H": (14, 1280, 32, 16, 5120),
+        "tiny": (16, 192, 2, 3, 768),
+    }.items()
 }
 
 
@@ -75,7 +83,7 @@ def keras_vit_run(measure, batch_size):
             strategy="default",
             optimizer={"name": "adamw"},
             precision="mixed_bfloat16",
-            model={**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": shape},
+            model={**SIZES[_VARIANT.value], "input_shape": shape},
             steps_per_call=_STEPS.value,
             schedule={"base": 1e-3},
         )
@@ -128,7 +136,7 @@ def timm_run(measure, batch_size):
     sizes = SIZES[_VARIANT.value]
     model = timm.models.vision_transformer.VisionTransformer(
         img_size=SIZE,
-        patch_size=16,
+        patch_size=sizes["patch_size"],
         num_classes=CLASSES,
         embed_dim=sizes["hidden_size"],
         depth=sizes["num_layers"],
@@ -290,7 +298,7 @@ def operations(measure):
     paper's Table 6."""
     from keras_vit import VisionTransformer, cost
 
-    sizes = {**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": (SIZE, SIZE, 3)}
+    sizes = {**SIZES[_VARIANT.value], "input_shape": (SIZE, SIZE, 3)}
     forward = cost.flops(cost.build_abstract(VisionTransformer, **sizes), table_6=True)
     return forward * (3 if measure == "train" else 1)
 
