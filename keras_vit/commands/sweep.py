@@ -165,7 +165,7 @@ def summary(rows, best_metric="accuracy"):
             if name not in ("run", "rate", "seed", "name")
         }
         said = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
-        lines.append(f"{row['run']:5}  {row['rate']:<8}  {row['seed']:<4}  {said}")
+        lines.append(f"{row['run']:5}  {row['rate']:<8.4g}  {row['seed']:<4}  {said}")
     final = [
         row[best_metric]
         for row in rows
@@ -181,7 +181,7 @@ def summary(rows, best_metric="accuracy"):
             format_metrics({metric: row[name]}) for name in ("mean", "lowest", "highest")
         )
         lines.append(
-            f"rate {row['rate']}: mean {mean}, standard deviation {row['deviation']:.2g}, "
+            f"rate {row['rate']:.4g}: mean {mean}, standard deviation {row['deviation']:.2g}, "
             f"from {lowest} to {highest} over {row['runs']} runs"
             + f", without {row['diverged']} that diverged"
             * bool(row["diverged"])

@@ -137,7 +137,9 @@ class Optimizer(keras.optimizers.Optimizer):
         # Use a cache, because most parameters have the same multiplier and decay, and each op adds
         # tracing time.
         start = self.starts[index]
-        key = multiplier, decay, _ = self.layerwise_multipliers[index], self.decays[index], start
+        multiplier = self.layerwise_multipliers[index]
+        decay = self.decays[index]
+        key = (multiplier, decay, start)
         if key not in known:
             rate = ops.cast(learning_rate, "float32") * multiplier
             if start:
