@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import keras_vit
 from keras_vit import export, inspection
@@ -43,6 +44,26 @@ def expected(model, images):
 def resized(file):
     image = tf.cast(tf.io.decode_image(file, channels=3), tf.float32)
     return (tf.image.resize(image, SHAPE[:2]) - 127.5) / 127.5
+
+
+def test_norms_keep_their_epsilon_in_optimized_graphs(skip_verification, tmp_path):
+    # TensorFlow replaces one form of LayerNorm, if its weights are constants, by an operation with
+    # epsilon 1e-3. Small activations make the difference visible.
+    model = tiny_model()
+    for weight in model.weights:
+        if "norm" not in weight.path and "head" not in weight.path:
+            weight.assign(weight * 1e-2)
+    images = random_images((4, *SHAPE))
+    loaded = tf.saved_model.load(export.saved_model(model, tmp_path))
+    signature = loaded.signatures["tensor"]
+    frozen = convert_variables_to_constants_v2(signature)
+    reference = expected(model, images)
+    for norm in [layer for layer in model._flatten_layers() if hasattr(layer, "epsilon")]:
+        norm.epsilon = 1e-3
+    assert np.abs(expected(model, images) - reference).max() > 1e-3
+    tensor = tf.constant(images)
+    np.testing.assert_allclose(signature(images=tensor)["probabilities"], reference, atol=1e-5)
+    np.testing.assert_allclose(frozen(tensor)[0], reference, atol=1e-5)
 
 
 def test_signatures_have_expected_shapes_and_dtypes(signatures):
