@@ -230,7 +230,7 @@ def test_page_contacts_no_other_host(browser, server):
     }
     assert any(url.startswith(server) for url in urls)
     assert not [
-        url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))
+        url for url in urls if not url.startswith((server, "data:", "blob:", "chrome", "about:"))
     ]
 
 

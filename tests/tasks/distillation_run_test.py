@@ -104,7 +104,7 @@ def test_copy_of_the_teacher_has_no_loss_and_no_gradients(tmp_path):
     task = Copied(small_run.config_of(**changes))
     result = small_run.start("alone", tmp_path / "run", print, task, **changes)
     metrics = training.read_metrics(tmp_path / "run/metrics.csv")
-    assert np.abs(metrics["loss"]).max() < 1e-6 and metrics["grad_norm"].max() < 1e-5
+    assert np.abs(metrics["loss"]).max() < 1e-6 and metrics["grad_norm"].max() < 1e-4
     assert (metrics["agreement"] == 1).all() and result.metrics["test/agreement"] == 1
     for now, before in zip(task.frozen_models[0].get_weights(), teacher.get_weights()):
         np.testing.assert_array_equal(now, before)
