@@ -10,7 +10,7 @@ from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import platform_of
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches
-from keras_vit.training.jax.variables import constrain, keep_in_loop, model_scope
+from keras_vit.training.jax.variables import keep_in_loop, model_scope
 from keras_vit.training.update import update
 
 
@@ -31,7 +31,7 @@ def make_step(mesh, model, optimizer, task, shardings, config):
         gradients, means, statistics = compute_gradients(
             state.weights, state.statistics, number, batch, loss_scale
         )
-        gradients = constrain(mesh, gradients, gradient_shardings)
+        gradients = jax.lax.with_sharding_constraint(gradients, gradient_shardings)
         state, running, metrics = update(
             optimizer,
             state,
@@ -43,7 +43,7 @@ def make_step(mesh, model, optimizer, task, shardings, config):
             ema_decay=config.ema_decay,
             skip_nonfinite=config.skip_nonfinite,
         )
-        return constrain(mesh, state, shardings), running, metrics
+        return jax.lax.with_sharding_constraint(state, shardings), running, metrics
 
     return step
 

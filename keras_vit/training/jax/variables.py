@@ -25,14 +25,6 @@ def keep_in_loop(weights, part, shardings):
     )
 
 
-def constrain(mesh, values, shardings):
-    """Returns `values` with a tree of shardings; unchanged on one device, where constraints would
-    only prolong compilation."""
-    if mesh.size == 1:
-        return values
-    return jax.lax.with_sharding_constraint(values, shardings)
-
-
 def is_divided(sharding):
     """Returns whether an array with this sharding is split over devices."""
     return not sharding.is_fully_replicated
