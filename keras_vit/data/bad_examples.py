@@ -282,7 +282,7 @@ def _examined(source, options, decode, threads):
         labels = np.zeros([0], np.int64)
         if source.labels is not None:
             labels = source.labels[index]
-            if source.has_label_rows:
+            if source.multi_label:
                 labels = np.flatnonzero(labels)
         elif example and not reason:
             labels = target.classes_of(example)

@@ -91,7 +91,7 @@ EVALUATORS = {
     "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
     "balanced": Kind(_BALANCED, balance.balanced, calibration.check_calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
-    "multi_label": Kind(_MULTI_LABEL, multi_label.multi_label),
+    "multi_label": Kind(_MULTI_LABEL, multi_label.multi_label, multi_label.check),
     "retrieval": Kind(image_text.RETRIEVAL, image_text.retrieval, image_text.check_retrieval),
     "zero_shot": Kind(_ACCURACIES, image_text.zero_shot, image_text.check_zero_shot),
     "objectnet": Kind(
@@ -234,7 +234,7 @@ def _parse(text, fields):
             f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}"
         )
     kind = EVALUATORS[name]
-    if name == "multi_label" and re.fullmatch(r"0?\.\d+", dataset):
+    if name == "multi_label" and re.fullmatch(r"0?\.\d*[1-9]\d*", place):
         compute = functools.partial(multi_label.multi_label, threshold=float(dataset))
         kind = dataclasses.replace(kind, evaluate=compute)
         dataset = ""

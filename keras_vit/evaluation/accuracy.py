@@ -109,6 +109,11 @@ def average_precision(model, inputs, engine=None):
 def mean_average_precision(scores, right):
     """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`;
     skips empty classes."""
+    return float(np.mean(list(average_precisions(scores, right).values())))
+
+
+def average_precisions(scores, right):
+    """Returns `{class index: average precision}` for the same arguments, without empty classes."""
     present = np.flatnonzero(right.any(0))
     check_has_class(len(present))
-    return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))
+    return {i: float(average_precision_score(right[:, i], scores[:, i])) for i in present}

@@ -327,7 +327,7 @@ def sample_indices(inputs, number):
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
-    if source.has_label_rows and source.labels.any():
+    if source.multi_label and source.labels.any():
         candidates = np.flatnonzero(source.labels.any(1))
     else:
         candidates = np.arange(source.num_examples)
@@ -397,7 +397,7 @@ _ONE_LABEL = (
 def check_one_label(inputs):
     """Raises a `ValueError` if test examples may have several labels; unknown labels are read from
     the first batch."""
-    if inputs.test.has_label_rows:
+    if inputs.test.multi_label:
         raise ValueError(_ONE_LABEL.format("test"))
     if inputs.test.labels is None:
         _, labels, _ = next(iter(_with_labels(inputs).eval_batches()))

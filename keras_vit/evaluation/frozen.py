@@ -133,7 +133,7 @@ def fewshot(model, inputs, engine=None):
     # If possible, compute training features only for the drawn examples.
     labels = inputs.train.labels
     indices = None
-    is_known = labels is not None and not inputs.train.has_label_rows
+    is_known = labels is not None and not inputs.train.multi_label
     if is_known and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))

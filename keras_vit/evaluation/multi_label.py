@@ -2,13 +2,28 @@
 
 import numpy as np
 from scipy.special import expit
-from sklearn.metrics import average_precision_score, f1_score
 
-from keras_vit.evaluation.accuracy import mean_average_precision
+from keras_vit.evaluation.accuracy import average_precisions
 from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
-from keras_vit.models.any_model import gives_probabilities, logits_activation_of
+from keras_vit.models.any_model import (
+    gives_probabilities,
+    last_activation_of,
+    logits_activation_of,
+)
 
 THRESHOLDS = np.arange(1, 100) / 100
+
+
+def check(model, inputs):
+    """Raises a `ValueError` unless the model gives an independent probability for each class."""
+    check_classes(model, inputs)
+    is_activated = gives_probabilities(model)
+    activation = last_activation_of(model) if is_activated else logits_activation_of(model)
+    if activation != "sigmoid":
+        raise ValueError(
+            "The probabilities of the classes must be independent, as those of models that were "
+            f"trained with loss='sigmoid'. Received: activation={activation!r}"
+        )
 
 
 def multi_label(model, inputs, engine=None, threshold=None):
@@ -23,34 +38,33 @@ def multi_label(model, inputs, engine=None, threshold=None):
     Args:
         threshold: a further threshold, in (0, 1), for "macro_f1_at_<threshold>".
     """
-    check_classes(model, inputs)
+    check(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
     right = arrays["labels"][counted] > 0
     outputs = arrays["outputs"][counted].astype("float64")
-    probabilities = outputs
-    if not gives_probabilities(model):
-        if logits_activation_of(model) != "sigmoid":
-            raise ValueError(
-                "The probabilities of the classes must be independent, as those of models that "
-                f"were trained with loss='sigmoid'. Received: {logits_activation_of(model)!r}"
-            )
-        probabilities = expit(outputs)
-    metrics = {"mean_average_precision": mean_average_precision(outputs, right)}
-    metrics["macro_f1"] = macro_f1(right, probabilities, 0.5)
-    values = [macro_f1(right, probabilities, value) for value in THRESHOLDS]
-    metrics["best_macro_f1"] = max(values)
-    metrics["best_threshold"] = float(THRESHOLDS[np.argmax(values)])
+    probabilities = outputs if gives_probabilities(model) else expit(outputs)
+    precisions = average_precisions(outputs, right)
+    f1_of = {value: macro_f1(right, probabilities, value) for value in THRESHOLDS.tolist()}
+    best = max(f1_of, key=f1_of.get)  # the lowest of equals
+    metrics = {
+        "mean_average_precision": float(np.mean(list(precisions.values()))),
+        "macro_f1": f1_of[0.5],
+        "best_macro_f1": f1_of[best],
+        "best_threshold": best,
+    }
     if threshold is not None:
         metrics[f"macro_f1_at_{threshold:g}"] = macro_f1(right, probabilities, threshold)
-    for label in np.flatnonzero(right.any(0)):
-        name = f"average_precision_{inputs.test.class_names[label]}"
-        metrics[name] = float(average_precision_score(right[:, label], outputs[:, label]))
-    return metrics
+    names = inputs.test.class_names
+    of_class = {f"average_precision_{names[i]}": value for i, value in precisions.items()}
+    return metrics | of_class
 
 
 def macro_f1(right, probabilities, threshold):
     """Returns the mean F1 of the classes with examples; arguments are `(N, classes)`."""
-    present = right.any(0)
-    predicted = probabilities[:, present] >= threshold
-    return float(f1_score(right[:, present], predicted, average="macro", zero_division=0))
+    predicted = probabilities >= threshold
+    true_positives = (predicted & right).sum(0)
+    positives = right.sum(0)
+    present = positives > 0
+    f1 = 2 * true_positives[present] / (predicted.sum(0) + positives)[present]
+    return float(f1.mean())

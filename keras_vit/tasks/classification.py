@@ -75,7 +75,8 @@ class Classification(Task):
 
     @staticmethod
     def target_arguments(config: ConfigDict) -> dict[str, Any]:
-        return {"empty_is_negative": config.loss == "sigmoid"}
+        is_sigmoid = config.loss == "sigmoid"
+        return {"empty_is_negative": is_sigmoid, "one_label": not is_sigmoid}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         arguments = (

@@ -113,7 +113,7 @@ class Distillation(Classification):
     @staticmethod
     def target_arguments(config: ConfigDict) -> dict[str, Any]:
         # An image without a label keeps weight 1.
-        return {"empty_is_negative": True} if _uses_labels(config) else {}
+        return {"empty_is_negative": True, "one_label": True} if _uses_labels(config) else {}
 
     @property
     def frozen_models(self) -> tuple[keras.Model, ...]:

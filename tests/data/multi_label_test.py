@@ -9,10 +9,14 @@ from ml_collections import ConfigDict
 from PIL import Image
 from sklearn.metrics import average_precision_score, f1_score
 
+import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.division import Division
 from keras_vit.data.targets import TARGETS
 from keras_vit.evaluation import collecting
+from keras_vit.models.any_model import set_logits_activation
+
+from ..shared import SIZES
 
 ROWS = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]], bool)
 NAMES = ("cat", "dog", "indoor")
@@ -81,6 +85,7 @@ def test_a_label_column_wins_over_columns_of_zeros_and_ones(photos):
         (COLUMNS, {"class_names": ("cat", "age")}, "must have zeros and ones"),
         ("id,a,b\np0,1\n", {"class_names": ("a", "b")}, "must have zeros and ones"),
         (WORDS, {"label_column": "tags", "label_separator": ";", "class_names": ("cat",)}, "among"),
+        (COLUMNS, {"class_names": (*NAMES, "bird")}, "Each class must have a column"),
         ("id,a,a\np0,1,0\n", {}, "different names"),
         ("id,tags\n,cat\n", {"file_column": "id", "label_separator": ";"}, "a file and a label"),
     ],
@@ -120,6 +125,8 @@ def test_records_hold_the_numbers_of_all_classes(tmp_path):
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
     source = data.tfrecords(path, NAMES, label_offset=1, multi_label=True)
+    with pytest.raises(ValueError, match="loss=sigmoid"):
+        TARGETS["classes"](source, one_label=True)
     rows, weights = _targets(source)
     np.testing.assert_array_equal(rows, ROWS)
     np.testing.assert_array_equal(weights, 1)
@@ -131,7 +138,7 @@ def test_records_hold_the_numbers_of_all_classes(tmp_path):
 
 def test_softmax_and_balanced_sampling_are_refused():
     with pytest.raises(ValueError, match="loss=sigmoid"):
-        TARGETS["classes"](_arrays(), empty_is_negative=False)
+        TARGETS["classes"](_arrays(), one_label=True)
     options = ConfigDict({"label_smoothing": 0.0, "class_weights": "", "sampling": "balanced"})
     target = TARGETS["classes"](_arrays(), options)
     with pytest.raises(ValueError, match="any number of classes"):
@@ -154,7 +161,7 @@ def test_pictures_show_images_with_a_class():
     assert collecting.sample_indices(inputs, 4).tolist() == [30, 31]
 
 
-@pytest.mark.parametrize("activation", [None, "sigmoid"])
+@pytest.mark.parametrize("activation", ["linear", "sigmoid"])
 def test_metrics(monkeypatch, activation):
     generator = np.random.default_rng(0)
     right = generator.random([40, 3]) < [0.5, 0.2, 0.0]
@@ -162,16 +169,13 @@ def test_metrics(monkeypatch, activation):
     probabilities = 1 / (1 + np.exp(-logits))
     inputs = types.SimpleNamespace(test=types.SimpleNamespace(class_names=NAMES))
     arrays = {
-        "outputs": np.append(logits if activation is None else probabilities, [[9, 9, 9]], 0),
+        "outputs": np.append(logits if activation == "linear" else probabilities, [[9, 9, 9]], 0),
         "labels": np.append(right, [[0, 0, 1]], 0).astype("float32"),
         "weights": np.append(np.ones(40), 0),  # the last example is unreadable
     }
-    module = evaluation.multi_label
-    monkeypatch.setattr(module, "collect", lambda *_: arrays)
-    monkeypatch.setattr(module, "check_classes", lambda *_: None)
-    monkeypatch.setattr(module, "gives_probabilities", lambda _: activation is not None)
-    monkeypatch.setattr(module, "logits_activation_of", lambda _: "sigmoid")
-    metrics = evaluation.get(["multi_label:0.31"])["multi_label:0.31"].evaluate(None, inputs)
+    monkeypatch.setattr(evaluation.multi_label, "collect", lambda *_: arrays)
+    model = _classifier(activation, "sigmoid")
+    metrics = evaluation.get(["multi_label:0.31"])["multi_label:0.31"].evaluate(model, inputs)
     each = [average_precision_score(right[:, i], logits[:, i]) for i in range(2)]
     f1 = lambda t: np.mean([f1_score(right[:, i], probabilities[:, i] >= t) for i in range(2)])  # noqa: E731
     best = max(range(1, 100), key=lambda percent: f1(percent / 100)) / 100
@@ -187,12 +191,23 @@ def test_metrics(monkeypatch, activation):
     assert metrics == pytest.approx(expected)
 
 
-def test_metrics_need_independent_probabilities(monkeypatch):
-    module = evaluation.multi_label
-    arrays = {name: np.ones([2, 3]) for name in ("outputs", "labels")} | {"weights": np.ones(2)}
-    monkeypatch.setattr(module, "collect", lambda *_: arrays)
-    monkeypatch.setattr(module, "check_classes", lambda *_: None)
-    monkeypatch.setattr(module, "gives_probabilities", lambda _: False)
-    monkeypatch.setattr(module, "logits_activation_of", lambda _: "softmax")
+def _classifier(activation, of_logits="softmax"):
+    model = keras_vit.VisionTransformer(
+        **SIZES, input_shape=(4, 4, 3), classes=3, classifier_activation=activation
+    )
+    set_logits_activation(model, of_logits)
+    return model
+
+
+@pytest.mark.parametrize("activation", ["linear", "softmax"])
+def test_metrics_need_independent_probabilities(activation):
+    evaluator = evaluation.get(["multi_label"])["multi_label"]
+    inputs = types.SimpleNamespace(test=_arrays())
     with pytest.raises(ValueError, match="independent"):
-        module.multi_label(None, None)
+        evaluator.check(_classifier(activation), inputs)
+
+
+@pytest.mark.parametrize("name", ["multi_label:0.0", "multi_label:1.5", "multi_label:0.3@photos"])
+def test_other_thresholds_are_refused(name):
+    with pytest.raises(ValueError):
+        evaluation.get([name])[name].check(_classifier("sigmoid"))

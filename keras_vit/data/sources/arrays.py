@@ -78,6 +78,7 @@ def arrays(
         "labels": labels,
         "checksum": lambda: zlib.crc32(images.tobytes()),
         "empty_is_negative": labels.ndim == 2,
+        "multi_label": labels.ndim == 2,
     }
     return Source(read, len(images), tuple(class_names), max_value, **rest)
 

@@ -121,7 +121,7 @@ def file_source(paths, labels=None, class_names=()):
     as in `os`; `labels` as in `Source`."""
     if labels is not None:
         labels = np.asarray(labels)
-        labels = labels.astype(bool if labels.ndim == 2 else np.int64)
+    multi_label = labels is not None and labels.ndim == 2
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
     label_of = None if labels is None else label_reader(labels)
 
@@ -137,7 +137,8 @@ def file_source(paths, labels=None, class_names=()):
         checksum=lambda: checksum_of(paths),
         stored=lambda: ((path, 0, 1) for path in paths),
         labels=labels,
-        empty_is_negative=labels is not None and labels.ndim == 2,
+        empty_is_negative=multi_label,
+        multi_label=multi_label,
         finds_classes=labels is not None,
         options={"exif": "on"},
     )

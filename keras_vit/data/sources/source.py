@@ -35,8 +35,8 @@ class Source:
         shards: the `Shards` to read in order, if `read` is `None`.
         name_of: function that maps an index to a human-readable name, such as a file name or a
             record number.
-        labels: integers `(N,)`; or Booleans `(N, classes)` if images may have any number of
-            classes; or `None` if they are unknown before the examples are read.
+        labels: integers `(N,)`; or Booleans `(N, classes)` if `multi_label` is set; or `None` if
+            they are unknown before the examples are read.
         options: values that replace "auto" in the fields of `Options`.
         checksum: function that returns an integer to detect changed data: a checksum of the pixels
             for arrays, or of file names and sizes for files. The default function returns 0.
@@ -44,6 +44,8 @@ class Source:
             as records of a file, to find common examples of two splits; nothing if unknown.
         empty_is_negative: whether an example with an empty label is a negative example of every
             class. If False, it has no label, and gets weight 0.
+        multi_label: whether the source was declared to have images with any number of classes,
+            which are learned with the sigmoid loss only.
         finds_classes: whether the class names were found in this split, so that they must be given
             to other splits.
         target: name of the target kind of the examples, a key of `TARGETS`; any source can be used
@@ -61,6 +63,7 @@ class Source:
     checksum: Callable = int
     stored: Callable = tuple
     empty_is_negative: bool = True
+    multi_label: bool = False
     finds_classes: bool = False
     target: str = "classes"
 
@@ -82,20 +85,15 @@ class Source:
         """True if the stored images are encoded, for example as JPEG."""
         return self.image_spec.dtype == tf.string
 
-    @property
-    def has_label_rows(self) -> bool:
-        """True if images are known to have any number of classes."""
-        return self.labels is not None and self.labels.ndim == 2
-
     def members_of(self, label: int) -> np.ndarray:
         """Returns the indices of the examples of a class; the labels must be known."""
         labels = np.asarray(self.labels)
-        return np.flatnonzero(labels[:, label] if self.has_label_rows else labels == label)
+        return np.flatnonzero(labels[:, label] if self.multi_label else labels == label)
 
     def class_counts(self) -> np.ndarray:
         """Returns the number of examples of each class; the labels must be known."""
         labels = np.asarray(self.labels)
-        if self.has_label_rows:
+        if self.multi_label:
             return labels.sum(0)
         return np.bincount(labels, minlength=len(self.class_names))
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import posixpath
+import unicodedata
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -160,6 +161,7 @@ def _file_column(path, names, rows, files, file_column, label_column):
 def _class_columns(path, names, rows, file, class_names):
     """Returns the indices of the columns of classes, in the order of `class_names`; () if another
     column can be the label."""
+    names = [unicodedata.normalize("NFC", name) for name in names]
     others = [i for i in range(len(names)) if i != file]
     if len(others) == 1 or any(names[i].lower() in _LABEL_HEADERS for i in others):
         return ()
@@ -169,6 +171,11 @@ def _class_columns(path, names, rows, file, class_names):
         chosen = [i for i in others if all(i < len(row) and _is_flag(row[i]) for _, row in rows)]
         if len(chosen) < 2:
             return ()
+        if missing := [name for name in class_names if name not in names]:
+            raise ValueError(
+                "Each class must have a column, or --config.data.label_column must be set. "
+                f"Received: no columns {missing[:10]} in {path!r}"
+            )
     for line, row in rows:
         if odd := [names[i] for i in chosen if i >= len(row) or not _is_flag(row[i])]:
             raise ValueError(

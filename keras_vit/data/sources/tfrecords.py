@@ -81,6 +81,7 @@ def tfrecords(
     rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
     rest["checksum"] = functools.partial(checksum_of, files, moves=True)
     rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": multi_label}
+    rest["multi_label"] = multi_label
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     if multi_label:
         features[label_key] = tf.io.VarLenFeature(tf.int64)

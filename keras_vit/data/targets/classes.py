@@ -26,6 +26,8 @@ class Classes(Target):
         source, options: as for `Target`.
         empty_is_negative: False gives examples without a correct class weight 0, as the softmax
             loss requires. If True, `Source.empty_is_negative` decides.
+        one_label: True refuses sources that were declared to have any number of classes per image,
+            as the softmax loss requires.
 
     Attributes:
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
@@ -41,15 +43,15 @@ class Classes(Target):
     key = "label"
     refused = ()
 
-    def __init__(self, source, options=None, empty_is_negative=True):
+    def __init__(self, source, options=None, empty_is_negative=True, one_label=False):
         super().__init__(source, options)
         self.empty_is_negative = empty_is_negative and source.empty_is_negative
         self.classes = len(source.class_names)
-        if source.has_label_rows and not empty_is_negative:
+        if source.multi_label and one_label:
             raise ValueError(
-                "Images with any number of classes need --config.loss=sigmoid; for one class per "
-                "image, name a column by --config.data.label_column. Received: loss='softmax', "
-                f"classes={list(source.class_names[:10])}"
+                "Images with any number of classes need a task with --config.loss=sigmoid; for one "
+                "class per image, name a column by --config.data.label_column. Received: "
+                f"loss='softmax', classes={list(source.class_names[:10])}"
             )
         if not self.classes:
             raise ValueError(
@@ -101,7 +103,7 @@ class Classes(Target):
     def training_weights(self, targets, weights):
         """Multiplies weights by the mean weight of the classes of each row; a row without a
         positive class keeps its weight."""
-        if self.options.sampling and self.source.has_label_rows:
+        if self.options.sampling and self.source.multi_label:
             raise ValueError(
                 '`sampling` must be "" if images may have any number of classes; `class_weights` '
                 "can be balanced. Received: sampling='balanced'"
