@@ -7,14 +7,16 @@
 
 All formats of a model except keras_hub have the same random weights.
 `experiments/real/low_precision.py` measures how much accuracy a trained model loses in low
-precision. Each format runs in its own process. Up to `--at_once` formats
-alternate, and rates are medians over the rounds. The columns:
+precision. Each format runs in its own process. Up to `--at_once` formats alternate, and rates are
+medians over the rounds. The columns:
 
-    share         rate divided by the rate of the blocks' matrix products alone, measured in the same precision and
-                  rounds. TensorFlow computes the products in float32 and bfloat16. For int8, LiteRT
-                  uses int8 for products with weights, and float32 for the products of attention.
+    share         rate divided by the rate of the blocks' matrix products alone, measured in the
+                  same precision and rounds. TensorFlow computes the products in float32 and
+                  bfloat16. For int8, LiteRT uses int8 for products with weights, and float32 for
+                  the products of attention.
     MB of memory  peak memory of the process, including its libraries
-    difference    largest difference of a logit from Keras in float32, relative to the range of the logits
+    difference    largest difference of a logit from Keras in float32, relative to the range of the
+                  logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
 OpenVINO runs the ONNX file. "saved_model_fpmath_bfloat16" and "saved_model_frozen" run the float32
@@ -110,27 +112,13 @@ def prepare(folder):
     folder."""
     import keras
     import numpy as np
-    import tensorflow as tf
 
     import keras_vit
-    from keras_vit import export
     from keras_vit.export import comparison
-    from keras_vit.export.file_format import check_convertible
-    from keras_vit.export.litert_file import LITERT
-    from keras_vit.export.onnx_file import ONNX
 
     keras.utils.set_random_seed(0)
-    tiny = {
-        "input_shape": (32, 32, 3),
-        "patch_size": 8,
-        "num_layers": 2,
-        "hidden_size": 64,
-        "mlp_dim": 128,
-        "num_heads": 2,
-        "classes": 10,
-    }
     name = MODELS[FLAGS.models[0]]
-    model = getattr(keras_vit, name)(weights=None) if name else keras_vit.VisionTransformer(**tiny)
+    model = getattr(keras_vit, name)(weights=None) if name else tiny_model()
     # The new head is zero, which would make all logits equal.
     model.head.kernel.assign(np.random.default_rng(0).normal(0, 0.05, model.head.kernel.shape))
     images, logits, _ = comparison.reference(
@@ -143,31 +131,65 @@ def prepare(folder):
         "hidden_size": model.hidden_size,
         "mlp_dim": model.arguments["mlp_dim"],
         "layers": len(model.blocks),
+        "heads": model.arguments["num_heads"],
+        "tokens": 1 + model.grid[0] * model.grid[1],
+        "patch_size": model.patch_size,
+        "classes": model.output_shape[-1],
     }
-    sizes |= {"heads": model.arguments["num_heads"], "tokens": 1 + model.grid[0] * model.grid[1]}
-    sizes |= {"patch_size": model.patch_size, "classes": model.output_shape[-1]}
     (folder / "sizes.json").write_text(json.dumps(sizes))
     for name in FLAGS.formats:
-        path = folder / name
-        if name.startswith("saved_model"):
-            precision = "bfloat16" if name == "saved_model_bfloat16" else "float32"
-            os.rename(
-                export.saved_model(model, folder, signatures=["tensor"], precision=precision), path
-            )
-        elif name.startswith(("litert", "onnx", "openvino")):
-            form = LITERT if name.startswith("litert") else ONNX
-            is_int8 = name in ("litert_int8", "onnx_int8")
-            spec = check_convertible(model, name)
-            path.write_bytes(form.content(model, spec, "int8" if is_int8 else "none", images))
-        if name == "onnx_dynamic_int8":
-            from onnxruntime import quantization
-
-            int8 = {"weight_type": quantization.QuantType.QInt8, "per_channel": True}
-            quantization.quantize_dynamic(path, path, **int8)
+        write_export(model, name, folder, images)
     if any(name.startswith("timm") for name in FLAGS.formats):
         keras_vit.checkpoints.save(model, folder / "timm_weights", format="timm")
+    write_int8_products(sizes, folder)
 
-    # Write a LiteRT model in int8 that computes only the matrix products of the blocks.
+
+def tiny_model():
+    """Returns a model of two small blocks, for trying this program."""
+    import keras_vit
+
+    return keras_vit.VisionTransformer(
+        input_shape=(32, 32, 3),
+        patch_size=8,
+        num_layers=2,
+        hidden_size=64,
+        mlp_dim=128,
+        num_heads=2,
+        classes=10,
+    )
+
+
+def write_export(model, name, folder, images):
+    """Writes the file or the SavedModel of a format to a folder; nothing for formats that are not
+    exports."""
+    from keras_vit import export
+    from keras_vit.export.file_format import check_convertible
+    from keras_vit.export.litert_file import LITERT
+    from keras_vit.export.onnx_file import ONNX
+
+    path = folder / name
+    if name.startswith("saved_model"):
+        precision = "bfloat16" if name == "saved_model_bfloat16" else "float32"
+        written = export.saved_model(
+            model, folder, signatures=["tensor"], precision=precision
+        )
+        os.rename(written, path)
+    elif name.startswith(("litert", "onnx", "openvino")):
+        form = LITERT if name.startswith("litert") else ONNX
+        weights = "int8" if name in ("litert_int8", "onnx_int8") else "none"
+        spec = check_convertible(model, name)
+        path.write_bytes(form.content(model, spec, weights, images))
+    if name == "onnx_dynamic_int8":
+        from onnxruntime import quantization
+
+        int8 = quantization.QuantType.QInt8
+        quantization.quantize_dynamic(path, path, weight_type=int8, per_channel=True)
+
+
+def write_int8_products(sizes, folder):
+    """Writes a LiteRT model in int8 that computes only the matrix products of the blocks."""
+    import tensorflow as tf
+
     spec = tf.TensorSpec((None, sizes["tokens"], sizes["hidden_size"]), tf.float32, "tokens")
     function = tf.function(products(sizes, "float32"), input_signature=[spec], autograph=False)
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
@@ -206,9 +228,8 @@ def products(sizes, dtype):
     def compute(tokens):
         x = tf.cast(tokens, dtype)
         for i, (query, key_value, output, up, down) in enumerate(blocks):
-            queries = (
-                x[:, :1] if i == len(blocks) - 1 else x
-            )  # the last block computes the class token only
+            is_last = i == len(blocks) - 1
+            queries = x[:, :1] if is_last else x  # the last block computes only the class token
             (q,) = split(flat(queries) @ query, queries.shape[1], 1)
             (k, v) = split(flat(x) @ key_value, x.shape[1], 2)
             attended = flat(tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3)))
@@ -232,58 +253,70 @@ def load_limits(folder):
         for dtype in ("float32", "bfloat16")
     }
     int8 = LITERT.runner((folder / "limit_int8").read_bytes())
-    tokens = (
-        np.random.default_rng(0)
-        .normal(size=(64, sizes["tokens"], sizes["hidden_size"]))
-        .astype("float32")
-        / 100
-    )
+    shape = (64, sizes["tokens"], sizes["hidden_size"])
+    tokens = np.random.default_rng(0).normal(0, 0.01, shape).astype("float32")
 
     def run(precision, batch):
-        inputs = np.resize(tokens, (batch, *tokens.shape[1:]))
-        return (
-            int8(inputs)
-            if precision == "int8"
-            else runs[precision](tf.constant(inputs))["outputs"].numpy()
-        )
+        inputs = np.resize(tokens, (batch, *shape[1:]))
+        if precision == "int8":
+            return int8(inputs)
+        return runs[precision](tf.constant(inputs))["outputs"].numpy()
 
     return run
 
 
 def load_tensorflow(name, folder):
     import keras
-    import numpy as np
     import tensorflow as tf
 
     versions = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
     if name.startswith("saved_model"):
-        signature = tf.saved_model.load(str(folder / name)).signatures["tensor"]
-        # The logarithm of the probabilities equals the logits plus a constant, which the comparison
-        # removes.
-        return lambda images: np.log(
-            signature(images=tf.constant(images))["probabilities"].numpy()
-        ), versions
+        return load_saved_model(folder / name), versions
     if name == "keras_hub":
-        import keras_hub
-
-        sizes = json.loads((folder / "sizes.json").read_text())
-        backbone = keras_hub.models.ViTBackbone(
-            image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:],
-            patch_size=sizes["patch_size"],
-            num_layers=sizes["layers"],
-            num_heads=sizes["heads"],
-            hidden_dim=sizes["hidden_size"],
-            mlp_dim=sizes["mlp_dim"],
-        )
-        model = keras_hub.models.ViTImageClassifier(backbone, num_classes=sizes["classes"])
-        versions = f"keras-hub {keras_hub.__version__}, {versions}"
+        model, own_version = keras_hub_model(folder)
+        versions = f"{own_version}, {versions}"
     else:
         import keras_vit
 
         model = keras_vit.load_keras_file(folder / "model.keras", compile=False)
-    call = lambda images: model(images, training=False)  # noqa: E731
-    function = tf.function(call, autograph=False, jit_compile=name.endswith("xla") or None)
-    return lambda images: function(tf.constant(images)).numpy(), versions
+
+    @tf.function(autograph=False, jit_compile=name.endswith("xla") or None)
+    def logits(images):
+        return model(images, training=False)
+
+    return lambda images: logits(tf.constant(images)).numpy(), versions
+
+
+def load_saved_model(path):
+    """Returns a function that computes the logarithm of the probabilities; it equals the logits
+    plus a constant, which the comparison removes."""
+    import numpy as np
+    import tensorflow as tf
+
+    signature = tf.saved_model.load(str(path)).signatures["tensor"]
+
+    def log_probabilities(images):
+        return np.log(signature(images=tf.constant(images))["probabilities"].numpy())
+
+    return log_probabilities
+
+
+def keras_hub_model(folder):
+    """Returns keras-hub's model of the same sizes, and its version."""
+    import keras_hub
+    import numpy as np
+
+    sizes = json.loads((folder / "sizes.json").read_text())
+    backbone = keras_hub.models.ViTBackbone(
+        image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:],
+        patch_size=sizes["patch_size"],
+        num_layers=sizes["layers"],
+        num_heads=sizes["heads"],
+        hidden_dim=sizes["hidden_size"],
+        mlp_dim=sizes["mlp_dim"],
+    )
+    model = keras_hub.models.ViTImageClassifier(backbone, num_classes=sizes["classes"])
+    return model, f"keras-hub {keras_hub.__version__}"
 
 
 def load_litert(name, folder):
@@ -307,10 +340,13 @@ def load_onnx(name, folder):
         folder / name, options, providers=["CPUExecutionProvider"]
     )
     source = session.get_inputs()[0].name
-    layout = (lambda x: np.ascontiguousarray(x.transpose(0, 3, 1, 2))) if is_timm else lambda x: x
-    return lambda images: session.run(None, {source: layout(images)})[
-        0
-    ], f"ONNX Runtime {onnxruntime.__version__}"
+
+    def logits(images):
+        if is_timm:  # channels first
+            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        return session.run(None, {source: images})[0]
+
+    return logits, f"ONNX Runtime {onnxruntime.__version__}"
 
 
 def load_openvino(name, folder):
@@ -392,16 +428,19 @@ def measure(names, arguments, folder, batch_sizes):
     facts = {name: workers[name].facts for name in names}
     for name in [name for name in names if "error" in facts[name]]:
         workers.pop(name).close()
-    answers = {}
+    queries = []
+    for size in batch_sizes:
+        for name in workers:
+            if name == "limits":
+                queries += [(name, precision, size, (precision, size)) for precision in LIMITS]
+            else:
+                queries.append((name, precision_of(name), size, (name, size)))
+    answers = {key: [] for *_, key in queries}
     for number in range(FLAGS.rounds + 1):
-        for size in batch_sizes:
-            for name, process in workers.items():
-                for precision in LIMITS if name == "limits" else [precision_of(name)]:
-                    answer = process.query(precision, size)
-                    if number:
-                        answers.setdefault(
-                            (precision if name == "limits" else name, size), []
-                        ).append(answer)
+        for name, precision, size, key in queries:
+            answer = workers[name].query(precision, size)
+            if number:  # the first round warms up
+                answers[key].append(answer)
     for process in workers.values():
         process.close()
     return facts, answers
@@ -421,26 +460,26 @@ def rows_of(model, names, folder, batch_sizes):
                 statistics.median(answer[0] for answer in answers[key, size])
                 for key in (name, precision_of(name))
             )
-            memory = max(answer[1] for answer in answers[name, size])
-            numbers = {"images/s": size / seconds, "share": limit / seconds, "MB of memory": memory}
-            numbers |= {"MB of file": size_of(folder / name), **facts[name]}
-            if name == "keras_hub":  # has other weights, so its outputs are not comparable
-                numbers |= {"difference": "", "same class": ""}
             row = {
                 "model": model,
                 "format": name,
                 "batch size": size,
+                "images/s": size / seconds,
+                "share": limit / seconds,
+                "MB of memory": max(answer[1] for answer in answers[name, size]),
+                "MB of file": size_of(folder / name),
                 "processor": processor(),
-                **numbers,
+                **facts[name],
             }
-            rows.append(
-                {
-                    key: f"{value:.4g}" if isinstance(value, float) else value
-                    for key, value in row.items()
-                }
-            )
+            if name == "keras_hub":  # has other weights, so its outputs are not comparable
+                row |= {"difference": "", "same class": ""}
+            rows.append({column: shown(value) for column, value in row.items()})
             print(" | ".join(str(rows[-1][column]) for column in COLUMNS[:-2]), flush=True)
     return rows
+
+
+def shown(value):
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def size_of(path):
@@ -482,18 +521,12 @@ def main(_):
     print(f"{processor()}\n" + " | ".join(COLUMNS[:-2]))
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
-            script = [
-                sys.executable,
-                __file__,
-                *sys.argv[1:],
-                f"--models={model}",
-                f"--folder={folder}",
-            ]
-            subprocess.run([*script, "--worker=prepare"], check=True, stdout=sys.stderr)
+            script = [sys.executable, __file__, *sys.argv[1:]]
+            script += [f"--models={model}", f"--folder={folder}", "--worker=prepare"]
+            subprocess.run(script, check=True, stdout=sys.stderr)
             for start in range(0, len(names), FLAGS.at_once):
-                rows += rows_of(
-                    model, names[start : start + FLAGS.at_once], Path(folder), batch_sizes
-                )
+                group = names[start : start + FLAGS.at_once]
+                rows += rows_of(model, group, Path(folder), batch_sizes)
     if FLAGS.output:
         with open(FLAGS.output, "w", encoding="utf-8", newline="") as file:
             table = csv.DictWriter(file, COLUMNS, lineterminator="\n")

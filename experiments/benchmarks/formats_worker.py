@@ -46,9 +46,8 @@ def serve(load, folder):
         start = time.perf_counter()
         function(images[:size]) if versions else function(precision, size)
         seconds = time.perf_counter() - start
-        memory = (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-        )  # Linux counts in KiB
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux
+        memory = kibibytes * 1024 / 1e6
         print(json.dumps([seconds, memory]), file=answers, flush=True)
 
 

@@ -12,6 +12,32 @@ from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import LIBRARIES, Preprocessing
 
 _SMALL = 64  # size in pixels below which training images are shifted instead of cropped
+_CHOICES = {
+    "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
+    "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"),
+    "bit_depth": (8, 16),
+    "rounding": ("float", "uint8"),
+    "interpolation": ("", "bilinear", "bicubic"),
+    "augreg": tuple(LEVELS),
+    "flip": ("auto", "on", "off", True, False),
+    "exif": ("auto", "on", "off", True, False),
+    "mixup_form": FORMS,
+    "randaugment_form": ("corrected", "original"),
+    "library": ("", *LIBRARIES),
+}
+_LEAST = {
+    "image_size": 0,
+    "channels": 1,
+    "resize_size": 0,
+    "shift": 0,
+    "randaugment_layers": 0,
+    "randaugment_magnitude": 0,
+    "mixup_alpha": 0,
+    "cutmix_alpha": 0,
+    "shuffle_buffer": 1,
+    "prefetch": 1,
+    "threads": 0,
+}
 
 
 # The fields of the input kinds and the target kinds; see `data.inputs` and `data.targets`.
@@ -122,61 +148,39 @@ class Options(_FieldsOfKinds):
             object.__setattr__(
                 self, field, {"true": True, "false": False}.get(str(value).lower(), value)
             )
-        known = {
-            "train_crop": (
-                "auto",
-                "inception",
-                "resize_small_crop",
-                "resize_crop",
-                "resize",
-                "none",
-            ),
-            "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"),
-            "bit_depth": (8, 16),
-            "rounding": ("float", "uint8"),
-            "interpolation": ("", "bilinear", "bicubic"),
-            "augreg": tuple(LEVELS),
-            "flip": ("auto", "on", "off", True, False),
-            "exif": ("auto", "on", "off", True, False),
-            "mixup_form": FORMS,
-            "randaugment_form": ("corrected", "original"),
-            "library": ("", *LIBRARIES),
-        }
-        lowest = {
-            "image_size": 0,
-            "channels": 1,
-            "resize_size": 0,
-            "shift": 0,
-            "randaugment_layers": 0,
-            "randaugment_magnitude": 0,
-            "mixup_alpha": 0,
-            "cutmix_alpha": 0,
-            "shuffle_buffer": 1,
-            "prefetch": 1,
-            "threads": 0,
-        }
+        self._check_values()
+        for kind in (*inputs.KINDS, *targets.TARGETS.values()):
+            kind.check(self)
+        self._check_resize_size()
+        if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
+            raise ValueError(
+                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
+                f"replaces them. Received: augreg={self.augreg!r}, "
+                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
+            )
+
+    def _check_values(self):
+        """Raises a `ValueError` if a field has a value that it can never have."""
         rules = [
             ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
             ("std", len(self.std) in (0, self.channels), "() or a number for each channel"),
             ("std", min(self.std, default=1) > 0, "above 0"),
             ("max_megapixels", self.max_megapixels > 0, "above 0"),
-            *(
-                (name, getattr(self, name) in of, f"one of {', '.join(map(str, of))}")
-                for name, of in known.items()
-            ),
-            *(
-                (name, getattr(self, name) >= least, f"{least} or more")
-                for name, least in lowest.items()
-            ),
         ]
+        for field, values in _CHOICES.items():
+            choices = ", ".join(map(str, values))
+            rules.append((field, getattr(self, field) in values, f"one of {choices}"))
+        for field, least in _LEAST.items():
+            rules.append((field, getattr(self, field) >= least, f"{least} or more"))
         for field, holds, rule in rules:
             if not holds:
                 raise ValueError(
                     f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, "
                     f"channels={self.channels}"
                 )
-        for kind in (*inputs.KINDS, *targets.TARGETS.values()):
-            kind.check(self)
+
+    def _check_resize_size(self):
+        """Raises a `ValueError` if a crop would be larger than the image that it is taken from."""
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
@@ -184,12 +188,6 @@ class Options(_FieldsOfKinds):
                     "crop, such as 256 for 224 or 448 for 384. Received: "
                     f"resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
                 )
-        if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
-            raise ValueError(
-                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
-                f"replaces them. Received: augreg={self.augreg!r}, "
-                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
-            )
 
     @property
     def kind(self) -> inputs.FixedSize:
@@ -203,59 +201,63 @@ class Options(_FieldsOfKinds):
         Raises:
             ValueError: the options do not fit the source.
         """
-        self = self.kind.resolve(self)
-        small = 0 < self.image_size < _SMALL
-        train_crop = "resize" if small else "inception"
-        defaults = {"train_crop": train_crop, "eval_crop": "resize", "flip": "on", "exif": "off"}
-        defaults |= source.options
-        if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
+        chosen = self.kind.resolve(self)
+        is_small = 0 < chosen.image_size < _SMALL
+        defaults = {
+            "train_crop": "resize" if is_small else "inception",
+            "eval_crop": "resize",
+            "flip": "on",
+            "exif": "off",
+            **source.options,
+        }
+        if chosen.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
             defaults |= {"train_crop": "resize", "eval_crop": "resize"}
         changes: dict = {
-            field: default for field, default in defaults.items() if getattr(self, field) == "auto"
+            field: default
+            for field, default in defaults.items()
+            if getattr(chosen, field) == "auto"
         }
-        if self.augreg != "none":
+        if chosen.augreg != "none":
             names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
-            changes |= {"augreg": "none", **dict(zip(names, LEVELS[self.augreg]))}
-        if (
-            small
-            and changes.get("train_crop") == "resize"
-            and not (set(source.options) - {"exif"} or self.shift)
-        ):
-            changes["shift"] = self.image_size // 8
+            changes |= {"augreg": "none", **dict(zip(names, LEVELS[chosen.augreg]))}
+        has_own_crops = bool(set(source.options) - {"exif"})
+        if is_small and changes.get("train_crop") == "resize" and not has_own_crops:
+            changes["shift"] = chosen.shift or chosen.image_size // 8
         for field in ("flip", "exif"):
-            changes[field] = changes.get(field, getattr(self, field)) in ("on", True)
-        if changes.get("randaugment_layers", self.randaugment_layers):
+            changes[field] = changes.get(field, getattr(chosen, field)) in ("on", True)
+        if changes.get("randaugment_layers", chosen.randaugment_layers):
             changes["rounding"] = "uint8"
-        resolved = dataclasses.replace(self, **changes)
-        resolved._check_fits(source, self.augreg)
+        resolved = dataclasses.replace(chosen, **changes)
+        resolved._check_size(source)
+        resolved._check_randaugment(source, chosen.augreg)
+        resolved._check_channels(source)
         return resolved
 
-    def _check_fits(self, source, augreg):
-        """Raises a `ValueError` unless these resolved options fit a source."""
-        spec = source.image_spec
-        stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
+    def _check_size(self, source):
+        """Raises a `ValueError` unless these resolved options give images of one size."""
+        stored = _stored_shape(source)
         crops = (
             f"image_size={self.image_size}, train_crop={self.train_crop!r}, "
             f"eval_crop={self.eval_crop!r}"
         )
-        keeps_size = "none" in (self.train_crop, self.eval_crop)
-        if not self.kind.shape(self) and not (
-            self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()
-        ):
+        keeps_size = self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()
+        if not self.kind.shape(self) and not keeps_size:
             raise ValueError(
                 "`image_size` must be set for images without a fixed size, as with "
                 f"--config.data.image_size=224. Received: {crops}"
             )
-        if (
-            self.image_size
-            and keeps_size
-            and not stored.is_compatible_with((self.image_size, self.image_size, None))
-        ):
+        has_size = stored.is_compatible_with((self.image_size, self.image_size, None))
+        if self.image_size and "none" in (self.train_crop, self.eval_crop) and not has_size:
             raise ValueError(
                 f"`image_size` must match the source's size, {stored[0]}x{stored[1]}, if a crop is "
                 f"'none'. Received: {crops}"
             )
-        if self.randaugment_layers and self.channels not in (1, 3):
+
+    def _check_randaugment(self, source, augreg):
+        """Raises a `ValueError` if RandAugment is on and cannot be applied to the images."""
+        if not self.randaugment_layers:
+            return
+        if self.channels not in (1, 3):
             raise ValueError(
                 "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs "
                 f"images with 1 or 3 channels. Received: channels={self.channels}, "
@@ -263,15 +265,21 @@ class Options(_FieldsOfKinds):
             )
         side = self.kind.side(self.image_shape(source))
         farthest = 10 * self.randaugment_magnitude
-        if self.randaugment_layers and self.randaugment_form == "original" and farthest >= side:
+        if self.randaugment_form == "original" and farthest >= side:
             raise ValueError(
                 "`randaugment_form` must be 'corrected', because 'original' moves images by "
                 f"{farthest:g} pixels, which leaves nothing of an image of {side} pixels. "
                 "Received: randaugment_form='original'"
             )
-        if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
+
+    def _check_channels(self, source):
+        """Raises a `ValueError` unless the stored images can have these channels and this depth."""
+        spec = source.image_spec
+        stored_channels = _stored_shape(source)[2]
+        is_gray_to_color = (stored_channels, self.channels) == (1, 3)
+        if stored_channels not in (None, self.channels) and not is_gray_to_color:
             raise ValueError(
-                f"`channels` must be {stored[2]}, as in the source. Received: "
+                f"`channels` must be {stored_channels}, as in the source. Received: "
                 f"channels={self.channels}"
             )
         if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
@@ -333,3 +341,9 @@ class Options(_FieldsOfKinds):
         return dataclasses.replace(
             self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth
         )
+
+
+def _stored_shape(source):
+    """Returns the shape `(H, W, C)` of the stored images, with None for what is not known."""
+    shape = source.image_spec.shape
+    return shape if shape.rank == 3 else tf.TensorShape([None] * 3)

@@ -56,6 +56,9 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
         raise NotSupportedError(
             f"{architecture} in transformers has attention biases that the model lacks"
         )
+    labels = {}
+    if arguments["include_top"]:
+        labels["id2label"] = {i: f"LABEL_{i}" for i in range(arguments["classes"])}
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -69,11 +72,7 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
         "patch_size": arguments["patch_size"],
         "num_channels": channels,
         "layer_norm_eps": arguments["epsilon"],
-        **(
-            {"id2label": {i: f"LABEL_{i}" for i in range(arguments["classes"])}}
-            if arguments["include_top"]
-            else {}
-        ),
+        **labels,
         **fields,
     }
 
@@ -155,19 +154,12 @@ HUGGING_FACE = Dialect(
 def read_preprocessor(config, defaults, file_name):
     """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about
     other settings."""
-    kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
-    size = config.get("size")
+    size = _size_of(config)
+    resized = size.get("shortest_edge") or size.get("height")
     crop = config.get("crop_size")
-    if isinstance(size, int):
-        is_short = "crop_size" in config and not kind.startswith(
-            ("DeiT", "ViT")
-        )  # these two stretch, then crop
-        size = {"shortest_edge" if is_short else "height": size}
-    # Find the resize method and the fraction of the image that the center crop keeps.
+    crops = config.get("do_center_crop", crop is not None)
     resize = defaults["resize"]
     crop_fraction = defaults["crop_fraction"]
-    crops = config.get("do_center_crop", crop is not None)
-    resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))
     if resized:
         cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
         resize = "shorter_side" if "shortest_edge" in size else "stretch"
@@ -175,38 +167,57 @@ def read_preprocessor(config, defaults, file_name):
     resample = config.get("resample", 2)  # Pillow's codes
     is_ignored = {
         "do_center_crop": resized and resize == "shorter_side" and not crops,
-        "size": size is not None and not resized,
+        "size": config.get("size") is not None and not resized,
         "do_resize": not config.get("do_resize", True),
         "resample": resample not in (2, 3),
         "keep_aspect_ratio": bool(config.get("keep_aspect_ratio")),
     }
-    # Convert the mean and std to the scale of pixel values, [0, 255].
-    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
-    white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
-    white = white * 257 if config.get("bit_depth") == 16 else white
-    mean = config.get("image_mean")
-    std = config.get("image_std")
-    if not config.get("do_normalize", True):
-        mean = 0
-        std = 1
-    mean, std = [[value] * 3 if isinstance(value, int | float) else value for value in (mean, std)]
-    if any(is_ignored.values()):
-        values = ", ".join(
-            f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored
-        )
+    ignored = [name for name, value in is_ignored.items() if value]
+    if ignored:
+        values = ", ".join(f"{name}={config.get(name)!r}" for name in ignored)
         warnings.warn(
             f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic "
             "interpolation, then cropped to the model's image size.",
             stacklevel=2,
         )
+    mean, std = _mean_and_std_of(config)
     return {
-        "mean": [white * value for value in mean] if mean is not None else defaults["mean"],
-        "std": [white * value for value in std] if std is not None else defaults["std"],
+        "mean": defaults["mean"] if mean is None else mean,
+        "std": defaults["std"] if std is None else std,
         "resize": resize,
         "crop_fraction": crop_fraction,
         "interpolation": "bicubic" if resample in (1, 3) else "bilinear",
         **{name: config[name] for name in _OWN_FIELDS if name in config},
     }
+
+
+def _size_of(config):
+    """Returns the `size` of an image processor as a dict; {} if it has another form."""
+    size = config.get("size")
+    if isinstance(size, int):
+        kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
+        # The processors of ViT and DeiT stretch an image, then crop it.
+        stretches = "crop_size" not in config or kind.startswith(("DeiT", "ViT"))
+        return {"height" if stretches else "shortest_edge": size}
+    return size if isinstance(size, dict) else {}
+
+
+def _mean_and_std_of(config):
+    """Returns the mean and std of an image processor, each one a list in the scale of pixel values,
+    or None if it is not given."""
+    if not config.get("do_normalize", True):
+        mean_and_std = (0, 1)
+    else:
+        mean_and_std = (config.get("image_mean"), config.get("image_std"))
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
+    white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
+    if config.get("bit_depth") == 16:
+        white *= 257  # 65,535 for 255
+    scaled = []
+    for value in mean_and_std:
+        channels = [value] * 3 if isinstance(value, int | float) else value
+        scaled.append(None if channels is None else [white * x for x in channels])
+    return scaled
 
 
 def write_preprocessor(model):
