@@ -57,9 +57,8 @@ def multiply_accumulates(model: keras.Model, table_6: bool = False) -> int:
             multiply-accumulates of a layer or operation are unknown, or the shape of the images is
             not static.
     """
-    functional = (
-        getattr(model, "_functional", None) or model
-    )  # a `Sequential` model wraps a functional model
+    # A `Sequential` model wraps a functional model.
+    functional = getattr(model, "_functional", None) or model
     if not hasattr(functional, "_nodes_by_depth"):
         raise ValueError(
             "To count its FLOPs, `model` must be a functional model or a built sequential model. "

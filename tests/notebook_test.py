@@ -103,6 +103,5 @@ def test_stored_outputs_come_from_one_full_run(name):
     if name == "finetune":
         _check(notebook)
     assert not re.search(r"/home/|/root|/tmp/(?!vit)|/Users/", json.dumps(notebook))
-    assert (
-        f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source
-    )  # the Colab badge opens this notebook
+    # The Colab badge opens this notebook.
+    assert f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source

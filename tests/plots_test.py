@@ -8,9 +8,8 @@ from keras_vit.preprocessing import Preprocessing
 
 
 def test_to_pictures_converts_naflex_batches():
-    pixels = (
-        np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")
-    )  # 2 x 4 patches of 2 x 2 pixels
+    # 2 x 4 patches of 2 x 2 pixels.
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")
     preprocessing = Preprocessing(resize="naflex")
     batch = naflex.preprocess([pixels, pixels[:, :4]], preprocessing.mean, preprocessing.std, 2, 8)
     pictures = plots.to_pictures(batch, preprocessing)

@@ -27,6 +27,7 @@ MODULES = (
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
+        # With --quiet, --strict would ignore warnings.
         [
             sys.executable,
             "-m",
@@ -35,7 +36,7 @@ def site(tmp_path_factory):
             "--strict",
             "--site-dir",
             folder,
-        ],  # with --quiet, --strict would ignore warnings
+        ],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

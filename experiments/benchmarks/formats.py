@@ -170,9 +170,7 @@ def write_export(model, name, folder, images):
     path = folder / name
     if name.startswith("saved_model"):
         precision = "bfloat16" if name == "saved_model_bfloat16" else "float32"
-        written = export.saved_model(
-            model, folder, signatures=["tensor"], precision=precision
-        )
+        written = export.saved_model(model, folder, signatures=["tensor"], precision=precision)
         os.rename(written, path)
     elif name.startswith(("litert", "onnx", "openvino")):
         form = LITERT if name.startswith("litert") else ONNX

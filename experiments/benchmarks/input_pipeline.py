@@ -16,6 +16,7 @@ prefetched batches.
 """
 
 import dataclasses
+import functools
 import os
 import resource
 import tempfile
@@ -79,85 +80,92 @@ def _pipelines(folder):
     """Returns `{name: (function, images per element)}`. Each function returns an endless dataset or
     iterator."""
     source = data.file_list(folder / "list.csv")
-    stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
-    seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
-    # Use the files and crops of the first examples in the whole pipeline.
-    indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[
-        1
-    ]
-    windows = tf.stack(
-        [transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices]
-    )
-    files = indices % FILES
-    numbers = tf.data.Dataset.range(len(windows)).repeat()
 
-    def mapped(function):
-        return lambda: numbers.map(function, num_parallel_calls=AUTO).window(BATCH)
-
-    def limit(i):
-        return tf.image.resize(
-            tf.io.decode_and_crop_jpeg(stored[files[i]], windows[i], channels=3), SIZE
-        )
-
-    def decode(i):
-        return images.decode(
-            stored[i % FILES], window=lambda size: transforms.inception_window(size, seed(i))
-        )
-
-    def batches(**options):
+    def whole(**options):
         return lambda: data.train_batches(
             source, batch_size=BATCH, seed=0, image_size=SIZE[0], **options
         )
 
-    def plain_tf():
-        def example(path):
-            image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-            begin, size, _ = tf.image.sample_distorted_bounding_box(
-                tf.shape(image),
-                tf.zeros([1, 0, 4]),
-                area_range=(0.05, 1.0),
-                min_object_covered=0.0,
-                use_image_if_no_bounding_boxes=True,
-            )
-            image = tf.image.resize(
-                tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3)), SIZE
-            )
-            return tf.image.random_flip_left_right(image) / 127.5 - 1.0
-
-        files = tf.data.Dataset.list_files(str(folder / "*" / "*.jpg")).repeat()
-        return files.map(example, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO)
-
-    def plain_keras():
-        layers = keras.layers
-        augment = keras.Sequential(
-            [
-                layers.RandomCrop(*SIZE),
-                layers.RandomFlip("horizontal"),
-                layers.Rescaling(1 / 127.5, -1.0),
-            ]
-        )
-        dataset = keras.utils.image_dataset_from_directory(
-            folder, image_size=(256, 256), batch_size=BATCH, label_mode="categorical", verbose=False
-        ).repeat()
-        return dataset.map(
-            lambda x, y: (augment(x, training=True), y), num_parallel_calls=AUTO
-        ).prefetch(AUTO)
-
-    return {
-        "limit": (mapped(limit), BATCH),
-        "stage: order": (mapped(lambda i: order.index_at(i, source.num_examples, 0)[1]), BATCH),
-        "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), BATCH),
-        "stage: decode and crop": (mapped(decode), BATCH),
-        "whole": (batches(), BATCH),
-        "whole, medium1 without its mixup": (
-            batches(randaugment_layers=2, randaugment_magnitude=15),
-            BATCH,
-        ),
-        "whole, medium1": (batches(augreg="medium1"), BATCH),
-        "plain, tf.image": (plain_tf, BATCH),
-        "plain, Keras layers": (plain_keras, BATCH),
+    pipelines = {
+        **_stages(folder, source),
+        "whole": whole(),
+        "whole, medium1 without its mixup": whole(randaugment_layers=2, randaugment_magnitude=15),
+        "whole, medium1": whole(augreg="medium1"),
+        "plain, tf.image": lambda: _plain_tf(folder),
+        "plain, Keras layers": lambda: _plain_keras(folder),
         **_grain(folder),
     }
+    return {name: (function, BATCH) for name, function in pipelines.items()}
+
+
+def _stages(folder, source):
+    """Returns functions that make the upper limit and the stages of the whole pipeline."""
+    jpegs = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
+    # The files and crops of the first examples in the whole pipeline.
+    positions = tf.range(FLAGS.images + 128, dtype=tf.int64)
+    indices = order.index_at(positions, source.num_examples, 0)[1]
+    windows = tf.stack([_window([375, 500], i) for i in indices])
+    numbers = tf.data.Dataset.range(len(windows)).repeat()
+
+    def limit(i):
+        jpeg = jpegs[indices[i] % FILES]
+        return tf.image.resize(tf.io.decode_and_crop_jpeg(jpeg, windows[i], channels=3), SIZE)
+
+    def decode(i):
+        return images.decode(jpegs[i % FILES], window=lambda size: _window(size, i))
+
+    stages = {
+        "limit": limit,
+        "stage: order": lambda i: order.index_at(i, source.num_examples, 0)[1],
+        "stage: read": lambda i: source.read(i % source.num_examples)["image"],
+        "stage: decode and crop": decode,
+    }
+    return {name: functools.partial(_grouped, numbers, stage) for name, stage in stages.items()}
+
+
+def _window(size, i):
+    """Returns the random crop of an image of this size in example `i`."""
+    seed = tf.stack([tf.constant(0, tf.int64), i])
+    return transforms.inception_window(size, seed + examples.CROP)
+
+
+def _grouped(numbers, stage):
+    return numbers.map(stage, num_parallel_calls=AUTO).window(BATCH)
+
+
+def _plain_tf(folder):
+    def example(path):
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.shape(image),
+            tf.zeros([1, 0, 4]),
+            area_range=(0.05, 1.0),
+            min_object_covered=0.0,
+            use_image_if_no_bounding_boxes=True,
+        )
+        crop = tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3))
+        return tf.image.random_flip_left_right(tf.image.resize(crop, SIZE)) / 127.5 - 1.0
+
+    paths = tf.data.Dataset.list_files(str(folder / "*" / "*.jpg")).repeat()
+    return paths.map(example, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO)
+
+
+def _plain_keras(folder):
+    augment = keras.Sequential(
+        [
+            keras.layers.RandomCrop(*SIZE),
+            keras.layers.RandomFlip("horizontal"),
+            keras.layers.Rescaling(1 / 127.5, -1.0),
+        ]
+    )
+    dataset = keras.utils.image_dataset_from_directory(
+        folder, image_size=(256, 256), batch_size=BATCH, label_mode="categorical", verbose=False
+    )
+
+    def augmented(batch, labels):
+        return augment(batch, training=True), labels
+
+    return dataset.repeat().map(augmented, num_parallel_calls=AUTO).prefetch(AUTO)
 
 
 def _records(folder):
@@ -167,41 +175,38 @@ def _records(folder):
     for file in range(32):
         with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
             for label in range(1000):
-                feature = {
-                    "image": tf.train.Feature(
-                        bytes_list=tf.train.BytesList(value=[rng.bytes(192)])
-                    ),
-                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-                }
-                writer.write(
-                    tf.train.Example(
-                        features=tf.train.Features(feature=feature)
-                    ).SerializeToString()
-                )
-    names = [str(label) for label in range(1000)]
-    keys = {
-        "image_key": "image",
-        "label_key": "label",
-        "image_dtype": "uint8",
-        "image_shape": (8, 8, 3),
-    }
+                writer.write(_record(rng.bytes(192), label))
 
-    def batches(source):
-        some = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
-        return lambda: data.train_batches(source, batch_size=256, seed=0, **some)
+    def batches(pattern):
+        source = data.tfrecords(
+            pattern,
+            [str(label) for label in range(1000)],
+            image_key="image",
+            label_key="label",
+            image_dtype="uint8",
+            image_shape=(8, 8, 3),
+        )
+        options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
+        return lambda: data.train_batches(source, batch_size=256, seed=0, **options)
 
     # A path with a scheme, such as file://, is read like a remote file.
-    patterns = {
-        "records by index": f"{folder}/records-*",
-        "records in order": f"file://{folder}/records-*",
-    }
     return {
-        name: (batches(data.tfrecords(pattern, names, **keys)), 256)
-        for name, pattern in patterns.items()
+        "records by index": (batches(f"{folder}/records-*"), 256),
+        "records in order": (batches(f"file://{folder}/records-*"), 256),
     }
+
+
+def _record(image, label):
+    """Returns a serialized `tf.train.Example`."""
+    feature = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def _grain(folder):
+    """Returns a function that makes a pipeline in Grain; {} if Grain is not installed."""
     try:
         import grain.python as grain
     except ImportError:
@@ -228,22 +233,23 @@ def _grain(folder):
             .batch(BATCH)
         )
 
-    return {"Grain, threads": (batches, BATCH)}
+    return {"Grain, threads": batches}
 
 
 def _measure(make, images_an_element):
     """Returns images per second and microseconds of CPU time per image."""
-    dataset = make()
-    count = FLAGS.images // images_an_element
-    iterator = iter(dataset)
+    iterator = iter(make())
     for _ in range(max(1, 128 // images_an_element)):
         next(iterator)
+    count = FLAGS.images // images_an_element
     start = time.perf_counter()
     worked = time.process_time()
     for _ in range(count):
         next(iterator)
+    seconds = time.perf_counter() - start
+    worked = time.process_time() - worked
     measured = count * images_an_element
-    return measured / (time.perf_counter() - start), (time.process_time() - worked) / measured * 1e6
+    return measured / seconds, worked / measured * 1e6
 
 
 def _peak():
@@ -279,13 +285,10 @@ def _million(folder):
     start = time.perf_counter()
     source = data.folder(root)
     listed = time.perf_counter() - start
-    next(
-        iter(
-            data.train_batches(
-                source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0]
-            )
-        )
+    batches = data.train_batches(
+        source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0]
     )
+    next(iter(batches))
     first = time.perf_counter() - start - listed
     print(
         f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s "
@@ -296,26 +299,24 @@ def _million(folder):
 def _batches_ahead():
     """Prints the largest number of prefetched batches of 64 examples, with prefetch 2 and a slow
     consumer."""
-    read = [0]
-    images = np.zeros((64 * 200, 8, 8, 3), np.uint8)
-    source = data.arrays(images, np.zeros(len(images), int), ["a"])
+    counter = [0]
+    arrays = np.zeros((64 * 200, 8, 8, 3), np.uint8)
+    source = data.arrays(arrays, np.zeros(len(arrays), int), ["a"])
 
-    def note(index):
-        read[0] += 1
+    def count(index):
+        counter[0] += 1
         return index
 
-    noted = dataclasses.replace(
-        source,
-        read=lambda index: source.read(
-            tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), [])
-        ),
-    )
+    def read(index):
+        return source.read(tf.ensure_shape(tf.numpy_function(count, [index], tf.int64), []))
+
+    counted = dataclasses.replace(source, read=read)
     most = 0
-    batches = iter(data.train_batches(noted, batch_size=64, seed=0, prefetch=2))
+    batches = iter(data.train_batches(counted, batch_size=64, seed=0, prefetch=2))
     for taken in range(1, 50):
         next(batches)
         time.sleep(0.05)  # simulates a training step, during which the pipeline prefetches
-        most = max(most, read[0] / 64 - taken)
+        most = max(most, counter[0] / 64 - taken)
     print(f"prefetched batches: at most {most:.1f} (limit: prefetch + 2 = 4)")
 
 
@@ -340,6 +341,23 @@ def _compare_orders(folder):
     print("in order / by index: {:.2f} ({:.2f})".format(*_ratios(*reversed(medians.values()))))
 
 
+def _compare_pipelines(pipelines):
+    medians = _medians(pipelines)
+
+    def ratios(name, other):
+        return "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))
+
+    print("ratios of images per second (in parentheses: ratios of images per second of CPU time)")
+    for name, (rate, work) in medians.items():
+        speeds = f"{name:35} {rate:8.0f} images/s {work:6.0f} us"
+        print(f"{speeds}  {ratios(name, 'limit')} of the limit")
+    for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
+        if other in medians:
+            print(f"whole / {other}: {ratios('whole', other)}")
+    for name in ("whole, medium1 without its mixup", "whole, medium1"):
+        print(f"{name.removeprefix('whole, ')} / whole: {ratios(name, 'whole')}")
+
+
 def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -354,23 +372,7 @@ def main(_):
         if FLAGS.memory:
             _memory(folder)  # first, because peak memory never decreases
             _write_list(folder, REPEATS)
-        medians = _medians(pipelines)
-        ratios = lambda name, other: "{:.2f} ({:.2f})".format(  # noqa: E731
-            *_ratios(medians[name], medians[other])
-        )
-        print(
-            "ratios of images per second (in parentheses: ratios of images per second of CPU time)"
-        )
-        for name, (rate, work) in medians.items():
-            print(
-                f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the "
-                "limit"
-            )
-        for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
-            if other in medians:
-                print(f"whole / {other}: {ratios('whole', other)}")
-        for name in ("whole, medium1 without its mixup", "whole, medium1"):
-            print(f"{name.removeprefix('whole, ')} / whole: {ratios(name, 'whole')}")
+        _compare_pipelines(pipelines)
         print(f"peak resident memory: {_peak():.0f} MiB")
         if FLAGS.million:
             _million(folder)

@@ -55,9 +55,8 @@ def child(task, path):
         for _ in range(FLAGS.rounds + 1):
             times["read"].append(_seconds(lambda: _read(path)))
             times["load"].append(_seconds(lambda: keras_vit.checkpoints.load(model, path)))
-        result = {
-            name: statistics.median(values[1:]) for name, values in times.items()
-        }  # the first round warms up
+        # The first round warms up.
+        result = {name: statistics.median(values[1:]) for name, values in times.items()}
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(result))
 

@@ -44,11 +44,12 @@ _RANGES = {
     "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
+    # Background: number of distractors; shape: range of the noise, in pixel values.
     "level": (
         (0, 4),
         (0, 0),
         (0, 51),
-    ),  # background: number of distractors; shape: range of the noise, in pixel values
+    ),
 }
 _FIELDS = tuple(_RANGES)
 # The factors that can be labels: their layer, field and number of classes.
@@ -68,12 +69,13 @@ _FACTORS = {
 FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
+# Each number selects a random stream.
 _STREAMS = {
     "train": 0,
     "tune_train": 0,
     "test": 1,
     "tune_val": 2,
-}  # each number selects a random stream
+}
 _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
@@ -204,9 +206,8 @@ def _label(names, state):
 def _drawing(image_shape):
     """Returns a function from the state of an example to its image, uint8 `(H, W, C)`."""
     height, width, channels = image_shape
-    ranges = np.array(
-        [[of[0], of[1], of[1], of[1], of[2]] for of in _RANGES.values()], "float32"
-    )  # (fields, layers, 2)
+    # (fields, layers, 2)
+    ranges = np.array([[of[0], of[1], of[1], of[1], of[2]] for of in _RANGES.values()], "float32")
     lowest = ranges[..., 0]
     span = ranges[..., 1] - ranges[..., 0]
     y, x = (np.ravel(grid).astype("float32") + 0.5 for grid in np.mgrid[:height, :width])

@@ -40,9 +40,8 @@ def _runs(scale):
                     "VisionTransformer"  # the name "ViT-B/32" would fix the sizes
                 )
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
-                patch_size = config["model"][
-                    "patch_size"
-                ]  # images have 192 pixels for patches of 64, else 224
+                # Images have 192 pixels for patches of 64, else 224.
+                patch_size = config["model"]["patch_size"]
                 config["data"] = {**config["data"], "image_size": 224 // patch_size * patch_size}
             else:
                 config = scale.pretraining(model=_scaled(base, dimension, factor))

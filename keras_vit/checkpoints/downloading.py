@@ -42,9 +42,8 @@ def cache_path(url):
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = "".join(c if c.isalnum() or c in "+-_." else "_" for c in name).lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    home = (
-        os.environ.get("KERAS_HOME") or "~/.keras"
-    )  # as in Keras, which has no public function for this folder
+    # As in Keras, which has no public function for this folder.
+    home = os.environ.get("KERAS_HOME") or "~/.keras"
     return pathlib.Path(home).expanduser() / "keras_vit" / f"{parts.hostname}-{digest}" / name
 
 

@@ -28,12 +28,10 @@ _DEFAULTS = Preprocessing().to_config()
 class Checkpoint:
     """An open checkpoint."""
 
-    arrays: dict[
-        str, LazyArray
-    ]  # weights by canonical name, or by name in the file if that name is unknown
-    other_arrays: dict[
-        str, LazyArray
-    ]  # arrays that are not weights of the model, such as optimizer state
+    # Weights by canonical name, or by name in the file if that name is unknown.
+    arrays: dict[str, LazyArray]
+    # Arrays that are not weights of the model, such as optimizer state.
+    other_arrays: dict[str, LazyArray]
     facts: Facts
     stated: Facts  # the facts that are not defaults of the dialect
     unknown_kind: str = ""  # the model type in the config.json, if it belongs to no known family

@@ -53,9 +53,8 @@ def find_arguments(source, num_heads=None, grid=None):
     if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
         gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
         arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
-    needed = [
-        name for name in registry.STRUCTURE if name != "resnet_blocks"
-    ]  # resnet_blocks may be None
+    # resnet_blocks may be None.
+    needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]
     missing = [name for name in needed if name in arguments and arguments[name] is None]
     has_no_blocks = "num_layers" in missing
     if (

@@ -16,11 +16,12 @@ from keras_vit.checkpoints.report import LoadReport
 _ATTENTION_BIAS = re.compile(
     r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias"
 )
+# float32 represents all values of these dtypes exactly.
 _DTYPES = (
     "float32",
     "float16",
     "bfloat16",
-)  # float32 represents all values of these dtypes exactly
+)
 CHANNEL_RULES = ("sum", "tile")
 _HEAD_ADVICE = 'Build the model with include_top=False, or load the file with head="new".'
 

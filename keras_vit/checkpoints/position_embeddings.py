@@ -105,9 +105,8 @@ RULES = {
     "zoom": _zoom_matrix,  # vit_jax; most big_vision models
     "bilinear": _torch_bilinear_matrix,  # DPT in transformers
     "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
-    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(
-        old, new, 0.1
-    ),  # DINO and DINOv2 without registers
+    # DINO and DINOv2 without registers.
+    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),
     # most timm models; DINOv2 with registers
     "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
     # `jax.image.resize` of other big_vision models, such as FlexiViT

@@ -171,9 +171,8 @@ def _difference(arguments, folder):
         if name == "mlp":
             return gelu_of(arguments)
         value = arguments.get(name, _DEFAULTS.get(name)) or False
-        return (
-            bool(value) if name == "layer_scale" else value
-        )  # readers do not infer the initial scale
+        # Readers do not infer the initial scale.
+        return bool(value) if name == "layer_scale" else value
 
     _, read = inference.find_arguments(folder)
     different = [name for name in _CHECKED if value(arguments, name) != value(read, name)]

@@ -58,18 +58,16 @@ def run(load, name, arguments):
             return
         positional = _parse(name, getattr(module, "POSITIONAL", ()))
         logging.use_absl_handler()
-        logging.set_verbosity(
-            logging.WARNING
-        )  # omit the line that TensorFlow logs for every checkpoint
+        # Omit the line that TensorFlow logs for every checkpoint.
+        logging.set_verbosity(logging.WARNING)
         # Flush after each line, even if the output is a file. Escape characters that the output's
         # encoding lacks.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
     except BrokenPipeError:  # standard output was closed, for example by `| head`
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the flush at exit must not fail
+        # The flush at exit must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):

@@ -94,9 +94,8 @@ def main():
     with reuse_compiled():
         for name, evaluator in evaluators.items():
             results["metrics"][name] = evaluator.evaluate(model, inputs)
-            files.write_json(
-                output / "results.json", results
-            )  # after each evaluator, because some take long
+            # After each evaluator, because some take long.
+            files.write_json(output / "results.json", results)
             print(f"evaluated {name}", flush=True)
         table = metrics_table(results["metrics"], model.output_shape[-1])
         print("\n".join(table))

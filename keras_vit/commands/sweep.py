@@ -253,9 +253,8 @@ def _train(workdir, changes):
         )
         sys.exit(training.EXIT_CODE)
     if code and (received or code != Diverged.exit_code):
-        sys.exit(
-            code if code > 0 else 128 - code
-        )  # the run has printed the reason, or a signal has ended it
+        # The run has printed the reason, or a signal has ended it.
+        sys.exit(code if code > 0 else 128 - code)
     return not code
 
 

@@ -104,9 +104,8 @@ class BadExamples:
         self.counts[epoch] += count
         allowed = limit = self._limit
         if endless:
-            start, end = (
-                -(-e * n // size) * size for e in (epoch, epoch + 1)
-            )  # positions of the epoch's steps
+            # Positions of the epoch's steps.
+            start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))
             parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
             allowed = sum(min(limit, part) for part in parts)
         if self.counts[epoch] > allowed:

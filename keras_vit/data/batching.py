@@ -213,9 +213,8 @@ def _make_batch(numbers, keys, source, decode, options, target):
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys, is_read))
     all_read = tf.reduce_all(is_read)
-    attempts = tf.where(
-        all_read, tf.constant(1, tf.int64), 2
-    )  # in the second phase, so that each row is tried twice
+    # In the second phase, so that each row is tried twice.
+    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)
     whole = rows.take(tf.where(all_read, tf.constant(size, tf.int64), 0))
     whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(
         size, drop_remainder=True

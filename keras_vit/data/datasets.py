@@ -26,9 +26,8 @@ class Dataset:
     scale: int = 1  # factor that multiplies pixel values
     test_tfds: str = ""  # TFDS builder of the test split, if different
     test_label: str = "label"  # name of the label feature of `test_tfds`
-    options: dict = dataclasses.field(
-        default_factory=dict
-    )  # values that replace "auto" in `Options`
+    # Values that replace "auto" in `Options`.
+    options: dict = dataclasses.field(default_factory=dict)
 
 
 def _splits(train, test, tune_train, tune_val):
@@ -77,9 +76,8 @@ def _largest_below(value, thresholds):
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has a different label
 _WHOLE = {"train_crop": "resize"}  # a crop could change the label
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
-_DSPRITES = _vtab(
-    "train[589824:590024]", "train[663552:]"
-)  # validation and test start at 80 % and 90 % of 737,280
+# Validation and test start at 80 % and 90 % of 737,280.
+_DSPRITES = _vtab("train[589824:590024]", "train[663552:]")
 _NORB = _vtab("test[:200]", "test[50%:]")
 _CLEVR = _vtab("train[63000:63200]", "validation")  # 63,000 is 90 % of 70,000
 
@@ -118,12 +116,10 @@ DATASETS = {
     "vtab/sun397": Dataset("sun397/tfds:4.*.*", 397, _vtab("validation[:200]")),
     "vtab/svhn": Dataset("svhn_cropped:3.*.*", 10, _vtab("train[65931:66131]")),  # 90 % of 73,257
     "vtab/camelyon": Dataset("patch_camelyon:2.*.*", 2, _vtab("validation[:200]")),
-    "vtab/eurosat": Dataset(
-        "eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")
-    ),  # 60 % and 80 % of 27,000
-    "vtab/resisc45": Dataset(
-        "resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")
-    ),  # 60 % and 80 % of 31,500
+    # 60 % and 80 % of 27,000.
+    "vtab/eurosat": Dataset("eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")),
+    # 60 % and 80 % of 31,500.
+    "vtab/resisc45": Dataset("resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")),
     "vtab/retinopathy": Dataset(
         "diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")
     ),

@@ -106,9 +106,8 @@ def header_size(encoded):
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        still = (
-            1 - number(20) // 2 % 2
-        )  # an animation gets size 0, because it may have any number of frames
+        # An animation gets size 0, because it may have any number of frames.
+        still = 1 - number(20) // 2 % 2
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
         lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])

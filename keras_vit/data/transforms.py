@@ -73,9 +73,8 @@ def central_crop(image, size, library="vit_jax"):
     """Crops the center to `size`, `(height, width)`; half an odd margin is rounded as `library`
     does."""
     margins = (tf.shape(image)[:2] - size) / 2
-    margins = (
-        tf.round(margins) if library == "torchvision" else tf.floor(margins)
-    )  # `tf.round`: half to even
+    # `tf.round`: half to even.
+    margins = tf.round(margins) if library == "torchvision" else tf.floor(margins)
     y, x = tf.unstack(tf.cast(margins, tf.int32))
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 

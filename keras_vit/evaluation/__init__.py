@@ -222,9 +222,8 @@ def get(
 
 
 def _parse(text, fields):
-    name, _, place = text.partition(
-        ":"
-    )  # only the first colon, because a dataset "tfds:NAME" has another
+    # Only the first colon, because a dataset "tfds:NAME" has another.
+    name, _, place = text.partition(":")
     dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
         hint = did_you_mean(name, EVALUATORS)

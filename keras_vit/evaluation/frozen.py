@@ -143,9 +143,8 @@ def fewshot(model, inputs, engine=None):
         labels = y
         row_of = np.arange(len(y))
     else:
-        row_of = np.full(
-            len(labels), -1
-        )  # row of each example in `x`; -1 if the example is not in `x`
+        # Row of each example in `x`; -1 if the example is not in `x`.
+        row_of = np.full(len(labels), -1)
         row_of[indices[readable]] = np.arange(len(x))
     # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
@@ -221,9 +220,8 @@ def fit_and_score(x, y, x_test, y_test):
 
     def fitted(features, labels, inverse):
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", ConvergenceWarning
-            )  # stopping early is also a form of regularization
+            # Stopping early is also a form of regularization.
+            warnings.simplefilter("ignore", ConvergenceWarning)
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
     # Select the regularization on the held-out examples, then fit to all training examples.

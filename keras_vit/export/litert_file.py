@@ -57,9 +57,8 @@ def _runner(content):
     """Returns a function that runs the content of a LiteRT file on images, float32 `(B, H, W,
     C)`."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # TensorFlow announces that its interpreter will move to another package
+        # TensorFlow announces that its interpreter will move to another package.
+        warnings.simplefilter("ignore")
         interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()
     (source,) = interpreter.get_input_details()

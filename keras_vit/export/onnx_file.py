@@ -112,9 +112,8 @@ def _quantized(content, images):
             for node in nodes
             if node.op_type in kinds and kernels.intersection(node.input)
         ]
-        quantization.quant_utils.add_pre_process_metadata(
-            model
-        )  # suppresses the advice to preprocess the model
+        # Suppresses the advice to preprocess the model.
+        quantization.quant_utils.add_pre_process_metadata(model)
         quantization.quantize_static(
             model,
             f"{folder}/int8.onnx",
@@ -192,9 +191,8 @@ def _separate_pads_from_max_pools(graph):
         if node.op_type == "MaxPool" and node.input[0] in pads:
             lowest = f"{node.name}_lowest"
             separated = f"{node.name}_input"
-            graph.initializer.append(
-                helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min])
-            )  # 1: FLOAT
+            # 1: FLOAT.
+            graph.initializer.append(helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min]))
             graph.node.insert(
                 i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated)
             )

@@ -104,16 +104,13 @@ def write_config(arguments):
         return None
     name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
     width = arguments["classes"]
-    arguments = {
-        **arguments,
-        "include_top": False,
-    }  # omits id2label, because a projection has no classes
+    # Omits id2label, because a projection has no classes.
+    arguments = {**arguments, "include_top": False}
     config = transformers.shared_config(
         arguments, "clip_vision_model", name, square=True, projection_dim=width
     )
-    return Folder(
-        config, tower="vision_model.", has_head_bias=False
-    )  # the head is `visual_projection`
+    # The head is `visual_projection`.
+    return Folder(config, tower="vision_model.", has_head_bias=False)
 
 
 HUGGING_FACE = Dialect(

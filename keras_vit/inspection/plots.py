@@ -97,9 +97,8 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        cells = -(
-            -14 // min(rows, columns)
-        )  # pixels per value, so that the gaps between tiles are thin
+        # Pixels per value, so that the gaps between tiles are thin.
+        cells = -(-14 // min(rows, columns))
         similarity = similarity.repeat(cells, 2).repeat(cells, 3)
         height, width = similarity.shape[2:]
         tiles = np.full((rows, height + 1, columns, width + 1), np.nan)

@@ -74,10 +74,8 @@ class _ScoreGradients(keras.Model):
 
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
-        self.models = lambda: (
-            model,
-            vit,
-        )  # a lambda hides them from Keras, which would train their weights
+        # A lambda hides them from Keras, which would train their weights.
+        self.models = lambda: (model, vit)
         reader = find_feature_model(model)
         needs_all = reader is not None and reader.tokens in ("registers", "patch", "all")
         self.changes = []

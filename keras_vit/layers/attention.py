@@ -186,9 +186,8 @@ class MultiHeadAttention(BaseLayer):
         sequences in chunks."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
             mask = self.visible(query.shape[1], key.shape[1], real)
-            return ops.dot_product_attention(
-                query, key, value, mask=mask
-            )  # uses cuDNN flash attention if supported
+            # Uses cuDNN flash attention if supported.
+            return ops.dot_product_attention(query, key, value, mask=mask)
         if (query.shape[1] or 0) > LONG_SEQUENCE:
             return self._attend_in_chunks(query, key, value, real)
         return self._attend(query, key, value, real=real)

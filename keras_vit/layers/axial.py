@@ -68,9 +68,8 @@ class AxialTransformerBlock(BaseLayer):
     def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         rows, columns = self.grid
         size = tokens.shape[2]
-        x = self.row(
-            ops.reshape(tokens, (-1, columns, size)), training=training
-        )  # (B*rows, columns, D)
+        # (B*rows, columns, D)
+        x = self.row(ops.reshape(tokens, (-1, columns, size)), training=training)
         x = ops.transpose(ops.reshape(x, (-1, rows, columns, size)), (0, 2, 1, 3))
         x = self.column(ops.reshape(x, (-1, rows, size)), training=training)  # (B*columns, rows, D)
         x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))

@@ -45,9 +45,8 @@ def gelu(x, approximate, training=False):
         # TensorFlow's own gradient would store five arrays of the size of `x`, and its bfloat16
         # operations are slow.
         return _TRAINED[approximate](x)
-    return ops.gelu(
-        x, approximate=approximate
-    )  # in inference, TensorFlow fuses this with the matmul before it
+    # In inference, TensorFlow fuses this with the matmul before it.
+    return ops.gelu(x, approximate=approximate)
 
 
 # Activations between the two dense layers of the MLP, by name. "swiglu" uses a SiLU gate instead.

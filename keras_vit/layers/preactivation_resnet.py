@@ -68,9 +68,8 @@ class PreActivationResNet(ResNetStem):
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = self.conv_root(images)  # (B, H/2, W/2, width)
         x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
-        x = ops.max_pool(
-            x, 3, strides=2, padding="valid", data_format="channels_last"
-        )  # (B, H/4, W/4, width)
+        # (B, H/4, W/4, width)
+        x = ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")
         for unit in self.units:
             x = unit(x)
         return ops.relu(self.norm_pre_head(x))

@@ -103,9 +103,8 @@ def conv_multiply_accumulates(
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
         side = input_shape[axis]
         outputs = output_shape[axis]
-        zeros = max(
-            (outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0
-        )  # total padding for `padding="same"`
+        # Total padding for `padding="same"`.
+        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
         # Index of the input pixel for each output pixel and kernel tap. Indices outside the image
         # are padding.

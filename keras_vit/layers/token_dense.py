@@ -66,7 +66,6 @@ class TokenProjection(keras.layers.EinsumDense):
             ops.reshape(inputs, (-1, kernel_in)), ops.reshape(self.kernel, (kernel_in, -1))
         )
         if self.bias is not None:
-            x = ops.add(
-                x, ops.reshape(self.bias, (-1,))
-            )  # TensorFlow fuses this op with the matmul, but not `+`
+            # TensorFlow fuses this op with the matmul, but not `+`.
+            x = ops.add(x, ops.reshape(self.bias, (-1,)))
         return ops.reshape(x, (-1, tokens, *self.kernel.shape[len(summed) :]))

@@ -173,9 +173,8 @@ class NaFlexPatches(keras.layers.Layer):
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
-        super().__init__(
-            autocast=False, **kwargs
-        )  # bfloat16 cannot represent odd positions above 256
+        # bfloat16 cannot represent odd positions above 256.
+        super().__init__(autocast=False, **kwargs)
         check_positive_int("patch_size", patch_size)
         self.patch_size = patch_size
 
@@ -257,9 +256,8 @@ class NaFlexPositionEmbedding(BaseLayer):
     def call(self, inputs: tuple) -> keras.KerasTensor:
         tokens, places = inputs
         real = ops.max(places, axis=-1) > 0
-        sides = ops.cast(
-            ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32"
-        )  # (B, 1, 2)
+        # (B, 1, 2)
+        sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")
         places = ops.cast(ops.maximum(places - 1, 0), "float32")
         rows, columns = (
             linear_weights(places[..., axis], sides[..., axis], self.grid[axis], ops)

@@ -80,10 +80,11 @@ def make_tokens(
         )
     if a["pre_norm"]:
         pre_norm = keras.layers.LayerNormalization(epsilon=a["epsilon"], name="pre_norm", **policy)
+    # Each prepends its token, so the class token comes first.
     in_order = [
         distillation_token,
         class_token,
-    ]  # each prepends its token, so the class token comes first
+    ]
     in_order.insert(2 if a["class_token_position"] else 0, positions)
     in_order.append(registers)
     return {
@@ -156,9 +157,8 @@ def make_top(a: Mapping[str, Any], has_padding: bool, policy: dict) -> dict:
             epsilon=a["epsilon"], name="pool_norm", **policy
         )
     if a["classifier"] == "token":
-        pool = keras.layers.Flatten(
-            name="pool", **policy
-        )  # (B, hidden_size * number of class tokens)
+        # (B, hidden_size * number of class tokens)
+        pool = keras.layers.Flatten(name="pool", **policy)
     elif a["classifier"].endswith("gap"):
         pool = keras.layers.GlobalAveragePooling1D(
             data_format="channels_last", name="pool", **policy

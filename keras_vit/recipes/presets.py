@@ -7,12 +7,13 @@ from keras_vit import families
 from keras_vit.recipes import tables
 
 _CROPS = {"train_crop": "inception", "eval_crop": "resize_small_crop", "resize_size": 256}
+# `vit_jax` ignores EXIF.
 _PRETRAINING_DATA = {
     "image_size": 224,
     "rounding": "uint8",
     "exif": "off",
     **_CROPS,
-}  # `vit_jax` ignores EXIF
+}
 
 
 def parse_config_arg(
@@ -145,9 +146,8 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     if plain == 378 and resolution == plain:
         recipe += " (384 is not a multiple of 14)"
     dropout = {} if _is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
-    resized = (
-        resolution * 448 // 384
-    )  # as in section 4.1 and BiT, which resize to 448 and crop to 384
+    # As in section 4.1 and BiT, which resize to 448 and crop to 384.
+    resized = resolution * 448 // 384
     averaged = resolution == large and dataset == "imagenet2012"
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
     return {

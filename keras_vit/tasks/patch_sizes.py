@@ -32,11 +32,8 @@ class PatchSizes:
         ValueError: `patch_sizes` or `steps_per_call` has an invalid value.
     """
 
-    __slots__ = (
-        "_seed",
-        "_task",
-        "_variants",
-    )  # no other attribute may be set here, where the task would miss it
+    # No other attribute may be set here, where the task would miss it.
+    __slots__ = ("_seed", "_task", "_variants")
 
     def __init__(self, config: ConfigDict, task: Task) -> None:
         sizes = config.patch_sizes

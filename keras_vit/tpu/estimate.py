@@ -18,9 +18,8 @@ from keras_vit.tpu.topologies import get_topology
 from keras_vit.training.stored_models import load_any_model
 from keras_vit.training.validation import total_steps, validate_config
 
-_SOME_STEPS = (
-    10**6
-)  # schedule length if `total_steps` is unknown; does not affect the program's size
+# Schedule length if `total_steps` is unknown; does not affect the program's size.
+_SOME_STEPS = 10**6
 
 
 def check(

@@ -92,9 +92,8 @@ def compile_function(function, *arguments, steps=1):
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
         return refused_program(error)  # for example, a shape that depends on values
     cached = jax.config.jax_enable_compilation_cache
-    jax.config.update(
-        "jax_enable_compilation_cache", False
-    )  # JAX cannot load these programs from the cache
+    # JAX cannot load these programs from the cache.
+    jax.config.update("jax_enable_compilation_cache", False)
     try:
         return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:

@@ -60,9 +60,8 @@ def compile_function(function, specs, topology):
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings(), compiling_for("tpu"):
-            warnings.simplefilter(
-                "ignore"
-            )  # TensorFlow warns about arguments that it passes itself
+            # TensorFlow warns about arguments that it passes itself.
+            warnings.simplefilter("ignore")
             program = function.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except ValueError as error:
         # Handle only dynamic shapes and ops that XLA lacks. Other errors come from the function

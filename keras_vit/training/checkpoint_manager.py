@@ -118,9 +118,8 @@ class CheckpointManager:
     def _remove(self, step):
         path = self.path(step)
         if files.exists(f"{path}/{MARKER}"):
-            files.remove(
-                f"{path}/{MARKER}"
-            )  # first, so that the marker never exists for an incomplete checkpoint
+            # First, so that the marker never exists for an incomplete checkpoint.
+            files.remove(f"{path}/{MARKER}")
         if files.is_dir(path):
             files.remove_tree(path)
 

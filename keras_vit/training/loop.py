@@ -330,9 +330,8 @@ def _steps_in_time(engine, seconds, steps):
     slowest = max(
         milliseconds for (milliseconds,) in engine.gather_hosts([1 + int(1000 * seconds)])
     )
-    calls = min(
-        engine.num_hosts, 2
-    )  # with several hosts, a signal stops the run after the call that follows
+    # With several hosts, a signal stops the run after the call that follows.
+    calls = min(engine.num_hosts, 2)
     return max(1, int(1000 * _CALL_SECONDS * steps / (slowest * calls)))
 
 

@@ -37,10 +37,11 @@ FREE_FIELDS = (
 )
 
 
+# Paths if `data.name` is "list"; a fingerprint covers the contents.
 _LISTS = (
     "data.train_split",
     "data.test_split",
-)  # paths if `data.name` is "list"; a fingerprint covers the contents
+)
 
 
 class Workdir:
@@ -73,9 +74,8 @@ class Workdir:
         self.is_chief = is_chief()  # `run` replaces it with the engine's value
         self.change = change
         self._locked = False
-        self._config = json.loads(
-            json.dumps(_flat(config))
-        )  # as stored, with lists instead of tuples
+        # As stored, with lists instead of tuples.
+        self._config = json.loads(json.dumps(_flat(config)))
         self._changes = self._compare(change)
 
     def record_change(self, name: str, before: Any, now: Any) -> None:

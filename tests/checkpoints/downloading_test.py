@@ -132,10 +132,11 @@ def test_files_are_read_from_the_mirror(monkeypatch, tmp_path, home):
     assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
     path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
     assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
+    # The mirror is unchanged.
     assert files_below(tmp_path / "mirror") == [
         "BiT-M-R50x1.npz",
         "R50+ViT-B_16.npz",
-    ]  # the mirror is unchanged
+    ]
 
 
 def test_gs_url_maps_to_https():

@@ -62,9 +62,8 @@ def _bigvision_kernel(kernel, new):
     """Resizes a patch kernel by the formula of the FlexiViT paper."""
     old = kernel.shape[0]
     images = np.eye(old * old).reshape(-1, old, old, 1)
-    matrix = (
-        tf.image.resize(images, (new, new), method="bilinear").numpy().reshape(old * old, -1).T
-    )  # (new², old²)
+    # (new², old²)
+    matrix = tf.image.resize(images, (new, new), method="bilinear").numpy().reshape(old * old, -1).T
     flat = kernel.reshape(old * old, -1)
     return (np.linalg.pinv(matrix.T.astype(np.float64)) @ flat).reshape(new, new, *kernel.shape[2:])
 

@@ -44,9 +44,8 @@ def test_grid_changes_positions_but_not_patch_kernel(shape, golden, arrays):
 
 @pytest.mark.one_backend
 def test_resamples_grid_of_equal_size_but_different_shape(golden, arrays):
-    model = _small(
-        input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt")
-    )  # a 2x8 grid; the file has 4x4
+    # A 2x8 grid; the file has 4x4.
+    model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
     assert np.abs(positions - arrays["Transformer/posembed_input/pos_embedding"]).max() > 0.1
 

@@ -86,9 +86,8 @@ def test_table_is_read_in_both_directions():
         "model.layers.1.up.bias",
     }
     assert tensors["token"].shape == (3,) and tensors["layers.1.kv_weight"].shape == (8, 3)
-    tensors["layers.1.fc1.bias"] = tensors.pop(
-        "model.layers.1.up.bias"
-    )  # the alias, without the tower
+    # The alias, without the tower.
+    tensors["layers.1.fc1.bias"] = tensors.pop("model.layers.1.up.bias")
     again = {}
     for name, value in tensors.items():
         lazy = LazyArray(value.shape, "float32", (name,), lambda value=value: value)

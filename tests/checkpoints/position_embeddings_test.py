@@ -68,13 +68,14 @@ def test_rows_and_columns_are_resampled_independently():
         (25, True, (4, 6), None, ((4, 6), True)),
         (24, False, (4, 6), None, ((4, 6), False)),
         (24, True, (4, 6), None, ((4, 6), False)),
+        # A square grid takes precedence over the target grid.
         (
             17,
             True,
             (2, 8),
             None,
             ((4, 4), True),
-        ),  # a square grid takes precedence over the target grid
+        ),
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (16, False, (4, 4), (2, 8), ((2, 8), False)),
         (24, False, (5, 5), None, None),

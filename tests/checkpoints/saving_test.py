@@ -91,15 +91,13 @@ def test_saved_file_stores_the_position_grid(small, tmp_path, arrays):
     )
     # The grid is not stored as an array, because the loader of `vit_jax` rejects unknown arrays.
     assert set(arrays(tmp_path / "wide.npz")) == set(arrays(tmp_path / "square.npz"))
-    narrow = small(
-        input_shape=(24, 64, 3)
-    )  # both grids have 24 patches, so the arrays have equal shapes
+    # Both grids have 24 patches, so the arrays have equal shapes.
+    narrow = small(input_shape=(24, 64, 3))
     checkpoints.load(narrow, tmp_path / "wide.npz")
     positions = np.asarray(narrow.get_layer("position_embedding").pos_embedding)
     stored = arrays(tmp_path / "wide.npz")["Transformer/posembed_input/pos_embedding"]
-    assert positions.shape == stored.shape and not np.allclose(
-        positions, stored
-    )  # resampled from 4x6 to 3x8
+    # Resampled from 4x6 to 3x8.
+    assert positions.shape == stored.shape and not np.allclose(positions, stored)
 
 
 def test_failed_write_leaves_no_file(small, tmp_path):
@@ -141,9 +139,8 @@ def test_saved_file_stores_the_preprocessing(small, tmp_path):
     assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
-    assert keras_vit.preprocessing_of(gray) == keras_vit.Preprocessing(
-        mean=(30,), std=(60,)
-    )  # averages over channels
+    # Averages over channels.
+    assert keras_vit.preprocessing_of(gray) == keras_vit.Preprocessing(mean=(30,), std=(60,))
 
 
 def test_load_adapts_preprocessing_to_the_channels(small, tmp_path):

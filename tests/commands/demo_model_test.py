@@ -100,9 +100,8 @@ def test_probabilities_use_the_trained_activation():
     )
     ends_in_softmax = _vit(classifier_activation="softmax")
     probabilities = _values(demo.DemoModel(ends_in_softmax, {}, ""), image)
-    np.testing.assert_allclose(
-        probabilities, ends_in_softmax(image[None])[0], atol=1e-6
-    )  # no second softmax
+    # No second softmax.
+    np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)
 
 
 def test_demo_handles_models_without_attention_or_classes():
@@ -174,9 +173,8 @@ def test_attention_picture_marks_the_patch():
     factor = round(448 / 24)
     assert picture.shape == (16 * factor, 24 * factor, 3)
     center = lambda row, column: picture[(8 * row + 4) * factor, (8 * column + 4) * factor]  # noqa: E731
-    np.testing.assert_allclose(
-        center(1, 1), [253, 231, 36], atol=1
-    )  # the last viridis color, for the maximum
+    # The last viridis color, for the maximum.
+    np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)
     np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # the first viridis color, for 0
     assert np.all(picture[8 * factor, 16 * factor :] == 255) and np.all(
         picture[8 * factor :, 16 * factor] == 255

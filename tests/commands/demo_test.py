@@ -173,9 +173,8 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
         16 * 19,
     )
     assert "rollout" in _wait(browser, "#rollout").text
-    assert (
-        _wait(browser, "#original img").get_property("naturalWidth") == 24
-    )  # the width of the uploaded image
+    # The width of the uploaded image.
+    assert _wait(browser, "#original img").get_property("naturalWidth") == 24
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
     _wait(

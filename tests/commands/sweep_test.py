@@ -188,12 +188,10 @@ def test_interrupted_sweep_unlocks_its_workdir(to_all, tmp_path):
         lines[place].startswith("stopped by SIG")
         and "saved; run the same command to resume" in lines[place]
     )
-    assert (
-        "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2
-    )  # no output of another run
-    assert [path.name for path in (tmp_path / "sweep").iterdir()] == [
-        "rate=0.001"
-    ]  # the next run did not start
+    # No output of another run.
+    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2
+    # The next run did not start.
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
         pass

@@ -263,9 +263,8 @@ def test_broken_record_counts_once_per_epoch(images_of):
     files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
     inputs = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6)
     logged = []
-    bad, weights = count(
-        inputs, "train", enumerate(inputs.train_batches().take(46)), logged
-    )  # ten epochs
+    # Ten epochs.
+    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), logged)
     assert bad.count == (weights == 0).sum() == 10
     assert logged[0] == "bad example 1, which gets weight 0: example 7: cannot be read"
 

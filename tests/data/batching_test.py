@@ -56,11 +56,12 @@ def same(batches, others):
 
 
 KINDS = pytest.mark.parametrize("kind", [lambda s: s, in_order], ids=["by index", "in order"])
+# Only a sequential source needs `image_size`.
 SMALL = {
     "shuffle_buffer": 16,
     "threads": 2,
     "image_size": 2,
-}  # only a sequential source needs `image_size`
+}
 
 RESIZED = {**SMALL, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
 
@@ -332,9 +333,8 @@ def breaking_in_order(source, broken):
     def read(index):
         return {"image": tf.gather(encoded, index), "label": tf.gather(source.labels, index)}
 
-    return in_order(
-        dataclasses.replace(source, read=read, max_value=255), [11, 12]
-    )  # one reader reads both shards
+    # One reader reads both shards.
+    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])
 
 
 @pytest.mark.parametrize(
@@ -388,10 +388,11 @@ def test_broken_record_does_not_change_other_records():
     for (all_images, *_), (images, _, weights) in zip(*batches):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         lost += (weights == 0).sum()
+    # The 24 examples read are one more than an epoch has.
     assert lost in (
         len(broken),
         len(broken) + 1,
-    )  # the 24 examples read are one more than an epoch has
+    )
 
 
 def test_mixup_skips_broken_partners():

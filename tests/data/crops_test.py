@@ -77,7 +77,6 @@ def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
 
 
 def test_digits_get_no_default_shift():
-    inputs = data.from_config(
-        {"image_size": 16}, batch_size=4, seed=0
-    )  # the default dataset, "digits"
+    # The default dataset, "digits".
+    inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == ("resize", 0)

@@ -37,8 +37,7 @@ def test_cutmix_pastes_the_same_window_into_all_images():
         rows = inside.any(1).sum()
         columns = inside.any(0).sum()
         assert inside.sum() == rows * columns  # a rectangle
-        assert (
-            rows <= 9 and columns <= 13
-        )  # 0.25 of the area: half of each side, plus 1 for rounding
+        # 0.25 of the area: half of each side, plus 1 for rounding.
+        assert rows <= 9 and columns <= 13
         np.testing.assert_allclose(share, 1 - inside.mean(), rtol=1e-6)
         np.testing.assert_array_equal(mixed[0], mixed[1])

@@ -26,10 +26,11 @@ def test_non_utf8_file_names_are_readable_and_printable(photos, images_of):
     assert source.read(tf.constant(19, tf.int64))["image"] == images_of(0)
     assert names_of(source)[19].encode().endswith(rb"caf\xe9/\xe9t\xe9 0.jpg")
     train, test = data.load("folder", path=str(photos), test_share=0.4)
+    # The four classes have 5, 3, 1 and 2 test images.
     assert (train.num_examples, test.num_examples) == (
         15,
         11,
-    )  # the four classes have 5, 3, 1 and 2 test images
+    )
     assert data.verify(source)["bad"] == []
 
 
@@ -140,6 +141,5 @@ def test_tuning_splits_divide_the_training_split(divided, photos, images_of):
         == set(parts["train"]) & set(parts["test"])
         == set()
     )
-    assert len(parts["tune_val"]) == (
-        6 if divided else 4
-    )  # a quarter of the training images of each class, rounded
+    # A quarter of the training images of each class, rounded.
+    assert len(parts["tune_val"]) == (6 if divided else 4)

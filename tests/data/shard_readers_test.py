@@ -85,9 +85,8 @@ def test_hosts_divide_the_shards():
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
         indices(readers_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
-        assert (
-            len({shard for shard, _ in count}) <= 16 + 1 + 8
-        )  # 16 shards of this host, 1 shared, 8 of the next epoch
+        # 16 shards of this host, 1 shared, 8 of the next epoch.
+        assert len({shard for shard, _ in count}) <= 16 + 1 + 8
         assert sum(count.values()) <= 160 + 8 * 10  # each of 8 readers may read 10 examples ahead
     assert len(set().union(*reads)) == 320
 
@@ -109,9 +108,8 @@ def test_resumed_run_skips_finished_shards():
     reads = collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
     whole = indices(readers_of(source, 24), source, range(24), 92)
-    resumed = indices(
-        readers_of(counted, 24), source, range(24), 2, first_step=90
-    )  # an epoch has 100 steps
+    # An epoch has 100 steps.
+    resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)
     np.testing.assert_array_equal(whole[90:], resumed)
     assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each on at most two shards
     assert sum(reads.values()) <= 12 * 3 * 16  # the two steps need 48 examples; 2,160 precede them
@@ -178,6 +176,5 @@ def test_batches_of_sorted_shards_mix_classes():
     classes = indices(readers_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])
     chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
-    assert (
-        chi_square.mean() < 12
-    )  # 4 on average for random batches, 256 if each batch has one class
+    # 4 on average for random batches, 256 if each batch has one class.
+    assert chi_square.mean() < 12

@@ -209,9 +209,8 @@ def test_probability_outputs_are_detected():
         keras.layers.Average()([softmax(logits), softmax(logits)]),
     ):
         metrics = evaluation.evaluate(keras.Model(model.input, outputs), ["calibration"], inputs)
-        assert metrics == pytest.approx(
-            expected, abs=1e-6
-        )  # a second softmax would change the metrics
+        # A second softmax would change the metrics.
+        assert metrics == pytest.approx(expected, abs=1e-6)
     for outputs, is_given in (
         (keras.ops.sigmoid(logits), True),
         (keras.ops.tanh(logits), False),
@@ -659,10 +658,11 @@ def test_folder_classes_get_the_order_of_the_model(tmp_path):
     inputs = evaluation.load_inputs(
         mean_color(), "folder", str(photos), ("test",), class_names=("cat", "dog")
     )
+    # Not all of the folder's classes are the model's.
     assert inputs.test.class_names == (
         "cat",
         "owl",
-    )  # not all of the folder's classes are the model's
+    )
 
 
 def test_folder_evaluator_uses_the_classes_and_the_split_of_the_model(tmp_path):
@@ -721,9 +721,8 @@ def test_load_inputs_applies_mean_and_std():
     )
     inputs = evaluation.load_inputs(model, "digits", splits=("test",))
     images = np.asarray(next(iter(inputs.eval_batches()))[0])
-    np.testing.assert_allclose(
-        [images.min(), images.max()], [-1, 4], atol=1e-6
-    )  # (0 - 51) / 51 and (255 - 51) / 51
+    # (0 - 51) / 51 and (255 - 51) / 51
+    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)
 
 
 def test_representation_requires_a_vit_or_a_dense_head():
@@ -804,9 +803,8 @@ def test_frozen_evaluators_reject_multiple_labels(model, name):
 def test_rejects_nan_outputs(name):
     broken = keras.models.clone_model(mean_color())
     broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
-    deeper = keras.Model(
-        broken.input, keras.layers.Dense(3)(broken.output)
-    )  # knn uses the input of the last layer
+    # `knn` uses the input of the last layer.
+    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(deeper, [name], inputs_of())
 

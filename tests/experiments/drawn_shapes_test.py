@@ -186,9 +186,8 @@ def test_factors_are_uniform_and_independent():
             data.load_split(f"shapes:{label}", "train[:64000]").labels, minlength=classes
         )
         expected = 64000 / classes
-        assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(
-            2 * classes
-        )  # chi squared
+        # Chi squared.
+        assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)
 
 
 def test_splits_and_seeds_have_different_images():

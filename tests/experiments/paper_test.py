@@ -61,7 +61,8 @@ def test_list_shows_number_of_runs_and_images(paper, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
     assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
+    # 8 runs, each with 7 epochs of 303 million images.
     assert lines["table8"][1:3] == [
         "8",
         "16,968,000,000",
-    ]  # 8 runs, each with 7 epochs of 303 million images
+    ]

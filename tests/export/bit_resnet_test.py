@@ -100,8 +100,7 @@ def test_onnx_keeps_pool_padding(pool_padding, tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     images = keras.Input((8, 10, 3))
-    features = PreActivationResNet(width=32, pool_padding=pool_padding)(
-        images
-    )  # a stem without residual units
+    # A stem without residual units.
+    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)
     model = keras.Model(images, keras.layers.Flatten()(features))
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4

@@ -118,9 +118,8 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     for node in quantized_nodes:
         kernel, scales, _ = producers[node.input[1]].input
         assert stored[kernel].data_type == onnx.TensorProto.INT8
-        assert (
-            stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims
-        )  # one scale per channel
+        # One scale per channel.
+        assert stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims
     others = [
         node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"
     ]
@@ -251,9 +250,8 @@ def _measurement(speed, same_class):
 )
 def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, reason):
     measured = {
-        "saved_model": _measurement(
-            10, 0.5
-        ),  # 0.5 is ignored, because float32 predictions differ only in ties
+        # 0.5 is ignored, because float32 predictions differ only in ties.
+        "saved_model": _measurement(10, 0.5),
         "saved_model bfloat16": _measurement(20, bfloat16),
         "litert": _measurement(9, 1.0),
         "litert_int8": _measurement(30, int8),

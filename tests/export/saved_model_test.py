@@ -183,9 +183,8 @@ def test_signatures_reject_bad_input_and_keep_working(signatures, name, values, 
 
 def test_rejects_huge_image_from_its_header(signatures):
     huge = bytearray(FILES[0])
-    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(
-        4, "big"
-    )  # width and height in the PNG's IHDR
+    # Width and height in the PNG's IHDR.
+    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"larger than 50 megapixels.*\n?.*15000 20000"
     ):

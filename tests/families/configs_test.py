@@ -102,12 +102,13 @@ def test_timm_num_heads_is_read(folder):
     ):
         assert timm.read_config({"architecture": f"vit_{name}"}).num_heads == heads
     assert timm.read_config({"architecture": "beit3_base_patch16_224"}).epsilon == 1e-5
+    # SigLIP 2's and RADIO's.
     giant = {
         "patch_size": 16,
         "hidden_size": 1536,
         "num_layers": 40,
         "mlp_dim": 6144,
-    }  # SigLIP 2's and RADIO's
+    }
     assert inference._published_heads({**giant, "classifier": "map"}) == 16
     assert inference._published_heads({**giant, "classifier": "token"}) is None
 

@@ -77,9 +77,8 @@ def test_model_supports_features_attention_and_flops(model, images):
     patches = np.prod(model.grid)
     prefix = model.num_prefix_tokens
     assert scores.shape == (2, 3, patches + prefix, patches + prefix)
-    block = (
-        3 * (4 * 24**2 * (patches + prefix)) / 2
-    )  # half of the multiply-accumulates of all attention projections
+    # Half of the multiply-accumulates of all attention projections.
+    block = 3 * (4 * 24**2 * (patches + prefix)) / 2
     assert keras_vit.flops(model) > 2 * block
 
 

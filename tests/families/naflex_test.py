@@ -115,9 +115,8 @@ def test_pack_rejects_invalid_arrays(reference):
     with pytest.raises(ValueError, match="`max_patches` must be .* Received: max_patches=0"):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
-        naflex.pack(
-            np.zeros((2, 16, 99)), shapes[:2]
-        )  # 99 values are 33 RGB pixels, which cannot form a square
+        # 99 values are 33 RGB pixels, which cannot form a square.
+        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])
     for images in ([], [np.zeros((8, 8))], [np.zeros((8, 8, 1))], [np.zeros((0, 8, 3))]):
         with pytest.raises(
             ValueError, match="must be a list of one or more images .* Received: images of shapes"

@@ -76,11 +76,12 @@ def test_constructor_rejects_other_collections(weights):
 def test_published_models_are_in_the_registry():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
+    # `from_pretrained` loads them from other repositories.
     ijepa = {
         "IJEPA-H/14",
         "IJEPA-H/16",
         "IJEPA-g/16",
-    }  # `from_pretrained` loads them from other repositories
+    }
     assert set(NAMES) - models - ijepa == {
         "DINOv3-L+/16",
         "R50+ViT-B/32",

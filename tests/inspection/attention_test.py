@@ -123,9 +123,8 @@ def test_maps_average_the_rows_that_are_read(kind):
 
 @pytest.mark.parametrize("kind", ["gap", "wrapped", "registers"])
 def test_relevance_matches_finite_differences(kind, monkeypatch):
-    monkeypatch.setattr(
-        "keras_vit.layers.attention.LONG_SEQUENCE", 1
-    )  # JAX splits longer sequences into chunks
+    # JAX splits longer sequences into chunks.
+    monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)
     small = {"num_layers": 2, "input_shape": (8, 16, 3), "hidden_size": 8, "num_heads": 2}
     model = build(
         **small, **{"gap": {"classifier": "gap"}, "registers": {"num_registers": 1}}.get(kind, {})

@@ -50,9 +50,8 @@ def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     fused = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
     assert len(calls) == (keras.backend.backend() == "jax" and dtype == "mixed_bfloat16")
     np.testing.assert_allclose(fused, whole, atol=0.01 if calls else 0, rtol=0.02 if calls else 0)
-    layer(
-        tokens, training=True
-    )  # training is not fused, because cuDNN would draw other dropout masks
+    # Training is not fused, because cuDNN would draw other dropout masks.
+    layer(tokens, training=True)
     assert len(calls) <= 1
 
 

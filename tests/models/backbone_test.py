@@ -47,9 +47,8 @@ def test_segmentation_head_learns_shapes():
     model.compile(keras.optimizers.Adam(1e-2), "binary_crossentropy", jit_compile=False)
     random, y, x = np.random.default_rng(0), *np.mgrid[:32, :32]
     centers = random.uniform(8, 24, (48, 2, 1, 1))
-    shapes = (np.hypot(y - centers[:, 0], x - centers[:, 1]) < 7)[..., None].astype(
-        "float32"
-    )  # discs
+    # Discs
+    shapes = (np.hypot(y - centers[:, 0], x - centers[:, 1]) < 7)[..., None].astype("float32")
     images = shapes * 1.2 - 0.6 + 0.1 * random.standard_normal((48, 32, 32, 3)).astype("float32")
     model.fit(images[:32], shapes[:32], batch_size=8, epochs=8, verbose=0)
     right = (np.array(model(images[32:])) > 0.5) == shapes[32:]

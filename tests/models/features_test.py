@@ -12,9 +12,8 @@ import keras_vit
 
 from ..shared import SIZES, THREE_LAYERS, images_for, random_images, randomize
 
-JIT = (
-    keras.backend.backend() == "jax"
-)  # with jit_compile=False, JAX compiles each operation separately
+# With jit_compile=False, JAX compiles each operation separately.
+JIT = keras.backend.backend() == "jax"
 KINDS = {
     "token": {},
     "token without position": {"class_token_position": False, "position_embedding": "sincos2d"},

@@ -6,9 +6,8 @@ import keras_vit
 
 from ..shared import THREE_LAYERS, random_images
 
-JIT = (
-    keras.backend.backend() == "jax"
-)  # with jit_compile=False, JAX compiles each operation separately
+# With jit_compile=False, JAX compiles each operation separately.
+JIT = keras.backend.backend() == "jax"
 MODEL = {**THREE_LAYERS, "input_shape": (16, 24, 3)}
 
 
@@ -74,9 +73,8 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     images = random_images((4, 16, 24, 3))
     untouched = np.array(model(images))
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
-    query = (
-        12 * 3 * 2 + 2 * 4
-    )  # parameters of Keras' adapter for a kernel of shape (D, heads, D/heads)
+    # Parameters of Keras' adapter for a kernel of shape (D, heads, D/heads).
+    query = 12 * 3 * 2 + 2 * 4
     assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
     np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # new adapters add zero
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)

@@ -35,9 +35,8 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def _run(model, images):
-    return model.predict(
-        images, verbose=0
-    )  # compiles the model once; eager JAX compiles each operation
+    # Compiles the model once; eager JAX compiles each operation.
+    return model.predict(images, verbose=0)
 
 
 def _tolerance(case):

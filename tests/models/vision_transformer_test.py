@@ -101,9 +101,8 @@ def test_default_rates_are_zero():
     randomize(model, seed=1)
     images = _images()
     outputs = (_numpy(model(images, training=training)) for training in (True, False))
-    np.testing.assert_allclose(
-        *outputs, rtol=1e-5, atol=1e-5
-    )  # on TensorFlow, training uses another GELU implementation
+    # On TensorFlow, training uses another GELU implementation.
+    np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
 
 
 def test_rates_are_passed_to_layers():

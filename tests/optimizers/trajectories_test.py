@@ -80,9 +80,8 @@ def test_twenty_steps_match_reference(case, name, schedule, options, golden, tmp
         **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")},
     )
     model = keras_vit.VisionTransformer(**GOLDEN_SIZES, input_shape=(32, 32, 3))
-    checkpoints.load(
-        model, str(tmp_path / "init.npz"), head="new"
-    )  # the head in the file is zero, like a new head
+    # The head in the file is zero, like a new head.
+    checkpoints.load(model, str(tmp_path / "init.npz"), head="new")
     optimizer = optimizers.get(
         name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options
     )

@@ -351,9 +351,8 @@ def test_slow_clients_and_total_body_bytes_are_limited(rest_server, exported):
         )
         slow = [begin(head) for _ in range(4)]
         for connection in slow:
-            assert connection.recv(100).startswith(
-                b"HTTP/1.1 100 "
-            )  # the server waits for the body
+            # The server waits for the body.
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
         assert _read_all(begin(head)).startswith(b"HTTP/1.1 503 ")
         slow += [begin("GET /v1/mod") for _ in range(6)]
         for connection in slow:

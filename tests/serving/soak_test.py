@@ -77,9 +77,8 @@ def test_correct_responses_and_stable_memory_under_load(
     assert not wrong, str(wrong[0])[:2000]
     assert server.is_running
     assert counts.min() > 0
-    fifths = [
-        np.median(part) for part in np.array_split(memory, 5)
-    ]  # each fifth is one minute by default
+    # Each fifth is one minute by default.
+    fifths = [np.median(part) for part in np.array_split(memory, 5)]
     print(
         f"{counts.sum(0)} good and bad requests; MiB: "
         + ", ".join(f"{fifth:.0f}" for fifth in fifths)

@@ -66,9 +66,8 @@ def test_losses_and_accuracy_match_numpy(loss, training):
 def test_accuracy_accepts_several_labels():
     """Evaluation accepts any label above 0, as ReaL does. Training accepts only labels with the
     largest value."""
-    identity = keras.Sequential(
-        [keras.Input((5,)), keras.layers.Identity()]
-    )  # the model returns its inputs as logits
+    # The model returns its inputs as logits.
+    identity = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])
     logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
     labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):

@@ -77,9 +77,8 @@ def test_masks_are_uniform_and_depend_on_seed():
     np.testing.assert_array_equal(first[0], again[0])
     assert (first[1] != other[1]).any()
     assert (first[1][0] != first[1][1:]).any(1).all()  # every image has its own mask
-    counts = first[1].sum(
-        0
-    )  # each patch is corrupted in about 100 of 200 images; the standard deviation is 7
+    # Each patch is corrupted in about 100 of 200 images; the standard deviation is 7.
+    counts = first[1].sum(0)
     assert np.abs(counts - 100).max() < 5 * 7.1
     replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]
     steps = (first[0] - tokens)[replaced][:, 0] % 20
@@ -93,9 +92,8 @@ def test_masks_of_neighboring_seeds_are_independent():
     layer.build(tokens.shape)
     corrupted = np.zeros((21, 3, 16, 20))  # seeds, steps, images, patches
     for seed, step in np.ndindex(21, 3):
-        key = keras.ops.convert_to_tensor(
-            [seed, 2 * step], "uint32"
-        )  # each step draws two random arrays
+        # Each step draws two random arrays.
+        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")
         with seed_scope(StepSeeds(key)):
             corrupted[seed, step] = keras.ops.convert_to_numpy(layer(tokens, training=True)[1])
     images = corrupted.reshape(-1, 20)
@@ -194,9 +192,8 @@ def test_color_classes_undo_normalization():
     model = task.build_model(
         inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102)))
     )
-    patches = np.full(
-        (1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32"
-    )  # pixel values 127.5, 63.75 and 153
+    # Pixel values 127.5, 63.75 and 153.
+    patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")
     (classes,) = keras.ops.convert_to_numpy(
         task._color_classes(keras.ops.convert_to_tensor(patches), model.preprocessing)
     )
@@ -219,9 +216,8 @@ def test_colors_at_multiples_of_32_are_exact(preprocessing, side):
     classes = keras.ops.convert_to_numpy(
         task._color_classes(keras.ops.convert_to_tensor(patches), model.preprocessing)
     )
-    np.testing.assert_array_equal(
-        classes[0, :, 0], values // 32 * 73
-    )  # 73 is 64 + 8 + 1, for three equal digits
+    # 73 is 64 + 8 + 1, for three equal digits.
+    np.testing.assert_array_equal(classes[0, :, 0], values // 32 * 73)
 
 
 def test_mean_color_below_bin_edge_is_in_lower_bin():

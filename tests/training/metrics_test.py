@@ -142,9 +142,8 @@ def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
     write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # the run resumed from step 5
-    write_evaluation(
-        path, 15, {"loss": 0.125, "top1/accuracy": 0.5}
-    )  # the run changed its evaluators
+    # The run changed its evaluators.
+    write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})
     assert path.read_text() == (
         "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
     )

@@ -72,11 +72,12 @@ def test_patch_size_depends_on_seed_and_step():
     assert draws[0][7] == _size_of_step(_config(), 7)
     counts = collections.Counter(draws[0])
     assert set(counts) == set(PATCH_SIZES) and min(counts.values()) > 75
+    # The first needs the most memory.
     assert [variant.size for variant in task.variants] == [
         2,
         4,
         8,
-    ]  # the first needs the most memory
+    ]
     alone = tasks.get(_config(patch_sizes=()))
     assert alone.variants == (alone.variant_of_step(7),) == (alone,)
 

@@ -87,9 +87,8 @@ def test_long_lines_wrap_at_100_characters():
     )
     assert wrap("  model: " + "x=1 " * 40).splitlines()[1].startswith("      x=1")
     path = "/a/long-path" * 10
-    assert (
-        wrap(f"exported to {path}").splitlines()[-1].strip() == path
-    )  # paths are not split, so users can copy them
+    # Paths are not split, so users can copy them.
+    assert wrap(f"exported to {path}").splitlines()[-1].strip() == path
 
 
 def test_startup_time_is_printed_once():

@@ -294,9 +294,8 @@ def test_evaluation_counts_and_lists_unreadable_images(broken, tmp_path):
         result.metrics["test/examples"] == 6 - broken
         and result.metrics["test/bad_examples"] == broken
     )
-    assert (
-        len([line for line in lines if line.startswith("test: bad example")]) == broken
-    )  # each is printed once
+    # Each is printed once.
+    assert len([line for line in lines if line.startswith("test: bad example")]) == broken
     ending = "on 6 test images" if not broken else "on 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
@@ -529,9 +528,8 @@ def test_resumed_run_continues_to_count_bad_examples():
         inputs = data.InputPipeline(source, source, {}, 10, 0, 0.03)
         inputs._failures["train"][step] = numbers
         _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), step, 1)
-        counters = Counters(
-            **json.loads(json.dumps(dataclasses.asdict(counters)))
-        )  # as stored in a checkpoint
+        # As stored in a checkpoint.
+        counters = Counters(**json.loads(json.dumps(dataclasses.asdict(counters))))
     inputs._failures["train"][13] = [4]
     with pytest.raises(ValueError, match="Received: 4 bad examples in one epoch"):
         _count_bad(engine, counters, inputs.bad_examples("train", lambda line: None), 13, 1)
@@ -593,9 +591,8 @@ def test_resume_with_changed_config(tmp_path):
     assert (
         counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
     )
-    assert counters["best_value"] == pytest.approx(
-        evaluations["accuracy"][best]
-    )  # the accuracy, not the loss
+    # The accuracy, not the loss.
+    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])
 
 
 def test_signal_after_the_last_step_stops_the_run(tmp_path):

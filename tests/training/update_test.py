@@ -63,9 +63,8 @@ def test_step_clips_gradients_and_updates_averages():
         np.testing.assert_allclose(weight, new, rtol=1e-6)
         np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-6)
     assert running and after["statistics"] == [8.0]
-    np.testing.assert_allclose(
-        metrics, [2.0, 0.25, 5.0, 0.5]
-    )  # loss, accuracy, norm before clipping, learning rate
+    # Loss, accuracy, norm before clipping, learning rate.
+    np.testing.assert_allclose(metrics, [2.0, 0.25, 5.0, 0.5])
 
 
 @pytest.mark.parametrize(

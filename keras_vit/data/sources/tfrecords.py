@@ -203,9 +203,8 @@ def _counts(files):
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
-        home = (
-            os.environ.get("KERAS_HOME") or "~/.keras"
-        )  # the same as in Keras, which has no public function for this
+        # The same as in Keras, which has no public function for this.
+        home = os.environ.get("KERAS_HOME") or "~/.keras"
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
         try:
             return np.array(json.loads(cache.read_text()), np.int64).reshape(len(files))

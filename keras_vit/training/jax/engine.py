@@ -108,16 +108,14 @@ class JaxEngine(Engine):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
-                batches += batches[-1:] * (
-                    self._steps_per_execution - count
-                )  # padding, because shapes are static
+                # Padding, because shapes are static.
+                batches += batches[-1:] * (self._steps_per_execution - count)
                 state, running, more = train_steps(
                     state, running, first + done, count, batches, stop
                 )
                 if len(outputs) > 1:
-                    jax.block_until_ready(
-                        outputs[-2]
-                    )  # two executions in flight keep the devices busy
+                    # Two executions in flight keep the devices busy.
+                    jax.block_until_ready(outputs[-2])
                 outputs.append({**more, "count": count})
             outputs = [
                 {name: np.asarray(output) for name, output in more.items()} for more in outputs
@@ -144,9 +142,8 @@ class JaxEngine(Engine):
         return batches, waited
 
     def _make_sums(self, compute):
-        parts = (
-            self._config.accumulate_steps
-        )  # micro-batches that fit in memory in training also fit here
+        # Micro-batches that fit in memory in training also fit here.
+        parts = self._config.accumulate_steps
         how = (self._shardings.weights, parts, self._task.frozen_models)
         return make_sums(self.mesh, self.model, compute, *how)
 

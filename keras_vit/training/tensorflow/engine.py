@@ -37,9 +37,8 @@ class TensorFlowEngine(Engine):
     @property
     def description(self):
         name = type(self.strategy).__name__.lstrip("_")
-        return (
-            "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
-        )  # the public name
+        # The public name.
+        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
@@ -111,9 +110,8 @@ class TensorFlowEngine(Engine):
         return sums
 
     def _batch_sums(self, sums):
-        parts = (
-            self._config.accumulate_steps
-        )  # micro-batches that fit in memory in training also fit here
+        # Micro-batches that fit in memory in training also fit here.
+        parts = self._config.accumulate_steps
         inputs = self._inputs
         iterator = iter(distributed_batches(self.strategy, inputs, inputs.eval_batches, parts))
         number = parts * -(-inputs.test.num_examples // inputs.batch_size)
@@ -162,9 +160,8 @@ class TensorFlowEngine(Engine):
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
-        rows = np.zeros(
-            (self.num_hosts, len(values))
-        )  # float64, so that the sum over replicas is exact
+        # float64, so that the sum over replicas is exact.
+        rows = np.zeros((self.num_hosts, len(values)))
         rows[self.host_index] = values
         try:
             rows = self._sum_over_replicas(tf.constant(rows)).numpy()

@@ -50,10 +50,11 @@ def _shapes(text):
 def test_only_sharded_weights_are_gathered(tiny, jax_engines, monkeypatch):
     monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 64)
     options = {"precision": "mixed_bfloat16", "accumulate_steps": 2, "remat": True}
+    # At these sizes, exchanging tokens instead of weights is cheaper.
     model = {
         "hidden_size": 48,
         "mlp_dim": 96,
-    }  # at these sizes, exchanging tokens instead of weights is cheaper
+    }
     engine = jax_engines.engine_of(
         4, tiny.input_of(), model, batch_size=BATCH, shard="parameters", **options
     )
