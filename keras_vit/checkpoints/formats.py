@@ -55,8 +55,7 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
     else:
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
-        # Find the dialect and collect facts. A config.json next to an .npz file describes a
-        # training run, not a model.
+        # A config.json next to an .npz file describes a training run, not a model.
         read = functools.cache(functools.partial(_read_json, path))
         config = read("config.json")
         dialect, prefix = _find_dialect(file.arrays, subtree, read, path, dialects)
@@ -69,40 +68,48 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
             facts = dataclasses.replace(
                 facts, preprocessing={"library": library, **facts.preprocessing}
             )
-        # Separate the weights from other arrays. Rename the weights and convert their layout.
-        weights = {}
-        others = {}
-        for name, array in file.arrays.items():
-            inside = name.removeprefix(prefix)
-            is_weight = (
-                name.startswith(prefix) and (dialect.match(inside) or (None,))[0] is not IGNORED
-            )
-            if (
-                is_weight and 0 not in array.shape
-            ):  # a file may contain an empty array of register tokens
-                weights |= dialect.read(inside, array, num_heads or facts.num_heads)
-            else:
-                others[name] = array
+        weights, others = _separated(file.arrays, dialect, prefix, num_heads or facts.num_heads)
         if dialect.adapt is not None:
             facts = dialect.adapt(weights, facts, own_config)
-        kernel = weights.get(names.EMBEDDING)
-        if kernel is not None and len(kernel.shape) != 4:
-            raise ValueError(
-                "The kernel of the patch embedding must be 4-D, or a matrix with one row for each "
-                f"value of a square patch. Received: shape={kernel.shape} in {path}"
-            )
+        _check_embedding(weights, dialect, facts, config, path)
         if dialect.layout == "pytorch":
-            has_positions = names.POSITIONS in weights or facts.rotary is not None
-            if kernel is not None and not has_positions and not config:
-                raise ValueError(
-                    "Without position embeddings, the file requires its config.json, because the "
-                    "arrays do not show whether the model rotates queries and keys. Received: "
-                    f"{path}"
-                )
             facts = _place_positions(weights, facts)
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
         yield Checkpoint(weights, others, facts, stated, unknown_kind)
+
+
+def _separated(arrays, dialect, prefix, num_heads):
+    """Returns the weights, with canonical names and layouts, and the other arrays of a file."""
+    weights = {}
+    others = {}
+    for name, array in arrays.items():
+        inside = name.removeprefix(prefix)
+        is_ignored = (dialect.match(inside) or (None,))[0] is IGNORED
+        is_empty = 0 in array.shape  # a file may contain an empty array of register tokens
+        if name.startswith(prefix) and not is_ignored and not is_empty:
+            weights |= dialect.read(inside, array, num_heads)
+        else:
+            others[name] = array
+    return weights, others
+
+
+def _check_embedding(weights, dialect, facts, config, path):
+    """Raises a `ValueError` if the patch or position embeddings do not determine the model."""
+    kernel = weights.get(names.EMBEDDING)
+    if kernel is None:
+        return
+    if len(kernel.shape) != 4:
+        raise ValueError(
+            "The kernel of the patch embedding must be 4-D, or a matrix with one row for each "
+            f"value of a square patch. Received: shape={kernel.shape} in {path}"
+        )
+    has_positions = names.POSITIONS in weights or facts.rotary is not None
+    if dialect.layout == "pytorch" and not has_positions and not config:
+        raise ValueError(
+            "Without position embeddings, the file requires its config.json, because the arrays do "
+            f"not show whether the model rotates queries and keys. Received: {path}"
+        )
 
 
 def _find_dialect(arrays, subtree, read, path, dialects=None):

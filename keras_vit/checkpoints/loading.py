@@ -99,7 +99,6 @@ def load_into(
         raise ValueError(
             f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}'
         )
-    # Find the file, and plan the load from its headers.
     variables = names.canonical_variables(model)
     shapes = names.canonical_shapes(model)
     _, architecture = registry.infer(shapes)
@@ -108,37 +107,24 @@ def load_into(
     with open_checkpoint(
         resolved.path, resolved.subtree, architecture.get("num_heads")
     ) as checkpoint:
-        patches = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
-        options = {
-            "source": source,
-            "head": head,
-            "source_grid": source_grid,
-            "channels": channels,
-            "patches": patches,
-        }
         if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
             given = (*given, "mlp", "exact_gelu")
         stated = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
         checkpoint.facts = checkpoint.facts.replaced({name: architecture[name] for name in stated})
-        plan = LoadPlan(model, variables, shapes, checkpoint, **options)
+        plan = LoadPlan(
+            model,
+            variables,
+            shapes,
+            checkpoint,
+            source=source,
+            head=head,
+            source_grid=source_grid,
+            channels=channels,
+            patches=resize_patches
+            or architecture.get("position_resampling") == "bilinear_antialias",
+        )
         _check_numerics(model, checkpoint, source)
-        # Validate all arrays before the first assignment, so that a bad array leaves the model
-        # unchanged. Read each array again to assign it, so that only one array is in memory at a
-        # time. Only the last array is cached, so sort by the name in the file to read all slices of
-        # an array consecutively.
-        assignments = sorted(plan.assignments.items(), key=lambda item: item[1][0].names)
-        head_is_zero = False
-        for name, (array, _) in terminal.track(assignments, "checking weights", "arrays"):
-            values = array.read()
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"The array {name!r} in the checkpoint contains NaN or infinity. Received: "
-                    f"{source}"
-                )
-            head_is_zero |= name == "head/kernel" and not values.any()
-        for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
-            variables[name].assign(function(array.read()).reshape(variables[name].shape))
-    # Set the head, the preprocessing and the activation of the logits.
+        head_is_zero = _assign(plan, variables, source)
     if head == "new":
         _initialize_head(model, plan.report.new)
     row = resolved.published
@@ -151,11 +137,32 @@ def load_into(
     if head == "keep" and head_is_zero:
         warnings.warn(
             f"The head of {source} is all zeros, so every image gets the same logits. Use these "
-            "weights only for "
-            'fine-tuning (head="new").',
+            'weights only for fine-tuning (head="new").',
             stacklevel=3,
         )
     return plan.report
+
+
+def _assign(plan, variables, source):
+    """Assigns the arrays of a plan to a model's variables; returns whether the head is all zeros.
+
+    All arrays are validated before the first assignment, so that a bad array leaves the model
+    unchanged. Each array is read again to assign it, so that only one array is in memory at a time.
+    """
+    # Only the last array is cached, so sort by the name in the file to read all slices of an array
+    # consecutively.
+    assignments = sorted(plan.assignments.items(), key=lambda item: item[1][0].names)
+    head_is_zero = False
+    for name, (array, _) in terminal.track(assignments, "checking weights", "arrays"):
+        values = array.read()
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}"
+            )
+        head_is_zero |= name == "head/kernel" and not values.any()
+    for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
+        variables[name].assign(function(array.read()).reshape(variables[name].shape))
+    return head_is_zero
 
 
 def _check_numerics(model, checkpoint, source):

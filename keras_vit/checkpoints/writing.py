@@ -47,8 +47,6 @@ log = logging.getLogger("keras_vit")
 def write_folder(model, path, form_name, arrays, class_names=None):
     """Writes a model as a folder, in the first of a library's dialects that can store the whole
     model."""
-    from safetensors.numpy import save_file
-
     known = sorted(
         {dialect.name for dialect in registry.dialects() if dialect.write_config is not None}
     )
@@ -57,65 +55,33 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: "
             f"format={form_name!r}"
         )
-    # Try each dialect, and collect the reasons why dialects do not support the model.
-    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     height, width, _ = model.image_shape
-    if (
-        form_name == "huggingface"
-        and model.preprocessing.resize == "shorter_side"
-        and height != width
-    ):
+    is_short_side = model.preprocessing.resize == "shorter_side"
+    if form_name == "huggingface" and is_short_side and height != width:
         raise ValueError(
             "transformers cannot resize the shorter side for images that are not square: use "
             "format='timm', or set model.preprocessing = dataclasses.replace(model.preprocessing, "
             f"resize='stretch'). Received: a model for {height}x{width} pixels with "
             "resize='shorter_side'"
         )
+    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     labels = _labels(class_names, form_name)
-    if model.input_preprocessing.logits_activation == "sigmoid" and model.arguments.get(
-        "include_top"
-    ):
-        labels["problem_type"] = (
-            "multi_label_classification"  # tells readers to apply a sigmoid to the logits
-        )
-    # `(rank, reason)` of rejected dialects; the reason with the lowest rank is reported
-    problems = []
+    activation = model.input_preprocessing.logits_activation
+    if activation == "sigmoid" and model.arguments.get("include_top"):
+        # Tells readers to apply a sigmoid to the logits.
+        labels["problem_type"] = "multi_label_classification"
     is_new = not os.path.exists(path)
     os.makedirs(path, exist_ok=True)
+    # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported
+    problems = []
     for dialect in registry.dialects(type(model)) if "num_layers" in arguments else ():
         if dialect.name != form_name or dialect.write_config is None:
             continue
-        try:
-            folder = dialect.write_config(arguments)
-        except NotSupportedError as error:
-            problems.append((0, str(error)))
-            continue
-        if folder is None:
-            continue
-        if not arguments["mlp_bias"] and "mlp_bias" not in folder.config:
-            problems.append((100, "MLPs of the format always have biases"))
-            continue
-        tensors, left = dialect.write(_adapted(arrays, folder), arguments["num_layers"], folder)
-        if left:
-            problems.append(
-                (len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}")
-            )
-            continue
-        # Read the new files back. Replace the files in the folder only if the new files describe
-        # the same model.
-        with tempfile.TemporaryDirectory(dir=path) as part:
-            save_file(tensors, os.path.join(part, "model.safetensors"), {"format": "pt"})
-            _write_json({**folder.config, **labels}, part, "config.json")
-            if form_name == "huggingface":
-                _write_json(write_preprocessor(model), part, "preprocessor_config.json")
-            different = _difference(arguments, part)
-            if different is None:
-                for name in os.listdir(part):
-                    os.replace(os.path.join(part, name), os.path.join(path, name))
-                return
-            problems.append(
-                (0, f"the closest format does not support {different}={arguments.get(different)!r}")
-            )
+        problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)
+        if problem is None:
+            return
+        if problem[1]:
+            problems.append(problem)
     if is_new:
         os.rmdir(path)
     reason = (
@@ -124,6 +90,38 @@ def write_folder(model, path, form_name, arrays, class_names=None):
     raise ValueError(
         f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}"
     )
+
+
+def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
+    """Writes the files of one dialect and returns None, or returns `(rank, reason)` if the dialect
+    cannot store the model; the reason is "" for another kind of model."""
+    from safetensors.numpy import save_file
+
+    try:
+        folder = dialect.write_config(arguments)
+    except NotSupportedError as error:
+        return 0, str(error)
+    if folder is None:
+        return 0, ""
+    if not arguments["mlp_bias"] and "mlp_bias" not in folder.config:
+        return 100, "MLPs of the format always have biases"
+    tensors, left = dialect.write(_adapted(arrays, folder), arguments["num_layers"], folder)
+    if left:
+        return len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}"
+    # Read the new files back. Replace the files in the folder only if the new files describe the
+    # same model.
+    with tempfile.TemporaryDirectory(dir=path) as part:
+        save_file(tensors, os.path.join(part, "model.safetensors"), {"format": "pt"})
+        _write_json({**folder.config, **labels}, part, "config.json")
+        if dialect.name == "huggingface":
+            _write_json(write_preprocessor(model), part, "preprocessor_config.json")
+        different = _difference(arguments, part)
+        if different is not None:
+            value = arguments.get(different)
+            return 0, f"the closest format does not support {different}={value!r}"
+        for name in os.listdir(part):
+            os.replace(os.path.join(part, name), os.path.join(path, name))
+    return None
 
 
 def _labels(class_names, form_name):

@@ -55,8 +55,7 @@ def saved_model(
     """Writes a SavedModel to `<base_dir>/<version>`, the layout that TensorFlow Serving watches.
 
     Each signature checks the shape of its input, accepts batches of 1 to `max_batch_size` and
-    returns numbers as
-    float32. The signatures are:
+    returns numbers as float32. The signatures are:
 
         `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B,
             classes), `top_classes`, string (B, top), and `top_probabilities` (B, top). The
@@ -115,22 +114,73 @@ def saved_model(
             `ValueError` instead.
     """
     given = {name: value for name, value in locals().items() if name not in ("model", "base_dir")}
-    # Resolve and check the arguments.
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     activation = logits_activation_of(model) if activation is None else activation
-    decoding: dict[str, Any] = {
-        "rounding": rounding,
-        "exif": exif,
-        "max_megapixels": max_megapixels,
-    }
-    serving = {
-        "signatures": signatures,
-        "precision": precision,
-        "activation": activation,
-        "max_batch_size": max_batch_size,
-    }
+    _check_arguments(name, version=version, top=top, max_batch_size=max_batch_size)
+    versions.check_version(base_dir, version)
+    labels, decoder = check(
+        model,
+        class_names=class_names,
+        signatures=signatures,
+        activation=activation,
+        rounding=rounding,
+        exif=exif,
+        max_megapixels=max_megapixels,
+    )
+    if keras.backend.backend() != "tensorflow":
+        return _by_tensorflow(model, base_dir, given)
+
+    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run
+    # eagerly with the model.
+    copy = inference_copy(model, precision)
+    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
+
+    def in_graph(function):
+        return tf.function(function, input_signature=[images], autograph=False)
+
+    served = ServedModel(copy, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
+    reference = dataclasses.replace(served, model=model, wrap=lambda function: function)
+    written = build_signatures(signatures, served, max_batch_size)
+    image_files = example_files(model.input_shape[1:])
+    preprocessing = decoder and decoder.preprocessing
+    card = model_card(
+        copy,
+        weights_sha256=weights_digest(model),
+        class_names=labels,
+        signatures=signatures,
+        precision=precision,
+        activation=activation,
+        max_batch_size=max_batch_size,
+        preprocessing={
+            "model": preprocessing and preprocessing.to_config(),
+            "rounding": preprocessing.rounding if preprocessing else rounding,
+            "exif": preprocessing.exif if preprocessing else exif,
+            "max_megapixels": max_megapixels,
+        },
+        training=recipe or {},
+        metrics=metrics or {},
+    )
+    graphs = {key: (signature.function, signature.spec) for key, signature in written.items()}
+    with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
+        write_graph(folder, copy, graphs)
+        write_assets(
+            folder, name=name, model=model, card=card, signatures=written, image_files=image_files
+        )
+        tolerance = tolerance_of(model, precision)
+        cases = {
+            key: verification_case(signature, image_files)
+            for key, signature in build_signatures(signatures, reference, max_batch_size).items()
+        }
+        differences = verify(folder, cases, tolerance)
+        card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
+        files.write_json(os.path.join(folder, versions.CARD), card)
+        return versions.publish(folder, base_dir, version)
+
+
+def _check_arguments(name, *, version, top, max_batch_size):
+    """Raises a `ValueError` for a name or a number that no SavedModel can have."""
     counts = {
         "version": 1 if version is None else version,
         "top": top,
@@ -146,52 +196,6 @@ def saved_model(
             "`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: "
             f"name={name!r}"
         )
-    versions.check_version(base_dir, version)
-    labels, decoder = check(
-        model, class_names=class_names, signatures=signatures, activation=activation, **decoding
-    )
-    if keras.backend.backend() != "tensorflow":
-        return _by_tensorflow(model, base_dir, given)
-
-    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run
-    # eagerly with the model.
-    copy = inference_copy(model, precision)
-    if decoder:
-        decoding |= {"rounding": decoder.preprocessing.rounding, "exif": decoder.preprocessing.exif}
-    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
-    in_graph = lambda function: tf.function(function, input_signature=[images], autograph=False)  # noqa: E731
-    served = ServedModel(copy, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
-    reference = dataclasses.replace(served, model=model, wrap=lambda function: function)
-    written = build_signatures(signatures, served, max_batch_size)
-    image_files = example_files(model.input_shape[1:])
-    card = model_card(
-        copy,
-        weights_sha256=weights_digest(model),
-        class_names=labels,
-        **serving,
-        preprocessing={"model": decoder and decoder.preprocessing.to_config(), **decoding},
-        training=recipe or {},
-        metrics=metrics or {},
-    )
-    # Write, verify and publish the version.
-    with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
-        write_graph(
-            folder,
-            copy,
-            {key: (signature.function, signature.spec) for key, signature in written.items()},
-        )
-        write_assets(
-            folder, name=name, model=model, card=card, signatures=written, image_files=image_files
-        )
-        tolerance = tolerance_of(model, precision)
-        cases = {
-            key: verification_case(signature, image_files)
-            for key, signature in build_signatures(signatures, reference, max_batch_size).items()
-        }
-        differences = verify(folder, cases, tolerance)
-        card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
-        files.write_json(os.path.join(folder, versions.CARD), card)
-        return versions.publish(folder, base_dir, version)
 
 
 def default_signatures(model: keras.Model) -> tuple[str, ...]:

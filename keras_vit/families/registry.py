@@ -301,58 +301,26 @@ def from_pretrained(
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
     """Builds and loads a model like `from_pretrained`, and returns it with its `LoadReport`."""
-    # Find the published file if the source is a name.
-    row = None
-    if published.is_name(source):
-        collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-        if not name:
-            rows = [row for row in published.rows() if row.collection == collection]
-            names = ", ".join(f"{collection}:{row.name}" for row in rows)
-            raise ValueError(
-                f"`source` must name one file of the collection {collection!r}: {names}. To select "
-                f"the file by size, pass weights={collection!r} to a constructor such as "
-                f"`keras_vit.{constructor_name(rows[0].model)}`. Received: source={source!r}"
-            )
-        row = published.find_file(collection, name)
-        if row.url.startswith(hub.URL):
-            source = row.url.removeprefix(hub.URL)
-            row = None
-    # Find the model arguments in the entry of the published file, or infer them from the arrays.
+    row = _published_row(source) if published.is_name(source) else None
+    if row is not None and row.url.startswith(hub.URL):
+        source = row.url.removeprefix(hub.URL)
+        row = None
     if row is not None:
         family = find_family(row.model)
-        arguments = {**family.sizes[row.model], **row.arguments}
-        if row.representation_size:
-            arguments["representation_size"] = row.representation_size
-        if row.resolution:
-            arguments["input_shape"] = (row.resolution, row.resolution, 3)
-        path = published.resolve(source, [row.model]).path  # download before the model is built
-        classes = (
-            inference.find_arguments(path)[1].get("classes") if row.classes is None else row.classes
-        )
-        arguments |= {"classes": classes} if classes else {"include_top": False}
+        arguments = _arguments_of_row(row, family, source)
     else:
         family, arguments = inference.find_arguments(
             source, overrides.get("num_heads"), source_grid
         )
-    # Add a head if one is requested and the file has none.
     check_arguments(family.constructor, overrides)
-    wants_head = "include_top" not in overrides and (head == "new" or "classes" in overrides)
-    if wants_head and arguments.get("include_top") is False:
-        if head != "new" or "classes" not in overrides:
-            raise ValueError(
-                'The file has no head. To add a new one, pass `head="new"` and `classes`. '
-                f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
-            )
-        overrides["include_top"] = True
-    # Apply the overrides, which take precedence over the file, and build the model.
+    overrides = _with_new_head(overrides, arguments, head, source)
     if "exact_gelu" in overrides and arguments.get("mlp") not in (None, "swiglu"):
         overrides.setdefault("mlp", None)
-    resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get(
-        "patch_size"
-    )
+    patch_size = arguments.get("patch_size")
+    resizes = overrides.get("patch_size", patch_size) != patch_size
     if resizes:
         arguments.setdefault("position_resampling", "bilinear_antialias")
-    arguments |= overrides
+    arguments |= overrides  # what the caller says wins over the file
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
             "`input_shape` is required, because the file does not determine the image size. "
@@ -369,13 +337,58 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     given = [
         name for name, value in overrides.items() if name != "preprocessing" or value is not None
     ]
-    options = {
-        "channels": channels,
-        "source_grid": source_grid,
-        "resize_patches": resizes,
-        "given": given,
-    }
-    return model, load_into(model, source, head, **options)
+    report = load_into(
+        model,
+        source,
+        head,
+        channels=channels,
+        source_grid=source_grid,
+        resize_patches=resizes,
+        given=given,
+    )
+    return model, report
+
+
+def _published_row(source):
+    """Returns the row of a published file from its name, such as "augreg:B_16"."""
+    collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
+    if not name:
+        rows = [row for row in published.rows() if row.collection == collection]
+        names = ", ".join(f"{collection}:{row.name}" for row in rows)
+        raise ValueError(
+            f"`source` must name one file of the collection {collection!r}: {names}. To select "
+            f"the file by size, pass weights={collection!r} to a constructor such as "
+            f"`keras_vit.{constructor_name(rows[0].model)}`. Received: source={source!r}"
+        )
+    return published.find_file(collection, name)
+
+
+def _arguments_of_row(row, family, source):
+    """Returns the arguments of the model in a published file; downloads it before the model is
+    built."""
+    arguments = {**family.sizes[row.model], **row.arguments}
+    if row.representation_size:
+        arguments["representation_size"] = row.representation_size
+    if row.resolution:
+        arguments["input_shape"] = (row.resolution, row.resolution, 3)
+    path = published.resolve(source, [row.model]).path
+    classes = row.classes
+    if classes is None:
+        classes = inference.find_arguments(path)[1].get("classes")
+    return arguments | ({"classes": classes} if classes else {"include_top": False})
+
+
+def _with_new_head(overrides, arguments, head, source):
+    """Returns the overrides, with a head if one is requested and the file has none."""
+    wants_head = "include_top" not in overrides and (head == "new" or "classes" in overrides)
+    if not wants_head or arguments.get("include_top") is not False:
+        return overrides
+    if head != "new" or "classes" not in overrides:
+        raise ValueError(
+            'The file has no head. To add a new one, pass `head="new"` and `classes`. '
+            f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
+        )
+    return {**overrides, "include_top": True}
 
 
 # Functions that build and load the models that `tower` of `from_pretrained` names.

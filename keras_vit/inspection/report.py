@@ -57,15 +57,30 @@ def write_report(
     with contextlib.suppress(ValueError):  # the model changes images without declaring their range
         preprocessing = find_preprocessing(model)
     photographs = to_pictures(few, preprocessing)
-    # Draw attention maps of the images.
+    _draw_attention(page, model, few, photographs, captions, write)
+    _draw_heads(page, model, few, photographs, vit)
+    _draw_distance(page, model, images)
+    _draw_positions(page, {title: model, **(others or {})})
+    if vit.stem is None:
+        _draw_filters(page, model)
+    if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
+        _draw_patches(page, model, few, photographs)
+    class_token = "" if vit.class_token is None else " and a class token"
+    return page.save(
+        f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "
+        f"{vit.grid[0]} x {vit.grid[1]} patches{class_token}; {len(images)} images"
+    )
+
+
+def _draw_attention(page, model, images, photographs, captions, write):
     maps = {
-        "rollout": attention_maps(model, few),
-        "rollout without residual": attention_maps(model, few, residual=False),
-        "last layer": attention_maps(model, few, "mean"),
+        "rollout": attention_maps(model, images),
+        "rollout without residual": attention_maps(model, images, residual=False),
+        "last layer": attention_maps(model, images, "mean"),
     }
     shape = getattr(model, "output_shape", ())  # a subclassed `keras.Model` has no `output_shape`
     if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[-1], int):
-        relevance = attention_maps(model, few, "relevance")
+        relevance = attention_maps(model, images, "relevance")
         if relevance.any():
             maps["relevance"] = relevance
         else:
@@ -87,7 +102,10 @@ def write_report(
         wide=True,
         columns=1 + len(maps),
     )
-    heads = token_row(model, attention_scores(model, few[:1], -1)[0])
+
+
+def _draw_heads(page, model, images, photographs, vit):
+    heads = token_row(model, attention_scores(model, images[:1], -1)[0])
     page.draw(
         "heads.png",
         "Heads of the last layer",
@@ -98,6 +116,9 @@ def write_report(
         np.asarray(heads),
         columns=min(5, 1 + vit.num_heads),
     )
+
+
+def _draw_distance(page, model, images):
     page.draw(
         "attention_distance.png",
         "Attention distance",
@@ -107,41 +128,39 @@ def write_report(
         attention_distance(model, images),
         images.shape[2],
     )
+
+
+def _draw_positions(page, models):
     page.draw(
         "positions.png",
         "Position embeddings",
         "Each tile shows the similarity of one patch's position embedding to the embeddings of "
         "all patches.",
         plots.position_similarity,
-        {
-            name: position_similarity(other)
-            for name, other in {title: model, **(others or {})}.items()
-        },
+        {title: position_similarity(model) for title, model in models.items()},
     )
-    if vit.stem is None:
-        page.draw(
-            "filters.png",
-            "Filters",
-            "Principal components of the patch embedding's filters.",
-            plots.filters,
-            filter_components(model),
-        )
-    if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
-        page.draw(
-            "patches.png",
-            "Patches",
-            "The first three principal components of the last layer's patch tokens, computed over "
-            "the drawn images and shown as red, green and blue.",
-            plots.patch_components,
-            photographs,
-            patch_components(model, few),
-            "last layer",
-            wide=True,
-            columns=2 * min(3, len(few)),
-        )
-    # Summarize the model.
-    return page.save(
-        f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "
-        f"{vit.grid[0]} x {vit.grid[1]} patches"
-        f"{'' if vit.class_token is None else ' and a class token'}; {len(images)} images"
+
+
+def _draw_filters(page, model):
+    page.draw(
+        "filters.png",
+        "Filters",
+        "Principal components of the patch embedding's filters.",
+        plots.filters,
+        filter_components(model),
+    )
+
+
+def _draw_patches(page, model, images, photographs):
+    page.draw(
+        "patches.png",
+        "Patches",
+        "The first three principal components of the last layer's patch tokens, computed over "
+        "the drawn images and shown as red, green and blue.",
+        plots.patch_components,
+        photographs,
+        patch_components(model, images),
+        "last layer",
+        wide=True,
+        columns=2 * min(3, len(images)),
     )

@@ -2,7 +2,6 @@
 memory."""
 
 import dataclasses
-import functools
 
 import keras
 from ml_collections import ConfigDict
@@ -48,42 +47,26 @@ def check(
         ValueError: the slice is unknown, the config is invalid, or the backend is neither
             TensorFlow nor JAX.
     """
-    # Resolve the config, the inputs and the schedule.
     slice_ = get_topology(topology)
-    devices = slice_.num_devices
     config = ConfigDict({**recipe.to_dict(), "batch_size": batch_size})
-    validate_config(config, devices)
+    validate_config(config, slice_.num_devices)
     compiler.check_installed()
     task.load_models(load_any_model, terminal.write)
     inputs = input_shapes(config, task.target)
-    steps = (
-        total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
-    )
-    # Lengthen the schedule if necessary, because it must be longer than its warm-up.
+    steps = 0
+    if config.total_steps or inputs.num_examples:
+        steps = total_steps(config, inputs.num_examples)
+    # The schedule must be longer than its warm-up.
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
-    def make_programs(config):
-        return programs_class()(
-            config, tasks.get(config, task.with_config(config)), inputs, slice_, schedule_steps
-        )
+    def make_programs(**changes):
+        changed = ConfigDict({**config.to_dict(), **changes})
+        changed_task = tasks.get(changed, task.with_config(changed))
+        return programs_class()(changed, changed_task, inputs, slice_, schedule_steps)
 
-    @functools.cache
-    def compile_steps(programs, images, parts):
-        """Returns the training and evaluation `Program`s for `images` images per device.
-
-        If the training step fails for a reason other than memory, returns its `Program` for both
-        steps.
-        """
-        train = programs.train(images * devices, parts)
-        if not train.compiles and not train.out_of_memory:
-            return train, train
-        return train, programs.evaluation(images * devices, parts)
-
-    # Compile both steps.
-    programs = make_programs(config)
-    size = batch_size // devices
-    parts = config.accumulate_steps
-    train, evaluation = compile_steps(programs, size, parts)
+    programs = make_programs()
+    size = batch_size // slice_.num_devices
+    train, evaluation = programs.compile_steps(size, config.accumulate_steps)
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
@@ -92,7 +75,7 @@ def check(
         topology=slice_,
         backend=keras.backend.backend(),
         batch_size=batch_size,
-        accumulate_steps=parts,
+        accumulate_steps=config.accumulate_steps,
         precision=config.precision,
         train=train,
         evaluation=evaluation,
@@ -101,43 +84,52 @@ def check(
         model_flops=model_flops,
         total_steps=steps,
     )
-    result = dataclasses.replace(result, fitting_batch_per_device=size if result.fits else 0)
-    if not result.compiles or (result.fits and not search):
-        return result
+    if search and result.compiles:
+        return _search(result, config, make_programs, programs)
+    fitting = size if result.fits else 0
+    if result.compiles and not result.fits:
+        fitting = _largest_batch(programs, config.accumulate_steps, size)
+    return dataclasses.replace(result, fitting_batch_per_device=fitting)
 
-    def find(programs, parts, first, any_will_do=True):
-        """Returns a number of images per device that fit in a step of `parts` micro-batches."""
 
-        def compile_size(images):
-            both = compile_steps(programs, images, parts)
-            return max(both, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
+def _largest_batch(programs, parts, first, any_will_do=True):
+    """Returns a number of images per device that fit in a step of `parts` micro-batches."""
 
-        limit = slice_.device.memory_bytes
-        return largest_batch(
-            compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do
-        )
+    def compile_size(images):
+        steps = programs.compile_steps(images, parts)
+        return max(steps, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
 
-    # Find a batch that fits. With `search`, also try more micro-batches and rematerialization.
-    fitting = find(programs, parts, size, any_will_do=not search)
+    limit = programs.topology.device.memory_bytes
+    return largest_batch(
+        compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do
+    )
+
+
+def _search(result, config, make_programs, programs):
+    """Returns the result with the largest batch that fits; also tries more micro-batches and
+    rematerialization."""
+    parts = config.accumulate_steps
+    size = config.batch_size // programs.topology.num_devices
+    fitting = _largest_batch(programs, parts, size, any_will_do=False)
     changes = []
-    if search and fitting:
-        # Try more micro-batches for the requested batch or, if that fits, for twice the largest
-        # batch.
-        divisors = (
-            n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts
-        )
-        more = 2 * parts if fitting >= size else next(divisors)
-        first = -(-2 * fitting // more) * more if fitting >= size else size
-        changes.append((f"accumulate_steps={more}", find(programs, more, first)))
+    if fitting:
+        more, first = _more_micro_batches(size, fitting, parts)
+        changes.append((f"accumulate_steps={more}", _largest_batch(programs, more, first)))
     blocks = AxialTransformerBlock, TransformerBlock
-    if (
-        search
-        and not config.remat
-        and any(isinstance(layer, blocks) for layer in programs.model.layers)
-    ):
-        rematerialized = make_programs(ConfigDict({**config.to_dict(), "remat": True}))
-        changes.append(("remat=True", find(rematerialized, parts, 2 * (fitting or size))))
+    has_blocks = any(isinstance(layer, blocks) for layer in programs.model.layers)
+    if has_blocks and not config.remat:
+        rematerialized = make_programs(remat=True)
+        changes.append(("remat=True", _largest_batch(rematerialized, parts, 2 * (fitting or size))))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
+
+
+def _more_micro_batches(size, fitting, parts):
+    """Returns a number of micro-batches for the requested batch or, if that fits, for twice the
+    largest batch; and the number of images per device to try first."""
+    if fitting >= size:
+        return 2 * parts, -(-2 * fitting // (2 * parts)) * 2 * parts
+    divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
+    return next(divisors), size
 
 
 def programs_class():

@@ -70,12 +70,28 @@ class Programs:
             (target.shape, target.dtype.name),
             ((), "float32"),
         )
+        self._compiled = {}
         policy = keras.config.dtype_policy()
         keras.config.set_dtype_policy(config.precision)
         try:
             self.model = self._build(inputs, total_steps)
         finally:
             keras.config.set_dtype_policy(policy)
+
+    def compile_steps(self, images, accumulate_steps):
+        """Returns the training and evaluation `Program`s for a number of images per device.
+
+        If the training step fails for a reason other than memory, returns its `Program` for both
+        steps.
+        """
+        key = (images, accumulate_steps)
+        if key not in self._compiled:
+            batch_size = images * self.topology.num_devices
+            train = self.train(batch_size, accumulate_steps)
+            has_failed = not train.compiles and not train.out_of_memory
+            evaluation = train if has_failed else self.evaluation(batch_size, accumulate_steps)
+            self._compiled[key] = (train, evaluation)
+        return self._compiled[key]
 
     def _config_of(self, batch_size, accumulate_steps):
         return ConfigDict(
