@@ -164,9 +164,9 @@ def _expand_config(argument):
     return f"{flag}={CONFIGS / name}.py{colon}{request}"
 
 
-def check_output(path):
+def check_output(path, takes_folder=False):
     """Raises a `ValueError` if the folder of `--output` is missing or, if it is local, not
-    writable; accepts ""."""
+    writable, or if `--output` is a folder instead of a file; accepts ""."""
     folder = os.path.dirname(path) or "."
     if path and not (
         files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))
@@ -174,6 +174,8 @@ def check_output(path):
         raise ValueError(
             f"The folder of --output must exist and be writable. Received: output={path!r}"
         )
+    if path and not takes_folder and files.is_dir(path):
+        raise ValueError(f"--output must be a file, not a folder. Received: output={path!r}")
 
 
 def run_name():

@@ -51,6 +51,8 @@ def convert(folder, target):
 def _check(folder, target, paths):
     if files.is_remote(folder) or files.is_remote(target):
         raise ValueError(f"--convert needs local folders. Received: convert={target!r}")
+    if Path(target).exists() and not Path(target).is_dir():
+        raise ValueError(f"--convert must be a folder, not a file. Received: convert={target!r}")
     if Path(target).resolve().is_relative_to(Path(folder).resolve()):
         raise ValueError(
             f"--convert must be a folder outside of --data. Received: convert={target!r}, "
@@ -88,13 +90,21 @@ def _convert(path, target):
     return ""
 
 
+def _is_misread(file):
+    """Returns whether Pillow changes or does not scale the values of a TIFF file."""
+    bits = file.tag_v2.get(258, ())
+    is_inverted = file.tag_v2.get(262) == 0  # white is zero
+    signed_or_float = {*file.tag_v2.get(339, (1,))} - {1}
+    is_deep = max(bits, default=8) > 8
+    return bool(signed_or_float) or (is_deep and (len(bits) > 1 or bits[0] != 16 or is_inverted))
+
+
 def _upright(path):
     """Returns the first image of a file, upright, in a mode that PNG files have."""
     from PIL import Image, ImageOps
 
     with Image.open(path) as file:
-        bits = file.tag_v2.get(258, ()) if hasattr(file, "tag_v2") else ()
-        if file.mode in ("I", "F") or (max(bits, default=8) > 8 and len(bits) > 1):
+        if file.mode in ("I", "F") or (hasattr(file, "tag_v2") and _is_misread(file)):
             raise ValueError("Pillow cannot convert its values without loss; use another program")
         image = ImageOps.exif_transpose(file)
     if image.mode.startswith("I;16"):

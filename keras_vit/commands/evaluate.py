@@ -18,8 +18,9 @@ from absl import flags
 
 from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
+from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.source import joined
-from keras_vit.evaluation.collecting import reuse_compiled
+from keras_vit.evaluation.collecting import check_class_names, reuse_compiled
 
 FLAGS = flags.FLAGS
 
@@ -53,6 +54,8 @@ def main():
         )
     # Load the model, and the data if an evaluator or the report needs it.
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
+    output = files.as_path(FLAGS.output)
+    check_folder(output)
     model, details, title = shared_flags.chosen_model(takes_towers=True)
     config = (details.get("recipe") or {}).get("data") or {}
     evaluators = evaluation.get(
@@ -60,7 +63,14 @@ def main():
     )
     inputs = None
     data = ""
-    if FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values()):
+    reads_data = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
+    if not reads_data and (FLAGS.data or FLAGS.data_split == "all"):
+        raise ValueError(
+            "--data and --data_split do not apply, because each evaluator has its own dataset. "
+            f"Received: evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}, "
+            f"data_split={FLAGS.data_split!r}"
+        )
+    if reads_data:
         trains = any(
             "train" in evaluator.kind.splits
             for evaluator in evaluators.values()
@@ -82,8 +92,8 @@ def main():
         )
     for evaluator in evaluators.values():
         evaluator.check(model, inputs)
-    # Run the evaluators and print their metrics.
-    output = files.as_path(FLAGS.output)
+    if FLAGS.pages:
+        check_class_names(details.get("class_names") or (), inputs)
     files.make_dirs(output)
     results = {
         "model": title,
@@ -105,6 +115,16 @@ def main():
     print(f"wrote {output / 'results.json'}")
 
 
+def check_folder(output):
+    """Raises a `ValueError` for a file, and for the folder of a run, whose `results.json` would be
+    replaced."""
+    if (output / "config.json").exists() or (output.exists() and not files.is_dir(output)):
+        raise ValueError(
+            f"--output must be a folder that is not a run's, such as {output / 'evaluation'}. "
+            f"Received: output={str(output)!r}"
+        )
+
+
 def with_all_images(inputs, trains, run):
     """Returns inputs that test the images of both splits; warns if the run was trained on some.
 
@@ -116,8 +136,13 @@ def with_all_images(inputs, trains, run):
             "--data_split=all needs images with classes, and evaluators that do not train. "
             f"Received: evals={','.join(FLAGS.evals)}"
         )
-    paths = [FLAGS.data_path or FLAGS.data, str(run.get("path", ""))]
-    if run and (not FLAGS.data or len(set(map(os.path.realpath, paths))) == 1):
+    name, path = name_and_path(FLAGS.data)
+    path = FLAGS.data_path or path
+    of_run = str(run.get("path", ""))
+    is_same = name == run.get("name") and (
+        not path or os.path.realpath(path) == os.path.realpath(of_run)
+    )
+    if run and (not name or is_same):
         print("warning: the images include the training images of the run", flush=True)
     return dataclasses.replace(inputs, test=joined(inputs.train, inputs.test))
 

@@ -67,7 +67,7 @@ def main(*sources):
         raise ValueError("Pass --json or --csv, not both. Received: json=True, csv=True")
     if FLAGS.wide and not FLAGS.csv:
         raise ValueError("--wide needs --csv. Received: wide=True, csv=False")
-    command_line.check_output(FLAGS.output)
+    command_line.check_output(FLAGS.output, takes_folder=True)
     paths = find_images(sources)
     if FLAGS.wide:
         check_ids(paths)
@@ -75,6 +75,7 @@ def main(*sources):
     if predicts_of(model):
         predict_dense(model, details, sources)
         return
+    command_line.check_output(FLAGS.output)
     if FLAGS.windows:
         raise ValueError("--windows is for models that predict pixels. Received: windows=True")
     classifier = Classifier(model, details, FLAGS.class_names)

@@ -8,6 +8,7 @@ The folder has a subfolder of images for each class, as for `keras-vit train`. N
 downloaded. The times do not include the start and the compilation.
 """
 
+import contextlib
 import shlex
 import time
 
@@ -62,8 +63,13 @@ def main():
 
 def _median_size(source):
     """Returns the median height and width of up to 32 images."""
-    indices = np.linspace(0, source.num_examples - 1, 32).astype("int64")
-    sizes = [header_size(source.read(tf.constant(index))["image"]) for index in indices]
+    sizes = []
+    for index in np.linspace(0, source.num_examples - 1, 32).astype("int64"):
+        with contextlib.suppress(tf.errors.OpError):  # a damaged file
+            sizes.append(header_size(source.read(tf.constant(index))["image"]).numpy())
+    sizes = [size for size in sizes if all(size)]
+    if not sizes:
+        raise ValueError(f"--data must have readable images. Received: data={FLAGS.data!r}")
     return np.median(sizes, axis=0)
 
 

@@ -26,7 +26,7 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from keras_vit import files, recipes, training
+from keras_vit import data, files, recipes, training
 from keras_vit.commands import command_line
 from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.file_lists import is_list
@@ -73,12 +73,17 @@ def main():
             f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, "
             f"tune_val={FLAGS.tune_val!r}"
         )
+    seeds = _numbers("seeds", int)
+    if not seeds:
+        raise ValueError("--seeds must have at least one number. Received: seeds=''")
+    if folds:
+        check_folds(config, folds)
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
     rows = make_rows(
         lambda name, changes: _results(f"{folder}/{name}", changes),
         rates=_numbers("rates", float)
         or ([config.schedule.base] if folds else recipes.rates(config.data.name)),
-        seeds=_numbers("seeds", int),
+        seeds=seeds,
         tune_seed=config.seed,
         held_out=held_out,
         best_metric=config.best_metric,
@@ -89,6 +94,14 @@ def main():
         files.write_json(files.as_path(folder) / "spread.json", spread(rows, config.best_metric))
     print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
+
+
+def check_folds(config, folds):
+    """Raises a `ValueError` if a fold lacks images or classes, before the first one is trained."""
+    data.hide_accelerators_from_tensorflow()  # the runs are other processes, which need them
+    for number in range(1, folds + 1):
+        fields = {**config.data.to_dict(), "fold": f"{number}/{folds}"}
+        data.from_config(fields, batch_size=config.batch_size, seed=config.seed)
 
 
 def make_rows(
@@ -138,17 +151,22 @@ def make_rows(
 
 
 def _diverged(row, best_metric):
-    """Returns whether a run diverged; checks the loss too, because `skip_nonfinite` can keep the
-    accuracy finite."""
-    return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
+    """Returns whether a run diverged; `skip_nonfinite` can keep the accuracy finite, and an
+    evaluator that failed has NaN without a divergence."""
+    return math.isnan(row.get("loss", row[best_metric]))
 
 
 def best_rate(rows, best_metric="accuracy"):
     """Returns the rate with the best metric, using the lower loss to break ties."""
-    rows = [row for row in rows if not _diverged(row, best_metric)]
+    if all(_diverged(row, best_metric) for row in rows):
+        raise ValueError(
+            "Training diverged at every rate; pass lower --rates. Received: no finite loss"
+        )
+    rows = [row for row in rows if not math.isnan(row[best_metric] + row.get("loss", 0.0))]
     if not rows:
         raise ValueError(
-            "Training diverged at every rate; pass lower --rates. Received: no finite metric"
+            "No run has a value of --config.best_metric to choose the rate by. Received: "
+            f"best_metric={best_metric!r}, NaN at every rate"
         )
     sign = 1 if is_better(best_metric, 1, 0) else -1
     return max(rows, key=lambda row: (sign * row[best_metric], -row["loss"]))["rate"]
@@ -169,7 +187,7 @@ def summary(rows, best_metric="accuracy"):
     final = [
         row[best_metric]
         for row in rows
-        if row["run"] == "final" and not _diverged(row, best_metric)
+        if row["run"] == "final" and not math.isnan(row[best_metric])
     ]
     if len(final) > 1:
         mean = format_metrics({best_metric: statistics.mean(final)})
@@ -190,15 +208,19 @@ def summary(rows, best_metric="accuracy"):
 
 
 def spread(rows, best_metric="accuracy"):
-    """Returns a dict with the mean, deviation and range over folds for each rate and metric."""
+    """Returns a dict with the mean, deviation and range over folds for each rate and metric; `runs`
+    counts the folds that have the metric."""
     spreads = []
     for rate in dict.fromkeys(row["rate"] for row in rows if row["run"] == "fold"):
         of_rate = [row for row in rows if row["rate"] == rate]
         good = [row for row in of_rate if not _diverged(row, best_metric)]
-        for metric in good[0] if good else ():
+        for metric in dict.fromkeys(name for row in good for name in row):
             if metric in ("run", "rate", "seed", "name") or metric.endswith("examples"):
                 continue
-            values = [row[metric] for row in good]
+            # A fold may lack a metric, for example of a class without test images.
+            values = [row[metric] for row in good if not math.isnan(row.get(metric, math.nan))]
+            if not values:
+                continue
             spreads.append(
                 {
                     "rate": rate,

@@ -36,6 +36,7 @@ from keras_vit.evaluation import (
     report,
 )
 from keras_vit.evaluation.collecting import (
+    check_class_names,
     check_classes,
     load_inputs,
     reuse_compiled,
@@ -164,6 +165,12 @@ class Evaluator:
         return self.kind.evaluate(model, loaded, engine if loaded is inputs else None)
 
     def _inputs(self, model, inputs):
+        loaded = self._loaded_inputs(model, inputs)
+        if "train" not in self.kind.splits:
+            check_class_names(self.class_names, loaded)
+        return loaded
+
+    def _loaded_inputs(self, model, inputs):
         if not self.dataset:
             if inputs is None:
                 raise ValueError(

@@ -388,6 +388,35 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
         )
 
 
+def check_class_names(names: Sequence[str], inputs: data.InputPipeline) -> None:
+    """Raises a `ValueError` if a class of the test split is another output of the model.
+
+    Classes are compared with outputs by position. Names are compared without case; logs names that
+    the model does not have, because these may be other words for the same classes.
+
+    Args:
+        names: names of the model's classes, in the order of its outputs; () if unknown.
+        inputs: a `data.InputPipeline`.
+    """
+    ours = [str(name).casefold() for name in names]
+    theirs = [str(name).casefold() for name in inputs.test.class_names]
+    if ours == theirs or len(ours) != len(theirs) or inputs.target != "classes":
+        return
+    moved = [name for i, name in enumerate(theirs) if name in ours and ours[i] != name]
+    if moved:
+        raise ValueError(
+            "The classes of the dataset must have the order of the model's outputs. Received: "
+            f"{moved[:10]} at other positions; classes {theirs[:10]}, outputs {ours[:10]}"
+        )
+    unknown = [name for name in theirs if name not in ours]
+    log.warning(
+        "%d classes of the dataset have other names than the model's outputs and are compared by "
+        "position, such as %s",
+        len(unknown),
+        ", ".join(f"{name} with {ours[theirs.index(name)]}" for name in unknown[:5]),
+    )
+
+
 _ONE_LABEL = (
     "This evaluator requires one label per example; `multi_label`, `average_precision` and `top1` "
     "support several labels. Received: examples of the split {!r} with several labels"

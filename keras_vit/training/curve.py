@@ -52,7 +52,8 @@ def _rate_too_high(steps, train):
             f"the learning rate is too high: the training loss rose from {loss[best]:.4g} to "
             f"{loss[-1]:.4g}, with gradient norms of {norm[best]:.2g} and {norm[-1]:.2g}; {advice}"
         )
-    if min(loss[-2:]) > 0.98 * start and rate[-1] <= rate[-2]:  # after the warm-up
+    is_right = "accuracy" in train and train["accuracy"][-1] > 0.9  # as if tuned before
+    if min(loss[-2:]) > 0.98 * start and rate[-1] <= rate[-2] and not is_right:  # after the warm-up
         return (
             f"nothing is learned: the training loss is {loss[-1]:.4g}, and was {start:.4g} in the "
             f"first steps; {advice}, and look at the images and labels with keras-vit show-batch"

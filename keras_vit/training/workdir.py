@@ -170,6 +170,9 @@ class Workdir:
         free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
         fixed = {name: values for name, values in changes.items() if name not in free}
         is_done = self.results() is not None
+        if is_done:  # its results are those of the data that it was trained on
+            moved = (name for name in ("data.path", "data.class_names", *_LISTS) if name in changes)
+            fixed |= {name: changes[name] for name in moved if not _is_same(*changes[name])}
         if change:
             _check_state_fields(fixed)
         if fixed and (not change or is_done):
@@ -314,3 +317,8 @@ def _flat(config, prefix=""):
             _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
         )
     return flat
+
+
+def _is_same(path, other):
+    """Returns whether two paths in a config are the same file or folder."""
+    return os.path.realpath(path or "") == os.path.realpath(other or "")

@@ -311,5 +311,23 @@ def test_folds_are_summarized(tmp_path):
         "rate 0.1: mean accuracy 75.00 %, standard deviation 0.25, from accuracy 50.00 % to "
         "accuracy 100.00 % over 3 runs"
     )
-    rows.append({**rows[0], "accuracy": math.nan})
+    rows.append({**rows[0], "accuracy": math.nan, "loss": math.nan})
     assert sweep.summary(rows)[-2].endswith("over 3 runs, without 1 that diverged")
+
+
+def test_folds_may_lack_a_metric():
+    row = {"run": "fold", "rate": 0.1, "seed": 0, "name": "a", "accuracy": 0.5, "loss": 1.0}
+    rows = [row, {**row, "rare": 0.25, "area": math.nan}, {**row, "rare": 0.75, "area": 0.5}]
+    runs = {entry["metric"]: entry["runs"] for entry in sweep.spread(rows)}
+    assert runs == {"accuracy": 3, "loss": 3, "rare": 2, "area": 1}
+
+
+def test_a_failed_evaluator_is_no_divergence():
+    rows = [
+        {"run": "tune", "rate": rate, "seed": 0, "name": "a", "area": area, "loss": 1.0}
+        for rate, area in ((0.1, math.nan), (0.2, 0.5))
+    ]
+    assert sweep.best_rate(rows, "area") == 0.2
+    assert "diverged" not in "".join(sweep.summary(rows, "area"))
+    with pytest.raises(ValueError, match="No run has a value"):
+        sweep.best_rate(rows[:1], "area")

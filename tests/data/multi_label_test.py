@@ -95,6 +95,36 @@ def test_unclear_tables_are_refused(photos, text, options, message):
         _load(photos, text, **options)
 
 
+@pytest.mark.parametrize("odd", ["", "-1", "nan"])
+def test_columns_with_unknown_cells_are_not_left_out(photos, odd):
+    text = COLUMNS.replace("p1,5,0,0,0", f"p1,5,0,0,{odd}")
+    with pytest.raises(ValueError, match="column 'indoor' in line 3.*1 such rows"):
+        _load(photos, text)
+    assert _load(photos, text, class_names=("cat", "dog")).class_names == ("cat", "dog")
+
+
+def test_columns_of_words_and_one_column_hold_classes(photos):
+    words = COLUMNS.replace(",1", ",True").replace(",0", ",False")
+    np.testing.assert_array_equal(_load(photos, words).labels, ROWS)
+    source = _load(photos, "id,cat\np0,1\np1,0\n", class_names=("cat",))
+    assert source.multi_label and source.labels.tolist() == [[True], [False]]
+
+
+def test_the_column_of_groups_is_no_class(photos):
+    text = COLUMNS.replace("age", "patient").replace("p0,3", "p0,0").replace("p1,5", "p1,0")
+    text = text.replace("p2,4", "p2,1").replace("p3,9", "p3,1")
+    parts = [
+        _load(photos, text, split=split, division=Division(groups="patient"))
+        for split in ("train", "test")
+    ]
+    assert parts[0].class_names == NAMES and [part.num_examples for part in parts] == [2, 2]
+
+
+def test_a_separator_that_separates_nothing_is_logged(photos, caplog):
+    _load(photos, WORDS, label_column="tags", label_separator="|")
+    assert "no image has several classes separated by '|'" in caplog.text
+
+
 @pytest.mark.parametrize("rows", [ROWS[:, :2], ROWS * 2, ROWS[:3]])
 def test_other_rows_are_refused(rows):
     with pytest.raises(ValueError, match="`labels`"):
@@ -111,19 +141,32 @@ def test_lists_are_divided_without_their_classes(photos):
     assert sorted(rows.tolist()) == sorted(ROWS.tolist())
 
 
-def test_records_hold_the_numbers_of_all_classes(tmp_path):
-    path = str(tmp_path / "train.tfrecord")
+def _write_records(path, rows):
+    image = tf.io.encode_png(np.zeros([4, 4, 3], np.uint8)).numpy()
     with tf.io.TFRecordWriter(path) as writer:
-        for row in ROWS:
-            image = tf.io.encode_png(np.zeros([4, 4, 3], np.uint8)).numpy()
+        for row in rows:
             features = {
                 "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
                 "image/class/label": tf.train.Feature(
-                    int64_list=tf.train.Int64List(value=np.flatnonzero(row) + 1)
+                    int64_list=tf.train.Int64List(value=np.asarray(row, int))
                 ),
             }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
+
+
+def test_records_of_zeros_and_ones_are_refused(tmp_path):
+    path = str(tmp_path / "train.tfrecord")
+    _write_records(path, ROWS)
+    with pytest.raises(ValueError, match="different class numbers, not of zeros and ones"):
+        data.tfrecords(path, NAMES, multi_label=True)
+
+
+def test_records_hold_the_numbers_of_all_classes(tmp_path):
+    path = str(tmp_path / "train.tfrecord")
+    _write_records(path, [np.flatnonzero(row) + 1 for row in ROWS])
+    with pytest.raises(ValueError, match="no 'labels' in the first 4 records"):
+        data.tfrecords(path, NAMES, label_key="labels", multi_label=True)
     source = data.tfrecords(path, NAMES, label_offset=1, multi_label=True)
     with pytest.raises(ValueError, match="loss=sigmoid"):
         TARGETS["classes"](source, one_label=True)
@@ -142,7 +185,7 @@ def test_softmax_and_balanced_sampling_are_refused():
     options = ConfigDict({"label_smoothing": 0.0, "class_weights": "", "sampling": "balanced"})
     target = TARGETS["classes"](_arrays(), options)
     with pytest.raises(ValueError, match="any number of classes"):
-        target.training_weights(tf.zeros([1, 3]), tf.ones([1]))
+        target.check_splits(target)
 
 
 def test_classes_without_examples_are_found():

@@ -41,6 +41,7 @@ CAT_AND_DOG = [("0.jpg", "cat"), ("1.jpg", "dog")]
         ("label,when,id\ncat,2019,0\ndog,2020,1\n", {}),
         ("old,new,breed\n1,0,cat\n0,1,dog\n", {"file_column": "new", "label_column": "breed"}),
         ('image,"label"\n0.jpg,"cat"\n1.jpg,dog\n', {}),
+        ("image,label\n./0.jpg,cat\nold/../1.jpg,dog\n", {}),
         ("0.jpg,cat\n1.jpg,dog\n", {}),
     ],
 )
@@ -52,6 +53,25 @@ def test_columns_are_found(photos, text, columns):
 def test_guessed_columns_are_printed(photos, caplog):
     _load(photos, "id,breed\n0,cat\n1,dog\n")
     assert "files are in the column 'id' and labels in 'breed'" in caplog.text
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_other_separators_of_csv_files_are_found(photos, mark, caplog):
+    text = "id,breed,note\n0,cat,a\n1,dog,b\n".replace(",", mark)
+    assert _pairs(_load(photos, text, label_column="breed")) == CAT_AND_DOG
+    assert f"separated by {mark!r}" in caplog.text
+
+
+def test_a_file_named_like_a_header_keeps_the_header(photos):
+    Image.new("RGB", (8, 8)).save(photos / "file.jpg")
+    assert _pairs(_load(photos, "file,label\n0.jpg,cat\n1.jpg,dog\n")) == CAT_AND_DOG
+
+
+def test_labels_with_leading_zeros_are_names(photos):
+    train = _load(photos, "0.jpg,01\n1.jpg,02\n")
+    assert train.class_names == ("01", "02")
+    test = _load(photos, "2.jpg,02\n", class_names=train.class_names, only_names=True)
+    assert test.labels.tolist() == [1]
 
 
 def test_a_class_named_like_a_header_is_no_header(photos):
@@ -75,6 +95,12 @@ def test_two_files_of_one_name_are_not_guessed(photos):
         ("id,label\n0,cat\n1,\n", {}, "a file and a label.*line 3"),
         ("id,label\n0,cat,dog\n", {}, "at most 2 columns.*line 2"),
         ("id,label\n", {"file_column": "id"}, "list is empty"),
+        ("gone.jpg,cat\n0.jpg,dog\n", {}, "1 of 2 files are missing"),
+        ('id,label,note\n0,cat,"a\n1,dog,b\n', {"label_column": "label"}, "not closed.*line 3"),
+        ('0.jpg,cat\n1.jpg,"dog\n2.jpg,cat\n3.jpg,"dog"\n', {}, "not closed"),
+        ('id,label\n0,"cat\n1,dog"\n', {}, "several lines"),
+        ("0.jpg,cat\n./0.jpg,dog\n", {}, "several labels"),
+        ("0.jpg,01\n1.jpg,1\n", {}, "leading zeros"),
     ],
 )
 def test_rejects_unclear_tables(photos, text, columns, message):

@@ -67,7 +67,15 @@ def test_weights_come_from_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["common,1\n", "common,1\ncommon,2\n", "other,1\n", "common,-1\n", "common,x\n", "common"],
+    [
+        "common,1\n",
+        "common,1\ncommon,2\n",
+        "other,1\n",
+        "common,-1\n",
+        "common,x\n",
+        "common",
+        "common,0\nrare,0\nusual,0\n",
+    ],
 )
 def test_rejects_bad_files_of_weights(tmp_path, text):
     path = tmp_path / "weights.csv"

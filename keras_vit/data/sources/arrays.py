@@ -17,6 +17,7 @@ from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import (
     Source,
     check_labels,
+    check_names,
     label_reader,
     parse_split,
     subset,
@@ -43,6 +44,7 @@ def arrays(
     """
     images = np.asarray(images)
     labels = np.asarray(labels)
+    class_names = check_names(class_names)
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
         raise ValueError(
             "`images` must be numbers of shape (N, H, W, C), with no dimension of size 0. "
@@ -80,7 +82,7 @@ def arrays(
         "empty_is_negative": labels.ndim == 2,
         "multi_label": labels.ndim == 2,
     }
-    return Source(read, len(images), tuple(class_names), max_value, **rest)
+    return Source(read, len(images), class_names, max_value, **rest)
 
 
 def _label_rows(labels, images, classes):
@@ -146,7 +148,8 @@ def _read_idx(path, dimensions):
         content = file.read()
     has_header = len(content) >= start and content[:4] == bytes([0, 0, 8, dimensions])
     shape = np.frombuffer(content[4:start], ">i4") if has_header else ()
-    if not has_header or len(content) - start != math.prod(shape.tolist()):
+    is_complete = has_header and len(content) - start == math.prod(shape.tolist())
+    if not is_complete or min(shape) < 1:
         raise ValueError(
             f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. "
             f"Received: {found}"

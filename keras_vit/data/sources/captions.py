@@ -5,10 +5,8 @@ strings, of which the first is used. An image with several captions may occur on
 list.
 """
 
-import csv
 import dataclasses
 import functools
-import io
 import json
 import posixpath
 import zlib
@@ -18,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.data.sources import tfds, tfrecords
-from keras_vit.data.sources.listing import entries, file_source, text_of
+from keras_vit.data.sources.listing import csv_rows, entries, file_source, text_of
 from keras_vit.data.sources.source import Source, check_pattern, checksum_of
 from keras_vit.data.sources.tables import HEADERS
 
@@ -62,14 +60,13 @@ def split_of_captions(split, *, path=""):
 
 def _rows(path):
     """Yields `(line number, file, caption)` for each line of a list; None for what is missing."""
-    text = text_of(path)
     if Path(path).suffix == ".csv":
-        yield from _csv_rows(text, path)
+        yield from _rows_of_table(path)
         return
     if Path(path).suffix != ".jsonl":
         raise ValueError(f"A list of captions must be a .csv or .jsonl file. Received: {path!r}")
     # `splitlines` would also split at U+2028 and others, which a caption may contain.
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text_of(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -80,13 +77,12 @@ def _rows(path):
         yield number, fields.get(file), fields.get(_first(fields, CAPTION_HEADERS))
 
 
-def _csv_rows(text, path):
-    reader = csv.reader(io.StringIO(text, newline=""))
+def _rows_of_table(path):
     columns = (0, 1)
     count = 2
-    for row in reader:
+    for line, row in csv_rows(path):
         names = [cell.strip().lower() for cell in row]
-        if reader.line_num == 1 and HEADERS & set(names):
+        if line == 1 and HEADERS & set(names):
             caption = _first(names, CAPTION_HEADERS)
             if caption is None:
                 raise ValueError(
@@ -99,11 +95,11 @@ def _csv_rows(text, path):
         elif any(names[count:]):
             raise ValueError(
                 f"A line has more than {count} columns; put captions with commas in quotes. "
-                f"Received: {','.join(row)!r:.200} in line {reader.line_num} of {path!r}"
+                f"Received: {','.join(row)!r:.200} in line {line} of {path!r}"
             )
         elif row:
             cells = [row[i].strip() if i < len(row) else None for i in columns]
-            yield (reader.line_num, *cells)
+            yield (line, *cells)
 
 
 def _first(names, known):

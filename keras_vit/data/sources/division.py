@@ -79,10 +79,12 @@ class Division:
             kept = self._part(kept, units, classes, split == "tune_val", "", "tune/")
         if names and not kept:
             what = "group" if self.groups else "image"
+            advice = "change --config.data.test_share, or create subfolders `train` and `test`"
+            if self.fold:
+                advice = "use fewer folds"
             raise ValueError(
                 f"The split has no images, because classes with a single {what} are only used for "
-                "training: change --config.data.test_share, or create subfolders `train` and "
-                f"`test`. Received: split={split!r}, {self}"
+                f"training and others have too few: {advice}. Received: split={split!r}, {self}"
             )
         return kept
 

@@ -1,7 +1,6 @@
 """Sources of the image files in a CSV or text file."""
 
 import collections
-import csv
 import dataclasses
 import functools
 import os
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from keras_vit.data.sources import tables
 from keras_vit.data.sources.division import HASHED, Division
-from keras_vit.data.sources.listing import file_source, names_in, text_of
+from keras_vit.data.sources.listing import csv_rows, file_source, names_in, text_of
 from keras_vit.data.sources.source import (
     Source,
     check_labels,
@@ -74,7 +73,13 @@ def file_list(
     names = check_names(class_names or ())
     if tables.is_table(path):
         rows, columns = tables.read_table(
-            path, files, file_column, label_column, label_separator, names
+            path,
+            files,
+            file_column,
+            label_column,
+            label_separator,
+            names,
+            division.groups if division is not None else "",
         )
     elif file_column or label_column or label_separator:
         raise ValueError(
@@ -115,16 +120,22 @@ def file_list(
 
 def _classes(path, rows, names, only_names):
     """Returns `(words, labels (N,), class names)` of a list with one class per image."""
-    # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     integers = [word.isdecimal() for word in words]
+    is_padded = any(word.startswith("0") and len(word) > 1 for word in words)  # such as "007"
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
         raise ValueError(
             "Labels must be all integers or all names, unless --config.data.class_names lists "
             f"them. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
         )
-    if all(integers) and not (names and (only_names or any(name.isdecimal() for name in names))):
+    if is_padded and all(integers) and len({*map(int, words)}) < len({*words}):
+        raise ValueError(
+            "Labels must have one form for each class. Received: some with and some without "
+            f"leading zeros in {path!r}"
+        )
+    are_names = is_padded or any(name.isdecimal() for name in names) or (names and only_names)
+    if all(integers) and not are_names:
         labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
         if labels.max() == _MAX_CLASSES:
             raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
@@ -221,16 +232,14 @@ def is_list(path: str | os.PathLike) -> bool:
 def rows_of(path):
     """Returns `[line number, file, label]` for each line of a list except its header and empty
     lines."""
-    lines = text_of(path).splitlines()
     if path.endswith(".csv"):
-        reader = csv.reader(lines)
-        rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
+        rows = [[line, *map(str.strip, cells)] for line, cells in csv_rows(path) if cells]
         if rows and rows[0][1].lower() in tables.HEADERS:
             rows = rows[1:]
     else:
         rows = [
             [number, *line.rsplit(maxsplit=1)]
-            for number, line in enumerate(lines, 1)
+            for number, line in enumerate(text_of(path).splitlines(), 1)
             if line.strip()
         ]
     if not rows:

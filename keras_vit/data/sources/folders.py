@@ -79,6 +79,11 @@ def folder(
             f"'tune_val' for a folder without split subfolders. Received: split={split!r}, "
             f"subfolders={folders[:10]}"
         )
+    if loose := image_names(root)[0]:
+        warn_once(
+            f"{root}: skipped {len(loose)} images outside of the folders of classes, such as "
+            f"{printable(loose[0])}"
+        )
     names = check_names(class_names or map(printable, folders))
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:

@@ -1,6 +1,8 @@
 """Lists image files, divides them by a hash of their names, and reads text files."""
 
+import csv
 import functools
+import io
 import logging
 import os
 import posixpath
@@ -104,6 +106,22 @@ def names_in(class_names):
 def lines_of(path: str | os.PathLike) -> list[str]:
     """Returns the lines of a UTF-8 file, local or remote, without empty ones and white space."""
     return [line.strip() for line in text_of(path).splitlines() if line.strip()]
+
+
+def csv_rows(path: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """Returns `(line number, cells)` for each row of a CSV file; of several lines, the last.
+
+    Raises:
+        ValueError: the file cannot be read, or a quotation mark is not closed.
+    """
+    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
+    try:
+        return [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(
+            "The file has a row that cannot be read, perhaps with a quotation mark that is not "
+            f"closed ({error}). Received: line {reader.line_num} of {path!r}"
+        ) from None
 
 
 def text_of(path: str | os.PathLike) -> str:

@@ -139,6 +139,10 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
             or an index is out of range.
     """
     indices = np.asarray(indices)
+    if indices.dtype.kind not in "iu" and indices.size:
+        raise ValueError(
+            f"`indices` must be integers; for a mask, use np.flatnonzero. Received: {indices.dtype}"
+        )
     read = source.read
     if read is None:
         raise ValueError(

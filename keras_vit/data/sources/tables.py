@@ -1,18 +1,18 @@
 """Tables of labels: CSV and TSV files with any header, of which one column has image files."""
 
-import csv
-import io
 import posixpath
 import unicodedata
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_vit.data.sources.listing import IMAGE_ENDINGS, entries, text_of, warn_once
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, csv_rows, entries, text_of, warn_once
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _LABEL_HEADERS = {"label", "class", "class_name", "target", "category"}
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS = {".csv": (",", ";", "\t"), ".tsv": ("\t",)}
+_FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+_UNKNOWN = {"", "-1", "-1.0", "nan", "na", "n/a", "none", "null"}  # in columns of zeros and ones
 _ENDINGS = (*IMAGE_ENDINGS, *map(str.upper, IMAGE_ENDINGS))
 _SHOWN_ROWS = 20  # rows in which existing files are looked for
 
@@ -31,7 +31,10 @@ class Files:
 
     def path(self, name: str) -> str:
         """Returns the path of a file, whether it exists or not."""
-        return name if "://" in name else posixpath.join(self._root, name)
+        if "://" in name:
+            return name
+        # A file has one path, also if a list spells it ./a.jpg.
+        return posixpath.join(self._root, posixpath.normpath(name)) if name else self._root
 
     def find(self, name: str) -> str | None:
         """Returns the path of an existing file, of which `name` may lack the ending, or None."""
@@ -54,14 +57,16 @@ def read_table(
     label_column: str = "",
     label_separator: str = "",
     class_names: Sequence[str] = (),
+    group_column: str = "",
 ) -> tuple[list[list], tuple[str, ...]]:
     """Returns `[line number, file, label]` for each row of a table, and its columns of classes.
 
     Without a header, the table has two columns. With a header, the columns are those named
     `file_column` and `label_column`; "" guesses them, and guesses of unusual names are logged. If
-    no column can be the label, the columns of zeros and ones are classes: those of `class_names`,
-    or all. The label is then a tuple with the names of the classes that are 1, and with
-    `label_separator` a tuple with the names in the label column, which may be empty.
+    no column can be the label, the columns of zeros and ones, or of False and True, are classes:
+    those of `class_names`, or all except `group_column`. The label is then a tuple with the names
+    of the classes that are 1, and with `label_separator` a tuple with the names in the label
+    column, which may be empty.
 
     Raises:
         ValueError: the table is empty, a column does not exist or cannot be guessed, or a row lacks
@@ -70,7 +75,7 @@ def read_table(
     rows = _rows(path)
     names = rows[0][1]
     is_header = bool(file_column or label_column)
-    if not is_header and not any(map(files.find, names)):
+    if not is_header and not any(_is_image(name, files) for name in names):
         has_usual_name = any(name.lower() in HEADERS for name in names)
         is_header = has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
     columns = (0, 1)
@@ -79,15 +84,15 @@ def read_table(
         rows = rows[1:]
         file = _file_column(path, names, rows, files, file_column, label_column)
         if not label_column and not label_separator:
-            classes = _class_columns(path, names, rows, file, class_names)
+            classes = _class_columns(path, names, rows, file, class_names, group_column)
         label = None if classes else _label_column(path, names, file, label_column)
         _report(path, names, file, label, classes, bool(file_column and label_column))
         columns = (file, file if label is None else label)
     elif len(names) != 2:
         raise ValueError(
-            "A table with more than two columns must have a header; `root` "
+            "A table with a number of columns other than two must have a header; `root` "
             "(--config.data.path) is the folder of its files. Received: "
-            f"{','.join(names)!r:.200} in line 1 of {path!r}"
+            f"{len(names)} columns, {','.join(names)!r:.200}, in line 1 of {path!r}"
         )
     if not rows:
         raise ValueError(f"The list is empty. Received: path={path!r}")
@@ -101,14 +106,21 @@ def read_table(
                 f"Received: {cells!r} in line {line} of {path!r}"
             )
         file_name, label_text = pair
+        if "\n" in file_name + label_text:
+            raise ValueError(
+                "A file or label must not have several lines; look for a quotation mark that is "
+                f"not closed. Received: {pair!r:.200} before line {line} of {path!r}"
+            )
         if classes:
-            positive = tuple(names[i] for i in classes if float(cells[i]) == 1)
+            positive = tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
             chosen.append([line, file_name, positive])
         elif label_separator:
             parts = (part.strip() for part in label_text.split(label_separator))
             chosen.append([line, file_name, tuple(part for part in parts if part)])
         else:
             chosen.append([line, file_name, label_text])
+    if label_separator and not any(len(labels) > 1 for _, _, labels in chosen):
+        warn_once(f"{path}: no image has several classes separated by {label_separator!r}")
     return chosen, tuple(names[i] for i in classes)
 
 
@@ -118,6 +130,10 @@ def values(path: str, column: str, lines: list[int]) -> list[str]:
     header, *rows = _rows(path) if column and is_table(path) else [(0, [])]
     if column not in header[1]:
         return []
+    if header[1].count(column) > 1:
+        raise ValueError(
+            f"Columns must have different names. Received: several {column!r} in {path!r}"
+        )
     index = header[1].index(column)
     value_of = {line: cells[index] for line, cells in rows if index < len(cells)}
     if empty := [line for line in lines if not value_of.get(line)]:
@@ -130,16 +146,22 @@ def values(path: str, column: str, lines: list[int]) -> list[str]:
 
 def _rows(path):
     """Returns `(line number, cells)` for each row that is not empty."""
-    delimiter = _DELIMITERS[posixpath.splitext(path)[1].lower()]
-    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter)
-    rows = []
-    for row in reader:
-        cells = [cell.strip() for cell in row]
-        if any(cells):
-            rows.append((reader.line_num, cells))
+    usual, *others = _DELIMITERS[posixpath.splitext(path)[1].lower()]
+    first_line = text_of(path).lstrip().partition("\n")[0]
+    delimiter = next((mark for mark in (usual, *others) if mark in first_line), usual)
+    if delimiter != usual:
+        warn_once(f"{path}: columns are separated by {delimiter!r}")
+    stripped = ((line, [cell.strip() for cell in row]) for line, row in csv_rows(path, delimiter))
+    rows = [(line, cells) for line, cells in stripped if any(cells)]
     if not rows:
         raise ValueError(f"The list is empty. Received: path={path!r}")
     return rows
+
+
+def _is_image(cell, files):
+    """Returns whether a cell of the first row is no name of a column; a file may be missing."""
+    is_file = cell.lower() not in HEADERS and files.find(cell) is not None
+    return is_file or cell.lower().endswith(IMAGE_ENDINGS)
 
 
 def _file_column(path, names, rows, files, file_column, label_column):
@@ -158,19 +180,22 @@ def _file_column(path, names, rows, files, file_column, label_column):
     return _only(candidates, names, "file_column", "with existing files", path)
 
 
-def _class_columns(path, names, rows, file, class_names):
+def _class_columns(path, names, rows, file, class_names, group_column):
     """Returns the indices of the columns of classes, in the order of `class_names`; () if another
     column can be the label."""
     names = [unicodedata.normalize("NFC", name) for name in names]
-    others = [i for i in range(len(names)) if i != file]
-    if len(others) == 1 or any(names[i].lower() in _LABEL_HEADERS for i in others):
+    others = [i for i in range(len(names)) if i != file and names[i] != group_column]
+    if any(names[i].lower() in _LABEL_HEADERS for i in others):
         return ()
     if class_names and set(class_names) <= set(names):
         chosen = [names.index(name) for name in class_names]
     else:
-        chosen = [i for i in others if all(i < len(row) and _is_flag(row[i]) for _, row in rows)]
-        if len(chosen) < 2:
+        cells_of = {i: [row[i] if i < len(row) else "" for _, row in rows] for i in others}
+        chosen = [i for i in others if all(map(_is_flag, cells_of[i]))]
+        if len(others) == 1 or len(chosen) < 2:
             return ()
+        for i in others:
+            _check_no_class(path, names[i], [line for line, _ in rows], cells_of[i])
         if missing := [name for name in class_names if name not in names]:
             raise ValueError(
                 "Each class must have a column, or --config.data.label_column must be set. "
@@ -189,7 +214,21 @@ def _class_columns(path, names, rows, file, class_names):
 
 
 def _is_flag(cell):
-    return cell in ("0", "1", "0.0", "1.0")
+    return cell.lower() in _FLAGS
+
+
+def _check_no_class(path, name, lines, cells):
+    """Raises a `ValueError` if a column seems to be a class, but some cells are no zeros and
+    ones."""
+    odd = [index for index, cell in enumerate(cells) if not _is_flag(cell)]
+    has_positive = any(_FLAGS.get(cell.lower()) for cell in cells)
+    is_unknown = all(cells[index].lower() in _UNKNOWN for index in odd)
+    if odd and has_positive and (is_unknown or len(odd) < 0.1 * len(cells)):
+        raise ValueError(
+            "A column of a class must have zeros and ones; to leave the column out, name the "
+            f"classes by --config.data.class_names. Received: {cells[odd[0]]!r} in the column "
+            f"{name!r} in line {lines[odd[0]]} of {path!r}, and {len(odd)} such rows"
+        )
 
 
 def _label_column(path, names, file, label_column):
@@ -200,7 +239,8 @@ def _label_column(path, names, file, label_column):
         others = [i for i in range(len(names)) if i != file]
         known = [i for i in others if names[i].lower() in _LABEL_HEADERS]
         candidates = others if len(others) == 1 else known
-        label = _only(candidates, names, "label_column", "with labels", path)
+        what = "with labels, and not two or more consist of zeros and ones"
+        label = _only(candidates, names, "label_column", what, path)
     if file == label:
         raise ValueError(
             "`file_column` and `label_column` must be different columns. Received: "

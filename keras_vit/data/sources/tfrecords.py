@@ -20,9 +20,10 @@ from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords,
 from keras_vit.data.sources.source import Source, check_names, check_pattern, checksum_of, white_of
 
 # A record consists of its length (uint64), a checksum of the length (uint32), the data, and a
-# checksum of the data (uint32). bytes before the data; sum of the bytes before and after the data
-_HEADER = 12
-_FRAME = 16
+# checksum of the data (uint32).
+_HEADER = 12  # bytes before the data
+_FRAME = 16  # bytes before and after the data
+_CHECKED = 100  # records whose lists of classes are checked before training
 _FILES_AT_A_TIME = 16  # number of files read in parallel to count their records
 
 log = logging.getLogger(__name__)
@@ -77,11 +78,15 @@ def tfrecords(
         )
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
-    image = _image_reader(image_keys, image_dtype, tuple(image_shape))
-    rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
-    rest["checksum"] = functools.partial(checksum_of, files, moves=True)
-    rest |= {"stored": lambda: [(file, 0, 1) for file in files], "empty_is_negative": multi_label}
-    rest["multi_label"] = multi_label
+    image = _image_reader(image_keys, image_dtype, tuple(image_shape), max_value)
+    rest = {
+        "class_names": class_names,
+        "max_value": white_of(image_dtype or "uint8", max_value),
+        "checksum": functools.partial(checksum_of, files, moves=True),
+        "stored": lambda: [(file, 0, 1) for file in files],
+        "empty_is_negative": multi_label,
+        "multi_label": multi_label,
+    }
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     if multi_label:
         features[label_key] = tf.io.VarLenFeature(tf.int64)
@@ -96,6 +101,8 @@ def tfrecords(
     source = record_source(files, parse, rest)
     if source.read is not None:
         _check_first(source, len(class_names))
+    if source.read is not None and multi_label:
+        _check_lists(files, label_key)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
             "The files must contain `num_examples` records, or at least one record if "
@@ -165,23 +172,26 @@ def split_of_tfrecords(
             "`classes` must be 0 or the number of names in `class_names`. "
             f"Received: classes={classes}, {len(names)} names in class_names={class_names!r}"
         )
-    keys = image_key or "image/encoded", label_key or "image/class/label"
     return tfrecords(
         pattern,
         names,
-        *keys,
-        label_offset,
-        num_examples,
-        image_dtype,
-        image_shape,
-        max_value,
-        multi_label,
+        image_key or "image/encoded",
+        label_key or "image/class/label",
+        label_offset=label_offset,
+        num_examples=num_examples,
+        image_dtype=image_dtype,
+        image_shape=image_shape,
+        max_value=max_value,
+        multi_label=multi_label,
     )
 
 
 def _check_first(source, classes):
+    if not source.num_examples:
+        return
     try:
-        labels = source.read(0)["label"].numpy() if source.num_examples else np.zeros(1)
+        first = source.read(0)
+        labels = first["label"].numpy()
     except tf.errors.DataLossError:
         return  # a bad example
     except tf.errors.OpError as error:
@@ -195,6 +205,38 @@ def _check_first(source, classes):
             f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
             f"Received: {labels} in {source.name_of(0)}"
         )
+    if not source.is_encoded and first["image"].numpy().max() > source.max_value:
+        raise ValueError(
+            "Pixel values must be at most --config.data.max_value. Received: "
+            f"max_value={source.max_value}, {first['image'].numpy().max()} in {source.name_of(0)}"
+        )
+
+
+def _check_lists(files, label_key):
+    """Raises a `ValueError` if the first records have no lists of class numbers. A record without
+    the feature is an image without a class, unless none has it."""
+    index = RecordIndex(files[:1])
+    number = min(_CHECKED, len(index))
+    has_key = False
+    for i in range(number):
+        try:
+            example = tf.train.Example.FromString(index.read(tf.constant(i)).numpy())
+        except tf.errors.DataLossError:
+            continue  # a bad example
+        if label_key not in example.features.feature:
+            continue
+        has_key = True
+        labels = list(example.features.feature[label_key].int64_list.value)
+        if len(set(labels)) < len(labels):
+            raise ValueError(
+                "With --config.data.multi_label, a label must be a list of different class "
+                f"numbers, not of zeros and ones. Received: {labels[:20]} in {index.name_of(i)}"
+            )
+    if not has_key:
+        raise ValueError(
+            "Records must have the feature of --config.data.label_key, a list of class numbers. "
+            f"Received: no {label_key!r} in the first {number} records of {files[0]!r}"
+        )
 
 
 def _counts(files):
@@ -203,7 +245,7 @@ def _counts(files):
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
-        # The same as in Keras, which has no public function for this.
+        # Keras' cache folder, for which Keras has no public function.
         home = os.environ.get("KERAS_HOME") or "~/.keras"
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
         try:
@@ -217,12 +259,13 @@ def _counts(files):
     return np.array(counts, np.int64)
 
 
-def _image_reader(keys, dtype, shape):
+def _image_reader(keys, dtype, shape, max_value):
     """Returns a function that maps the features of an example to its image."""
     if not dtype:
-        if shape:
+        if shape or max_value:
             raise ValueError(
-                f"`image_dtype` must be set with `image_shape`. Received: image_shape={shape}, "
+                "`image_dtype` must be set with `image_shape` or `max_value`, which describe raw "
+                f"pixel values. Received: image_shape={shape}, max_value={max_value}, "
                 "image_dtype=''"
             )
         return lambda example: (

@@ -1,9 +1,8 @@
 """Reads the weights of classes in the training loss."""
 
-import csv
 import math
 
-from keras_vit.data.sources.listing import text_of
+from keras_vit.data.sources.listing import csv_rows
 
 
 def read(path: str, class_names: tuple[str, ...]) -> list[float]:
@@ -14,22 +13,25 @@ def read(path: str, class_names: tuple[str, ...]) -> list[float]:
             is not a number of 0 or more.
     """
     weights: dict[str, float] = {}
-    reader = csv.reader(text_of(path).splitlines())
-    for row in reader:
+    for line, row in csv_rows(path):
         if not any(cell.strip() for cell in row):
             continue
-        name, weight = (row[0].strip(), _number(row[1])) if len(row) == 2 else ("", -1.0)
+        name = row[0].strip()
+        weight = _number(row[1]) if len(row) == 2 else math.nan
         if name not in class_names or name in weights or not 0 <= weight < math.inf:
             raise ValueError(
                 "A file of `class_weights` must have rows with a class and a weight of 0 or more, "
-                f"one for each class, and no header. Received: {row} in line {reader.line_num} of "
-                f"{path!r}"
+                f"one for each class, and no header. Received: {row} in line {line} of {path!r}"
             )
         weights[name] = weight
     if missing := [name for name in class_names if name not in weights]:
         raise ValueError(
-            f"A file of `class_weights` must have every class. Received: no weight of "
+            "A file of `class_weights` must have every class. Received: no weight for "
             f"{missing[:10]} in {path!r}"
+        )
+    if not any(weights.values()):
+        raise ValueError(
+            f"A file of `class_weights` must have a weight above 0. Received: only 0 in {path!r}"
         )
     return [weights[name] for name in class_names]
 

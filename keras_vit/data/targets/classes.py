@@ -103,13 +103,6 @@ class Classes(Target):
     def training_weights(self, targets, weights):
         """Multiplies weights by the mean weight of the classes of each row; a row without a
         positive class keeps its weight."""
-        if self.options.sampling and self.source.multi_label:
-            raise ValueError(
-                '`sampling` must be "" if images may have any number of classes; `class_weights` '
-                "can be balanced. Received: sampling='balanced'"
-            )
-        if self.options.sampling:
-            self._members()  # an error for sources that are read in order, which `sampling` needs
         if not self.options.class_weights:
             return weights
         of_class = tf.constant(self._class_weights(), tf.float32)
@@ -150,6 +143,15 @@ class Classes(Target):
 
     def check_splits(self, test):
         check_splits(self.source, test.source)
+        if self.options.sampling and self.source.multi_label:
+            raise ValueError(
+                '`sampling` must be "" if images may have any number of classes; `class_weights` '
+                "can be balanced. Received: sampling='balanced'"
+            )
+        if self.options.sampling:
+            self._members()  # an error for sources that are read in order, which `sampling` needs
+        if self.options.class_weights:
+            self._class_weights()
 
     def summary(self, shown=10):
         names = list(map(str, self.source.class_names))
@@ -189,7 +191,9 @@ def check_splits(train: "Source", test: "Source") -> None:
     if missing[0]:
         raise ValueError(
             "Every class must have examples in the training split. Integer labels start at 0; the "
-            f"folder of a class must not be empty. Received: no examples of {missing[0][:10]}"
+            "folder of a class must not be empty; a class with few images of several classes needs "
+            "another split_seed, or fewer folds. Received: no examples of "
+            f"{missing[0][:10]}"
         )
     if missing[1]:
         log.warning(

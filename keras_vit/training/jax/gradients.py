@@ -24,11 +24,13 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):
         example_weights = batch[-1]
+        # Class weights apply to the loss, not to the metrics.
+        counted = (example_weights > 0).astype("float32")
 
-        def mean(values):
+        def mean(values, weights):
             # Divide by the batch size, so that the sum over micro-batches is the mean over the
             # batch.
-            return jnp.sum(values * example_weights) / config.batch_size
+            return jnp.sum(values * weights) / config.batch_size
 
         with (
             model_scope(model, weights, statistics, gradient_shardings) as scope,
@@ -36,8 +38,8 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
             compiling_for(platform_of(mesh)),
         ):
             losses, metrics = task.losses_and_metrics(model, batch, training=True)
-        loss = mean(losses)
-        means = jnp.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
+        loss = mean(losses, example_weights)
+        means = jnp.stack([loss, *(mean(metrics[name], counted) for name in task.metrics)])
         new_statistics = [
             scope.get_current_value(variable) for variable in model.non_trainable_variables
         ]

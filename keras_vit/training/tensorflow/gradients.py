@@ -29,11 +29,13 @@ def make_replica_gradients(strategy, model, task, config):
     @tf.autograph.experimental.do_not_convert
     def micro_batch_gradients(batch, key, loss_scale):
         example_weights = batch[-1]
+        # Class weights apply to the loss, not to the metrics.
+        counted = tf.cast(example_weights > 0, tf.float32)
 
-        def mean(values):
+        def mean(values, weights):
             # Divide by the global batch size, so that the sum over micro-batches and replicas is
             # the mean.
-            return tf.reduce_sum(values * example_weights) / batch_size
+            return tf.reduce_sum(values * weights) / batch_size
 
         with tf.GradientTape() as tape:
             with (
@@ -42,12 +44,13 @@ def make_replica_gradients(strategy, model, task, config):
                 compiling_for(platform_of(strategy)),
             ):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
-            loss = mean(losses)
+            loss = mean(losses, example_weights)
             scaled = loss if loss_scale is None else loss * loss_scale
         gradients = tape.gradient(
             scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return gradients, tf.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
+        means = [mean(metrics[name], counted) for name in task.metrics]
+        return gradients, tf.stack([loss, *means])
 
     if config.xla:
         micro_batch_gradients = tf.function(
