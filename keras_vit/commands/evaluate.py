@@ -20,7 +20,7 @@ from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.source import joined
-from keras_vit.evaluation.collecting import check_class_names, reuse_compiled
+from keras_vit.evaluation.collecting import check_class_names, check_one_label, reuse_compiled
 
 FLAGS = flags.FLAGS
 
@@ -92,6 +92,8 @@ def main():
         )
     for evaluator in evaluators.values():
         evaluator.check(model, inputs)
+    if FLAGS.pages and inputs.target == "classes":
+        check_one_label(inputs)
     if FLAGS.pages:
         check_class_names(details.get("class_names") or (), inputs)
     files.make_dirs(output)

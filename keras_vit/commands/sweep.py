@@ -251,13 +251,27 @@ def write_table(folder, rows):
 def _results(workdir, changes):
     """Trains with changes to the config, unless results exist; returns the results, or None if
     training diverged."""
-    config = FLAGS.config.copy_and_resolve_references()
-    config.update_from_flattened_dict(changes)
+    config = config_with(changes)
     if training.Workdir(workdir, config.to_dict(), change=None).results() is None:
         print(f"run {workdir}", flush=True)
         if not _train(workdir, changes):
             return None
     return training.Workdir(workdir, config.to_dict(), change=None).results()
+
+
+def config_with(changes):
+    """Returns the config with changes. Fields that follow from the number of images are computed
+    with the changed data."""
+    config = FLAGS.config
+    fields = {name.removeprefix("data."): name for name in changes if name.startswith("data.")}
+    before = {name: config.data[field] for field, name in fields.items()}
+    config.update_from_flattened_dict({name: changes[name] for name in before})
+    try:
+        changed = config.copy_and_resolve_references()
+    finally:
+        config.update_from_flattened_dict(before)
+    changed.update_from_flattened_dict(changes)
+    return changed
 
 
 def _train(workdir, changes):

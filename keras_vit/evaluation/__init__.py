@@ -240,7 +240,11 @@ def _parse(text, fields):
             f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}"
         )
     kind = EVALUATORS[name]
-    if name == "multi_label" and re.fullmatch(r"0?\.\d*[1-9]\d*", place):
+    if name == "multi_label" and re.fullmatch(r"[\d.]+", place):
+        if not re.fullmatch(r"0?\.\d*[1-9]\d*", place):
+            raise ValueError(
+                f"The threshold of multi_label must be between 0 and 1. Received: {text!r}"
+            )
         compute = functools.partial(multi_label.multi_label, threshold=float(dataset))
         kind = dataclasses.replace(kind, evaluate=compute)
         dataset = ""

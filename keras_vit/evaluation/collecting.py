@@ -18,6 +18,8 @@ from keras_vit.models.any_model import check_images_known, check_not_masked, out
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import find_preprocessing
 
+_COLUMNS = ("file_column", "label_column", "label_separator")  # of the tables of a run
+
 log = logging.getLogger("keras_vit")
 
 
@@ -61,9 +63,8 @@ def load_inputs(
     run = run or {}
     details["path"] = path
     if name in ("folder", run.get("name")):
-        split_fields = (
-            {"test_share", "split_seed", "groups", "fold"} & set(fields_of(name)) & set(run)
-        )
+        fields = {"test_share", "split_seed", "groups", "fold", *_COLUMNS}
+        split_fields = fields & set(fields_of(name)) & set(run)
         details = {**{field: run[field] for field in split_fields}, **details}
     if "image_shape" in fields_of(name) and "path" not in fields_of(
         name

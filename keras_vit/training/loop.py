@@ -116,7 +116,10 @@ class Loop:
             step = counters.step
             if exports_best(self.config) and counters.best_step != step:
                 step = counters.best_step
-                self.write(f"using the best checkpoint by {counters.best_metric}, of step {step}")
+                name = counters.best_metric
+                if math.isnan(counters.best_value):
+                    name = f"loss, because {name} is NaN"
+                self.write(f"using the best checkpoint by {name}, of step {step}")
                 self.checkpoints.load(step)
                 self.engine.swap_ema()
                 metrics = self._evaluate()
@@ -138,6 +141,8 @@ class Loop:
         patience = config.early_stop_evals * config.eval_every_steps
         waited = counters.evaluated_step - counters.best_step
         if not patience or counters.best_metric != config.best_metric or waited < patience:
+            return False
+        if math.isnan(counters.best_value):  # a metric without a value shows no end
             return False
         self.write(
             f"stopped early: {counters.best_metric} has been at most as good as at step "
@@ -354,13 +359,15 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
 
 def note_best(counters, name, metrics):
     """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss
-    breaks ties."""
+    breaks ties, also between NaN."""
     if counters.best_metric != name:  # the first evaluation, or --change selected another metric
         counters.best_metric = name
         counters.best_value = None
     value = metrics[name]
     loss = metrics["loss"]
-    tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
+    best = counters.best_value
+    is_equal = best is not None and (value == best or (math.isnan(value) and math.isnan(best)))
+    tie = is_equal and is_better("loss", loss, counters.best_loss)
     if tie or is_better(name, value, counters.best_value):
         counters.best_value = value
         counters.best_loss = loss

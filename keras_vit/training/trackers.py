@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import re
 
 from keras_vit import files, terminal
 
@@ -19,7 +20,9 @@ class MLflow:
             self._mlflow.log_params(config)
 
     def write(self, step, values):
-        self._mlflow.log_metrics(values, step=step)
+        # MLflow refuses other characters, as in the name of a class.
+        named = {re.sub(r"[^/\w.\- ]", "_", name): value for name, value in values.items()}
+        self._mlflow.log_metrics(named, step=step)
 
     def close(self):
         self._mlflow.end_run()

@@ -71,13 +71,18 @@ def test_skips_and_names_what_it_does_not_convert(tmp_path):
     for name in ("good", "half", "done"):
         _save(photos / f"{name}.tif")
     _save(photos / "float.tif", np.ones((4, 4), np.float32))
+    # Pillow neither inverts 16 bits whose white is 0, nor shifts signed values.
+    deep = Image.fromarray(np.ones((4, 4), np.uint16))
+    deep.save(photos / "inverted.tif", tiffinfo={262: 0})
+    Image.new("L", (4, 4)).save(photos / "signed.tif", tiffinfo={339: 2})
     content = (photos / "half.tif").read_bytes()
     (photos / "half.tif").write_bytes(content[: len(content) // 2])
     (tmp_path / "converted").mkdir()
     (tmp_path / "converted/done.tif.png").write_text("mine")
     done, skipped = _convert(tmp_path)
     assert done == 1
-    assert sorted(skipped) == [str(photos / f"{name}.tif") for name in ("done", "float", "half")]
+    bad = ("done", "float", "half", "inverted", "signed")
+    assert sorted(skipped) == [str(photos / f"{name}.tif") for name in bad]
     assert _names(tmp_path / "converted") == ["done.tif.png", "good.tif.png"]
     assert (tmp_path / "converted/done.tif.png").read_text() == "mine"
 

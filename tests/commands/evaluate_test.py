@@ -8,7 +8,9 @@ import pytest
 
 import keras_vit
 from keras_vit import data
+from keras_vit.commands import evaluate as evaluate_command
 from keras_vit.commands import inspect_model
+from keras_vit.evaluation.collecting import check_class_names
 
 from ..shared import ROOT, SIZES
 
@@ -114,6 +116,14 @@ def test_all_evaluators_are_checked_before_the_first_runs(model, run, tmp_path):
     assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
 
 
+def test_the_folder_of_a_run_is_no_output(tmp_path):
+    evaluate_command.check_folder(tmp_path / "new")
+    evaluate_command.check_folder(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="not a run's"):
+        evaluate_command.check_folder(tmp_path)
+
+
 def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
     tf = pytest.importorskip("tensorflow")
     for number in range(20):
@@ -129,10 +139,37 @@ def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
     assert done.returncode == 2 and "do not train" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("names", "classes", "moved"),
+    [
+        (("cat", "cow", "dog"), ("cat", "dog", "zebra"), "dog"),
+        (("dog", "cat"), ("Cat", "Dog"), "cat"),
+        (("cat", "dog", "zebra"), ("ape", "cat", "dog"), "cat"),
+    ],
+)
+def test_classes_at_other_positions_are_refused(names, classes, moved):
+    test = types.SimpleNamespace(class_names=classes)
+    inputs = types.SimpleNamespace(test=test, target="classes")
+    with pytest.raises(ValueError, match=f"order of the model's outputs.*{moved}"):
+        check_class_names(names, inputs)
+
+
+def test_other_names_of_classes_are_logged(caplog):
+    test = types.SimpleNamespace(class_names=("Hund", "katze"))
+    check_class_names(("dog", "cat"), types.SimpleNamespace(test=test, target="classes"))
+    assert "2 classes of the dataset have other names" in caplog.text
+    assert "hund with dog" in caplog.text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
+        (
+            "evaluate",
+            ["--model={model}", "--data=digits", "--evals=top1:digits", "--data_split=all"],
+            "--data and --data_split do not apply",
+        ),
         ("evaluate", [], "Pass either --model, or at least one of --variant and"),
         ("evaluate", ["--model={model}", "--evals=top9"], "An evaluator must be one of top1"),
         ("evaluate", ["--model={model}", "--evals="], "--evals must name at least one evaluator"),

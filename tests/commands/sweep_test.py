@@ -10,6 +10,7 @@ import sys
 import types
 
 import pytest
+from ml_collections import ConfigDict, FieldReference
 
 from keras_vit import training
 from keras_vit.commands import sweep
@@ -331,3 +332,13 @@ def test_a_failed_evaluator_is_no_divergence():
     assert "diverged" not in "".join(sweep.summary(rows, "area"))
     with pytest.raises(ValueError, match="No run has a value"):
         sweep.best_rate(rows[:1], "area")
+
+
+def test_fields_that_follow_from_the_data_are_computed_for_each_fold(monkeypatch):
+    config = ConfigDict({"data": {"fold": "", "path": "a"}, "seed": 0})
+    length = types.SimpleNamespace(fn=lambda _: len(config.data.fold), args=())
+    config.steps = FieldReference(0, op=length)
+    monkeypatch.setattr(sweep, "FLAGS", types.SimpleNamespace(config=config))
+    changed = sweep.config_with({"data.fold": "1/5", "seed": 3})
+    assert (changed.steps, changed.seed, changed.data.fold) == (3, 3, "1/5")
+    assert (config.steps, config.seed, config.data.fold) == (0, 0, "")

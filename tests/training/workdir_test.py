@@ -261,3 +261,16 @@ def test_only_process_0_writes(tmp_path, monkeypatch):
         workdir.claim()
         workdir.write_results({})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_run_belongs_to_its_data(tmp_path):
+    place = tmp_path / "photos"
+    config = {**CONFIG, "data": {"path": str(place)}}
+    workdir = Workdir(tmp_path / "run", config)
+    workdir.claim()
+    moved = {**CONFIG, "data": {"path": "elsewhere"}}
+    Workdir(tmp_path / "run", moved)  # a fingerprint covers the data of a run that resumes
+    workdir.write_results({"test/accuracy": 0.5})
+    Workdir(tmp_path / "run", {**CONFIG, "data": {"path": f"{place}/"}})
+    with pytest.raises(ValueError, match="data.path was .*this run is finished"):
+        Workdir(tmp_path / "run", moved)

@@ -206,6 +206,10 @@ def split_of_list(
     """
     division = Division(test_share, split_seed, groups, fold)
     is_divided = split in HASHED and is_list(path)
+    if split in HASHED and path.endswith((".csv", ".tsv", ".txt")) and not is_divided:
+        raise ValueError(
+            f"`path` must be an existing list, or the folder of the files. Received: path={path!r}"
+        )
     if not is_divided:
         division.check_unused(split, path)
         check_pattern(split, path, split)

@@ -1,6 +1,7 @@
 """Tables of labels: CSV and TSV files with any header, of which one column has image files."""
 
 import posixpath
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -106,10 +107,10 @@ def read_table(
                 f"Received: {cells!r} in line {line} of {path!r}"
             )
         file_name, label_text = pair
-        if "\n" in file_name + label_text:
+        if "\n" in file_name + label_text or any(_has_rows(cell, files) for cell in cells):
             raise ValueError(
-                "A file or label must not have several lines; look for a quotation mark that is "
-                f"not closed. Received: {pair!r:.200} before line {line} of {path!r}"
+                "A cell of several lines must not have a file, a label or a row; look for a "
+                f"quotation mark that is not closed. Received: line {line} of {path!r} ends one"
             )
         if classes:
             positive = tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
@@ -162,6 +163,12 @@ def _is_image(cell, files):
     """Returns whether a cell of the first row is no name of a column; a file may be missing."""
     is_file = cell.lower() not in HEADERS and files.find(cell) is not None
     return is_file or cell.lower().endswith(IMAGE_ENDINGS)
+
+
+def _has_rows(cell, files):
+    """Returns whether a cell of several lines has swallowed the row of a file."""
+    lines = cell.split("\n")[1:]
+    return any(files.find(part.strip()) for line in lines for part in re.split("[,;\t]", line))
 
 
 def _file_column(path, names, rows, files, file_column, label_column):

@@ -153,6 +153,13 @@ class Classes(Target):
         if self.options.class_weights:
             self._class_weights()
 
+    def fingerprint(self, source):
+        """Covers the class weights of a file too."""
+        labels = super().fingerprint(source)
+        if not self.options.class_weights:
+            return labels
+        return labels + np.asarray(self._class_weights(), np.float32).tobytes()
+
     def summary(self, shown=10):
         names = list(map(str, self.source.class_names))
         if self.source.labels is not None:
