@@ -72,17 +72,32 @@ def worker(library):
         print(json.dumps(value), file=answers, flush=True)
 
     import keras
-    import tensorflow as tf
 
     keras.utils.set_random_seed(0)
-    images = tf.random.stateless_uniform(
-        (_BATCH.value, _SIZE.value, _SIZE.value, 3), (0, 0), -1.0, 1.0
-    )
-    labels = tf.zeros(_BATCH.value, tf.int32)
     start = time.perf_counter()
     model = build(library)
     optimizer = keras.optimizers.AdamW(1e-3)
     answer({"build": time.perf_counter() - start, "parameters": model.count_params()})
+
+    inference, train = make_steps(model, optimizer)
+    for line in sys.stdin:
+        command, steps = json.loads(line)
+        start = time.perf_counter()
+        for _ in range(steps):
+            result = inference() if command == "inference" else train()
+        result.numpy()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+        answer({"seconds": seconds, "peak_bytes": peak})
+
+
+def make_steps(model, optimizer):
+    """Returns functions that run an inference step and a training step on random images."""
+    import tensorflow as tf
+
+    shape = (_BATCH.value, _SIZE.value, _SIZE.value, 3)
+    images = tf.random.stateless_uniform(shape, (0, 0), -1.0, 1.0)
+    labels = tf.zeros(_BATCH.value, tf.int32)
 
     @tf.function
     def inference():
@@ -98,18 +113,7 @@ def worker(library):
         optimizer.apply(gradients, model.trainable_variables)
         return loss
 
-    for line in sys.stdin:
-        command, steps = json.loads(line)
-        start = time.perf_counter()
-        for _ in range(steps):
-            result = inference() if command == "inference" else train()
-        result.numpy()
-        answer(
-            {
-                "seconds": time.perf_counter() - start,
-                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            }
-        )
+    return inference, train
 
 
 def start_worker(library):

@@ -10,8 +10,9 @@ from keras_vit.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class EndTokenPooling(BaseLayer):
-    """Selects the token at the first end id of a text: tokens `(B, N, D)` and ids `(B, N)` to `(B,
-    D)`.
+    """Selects the token at the first end id of each text.
+
+    Maps tokens `(B, N, D)` and ids `(B, N)` to `(B, D)`.
 
     Args:
         end_id: id of the end token; a text without it is pooled at position 0. None for the largest
@@ -30,6 +31,7 @@ class EndTokenPooling(BaseLayer):
         # always the first one.
         is_before = ops.cumprod(ops.cast(ops.not_equal(ids, end), "int32"), axis=1)
         length = tokens.shape[1]
+        # Without an end token, the count is `length`, which stands for position 0.
         position = ops.sum(is_before, axis=1, keepdims=True) % length
         is_end = ops.cast(ops.equal(ops.arange(length)[None], position), tokens.dtype)
         return ops.sum(tokens * is_end[:, :, None], axis=1)

@@ -126,7 +126,8 @@ class ImageModel(keras.Model):
         if any(
             isinstance(layer.dtype_policy, QuantizedDTypePolicy) for layer in self._flatten_layers()
         ):
-            self.input_preprocessing.quantize("int8")  # raises an error
+            # Quantized models cannot be saved; this raises the error that says so.
+            self.input_preprocessing.quantize("int8")
         activation = self.arguments["classifier_activation"]
         if callable(activation):
             activation = keras.activations.serialize(activation)
@@ -181,13 +182,13 @@ def _path_inside(layer, variable):
     return f"{layer.name}/{variable.path.rpartition(f'{layer.name}/')[2]}"
 
 
-def kept_arguments(names):
+def kept_arguments(variables):
     """Returns `ImageModel.arguments`, given the `locals()` at the start of a subclass's
     constructor."""
     left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
-    names = {name: value for name, value in names.items() if name not in left_out}
-    shape = names["input_shape"]
-    return {**names, "input_shape": tuple(shape) if isinstance(shape, list) else shape}
+    arguments = {name: value for name, value in variables.items() if name not in left_out}
+    shape = arguments["input_shape"]
+    return {**arguments, "input_shape": tuple(shape) if isinstance(shape, list) else shape}
 
 
 def policy_of(dtype):

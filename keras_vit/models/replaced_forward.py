@@ -19,11 +19,13 @@ class Replacement:
     Attributes:
         model: the `VisionTransformer`.
         function: function of the model's images and `training` that returns its outputs.
-        score_changes: for each block, an array that is added to the attention scores; may be
-            shorter.
+        score_changes: for each of the first blocks, an array that is added to its attention
+            scores.
         embed: function of images and `training` that replaces `embed`, or None.
-        add_positions: function of a layer number and tokens that replaces `add_positions`, or None.
-        embedded: list that collects the images that a `FeatureModel` embeds, or None.
+        add_positions: function of a layer number, from 1, and tokens that replaces
+            `add_positions`, or None.
+        embedded: list to which a `FeatureModel` appends the images that it passes to `embed`, or
+            None.
     """
 
     model: keras.Model
@@ -34,7 +36,7 @@ class Replacement:
     embedded: list | None = None
 
     def score_change(self, number: int) -> Any:
-        """Returns the array to add to the attention scores of layer `number`, or None."""
+        """Returns the array to add to the attention scores of layer `number`, from 1, or None."""
         return self.score_changes[number - 1] if number <= len(self.score_changes) else None
 
 

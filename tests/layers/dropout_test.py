@@ -1,3 +1,5 @@
+"""Tests of dropout: its seeds, shares and masks on both backends."""
+
 import threading
 
 import keras

@@ -8,7 +8,6 @@ import math
 import os
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -73,16 +72,19 @@ def arrays(
     def read(index):
         return {"image": image_tensor[index], "label": label_of(index)}
 
-    # In-memory images all have the same size, so crops are off. Flips are off because arrays are
-    # often digits.
-    rest: dict[str, Any] = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
-    rest |= {
-        "labels": labels,
-        "checksum": lambda: zlib.crc32(images.tobytes()),
-        "empty_is_negative": labels.ndim == 2,
-        "multi_label": labels.ndim == 2,
-    }
-    return Source(read, len(images), class_names, max_value, **rest)
+    return Source(
+        read,
+        len(images),
+        class_names,
+        max_value,
+        # In-memory images all have the same size, so crops are off. Flips are off because arrays
+        # are often digits.
+        options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
+        labels=labels,
+        checksum=lambda: zlib.crc32(images.tobytes()),
+        empty_is_negative=labels.ndim == 2,
+        multi_label=labels.ndim == 2,
+    )
 
 
 def _label_rows(labels, images, classes):
@@ -108,7 +110,10 @@ def digits():
     tune_train, tune_val = _divide(train, 287)
     names = [str(name) for name in scans.target_names]
     parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
-    return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
+    return {
+        split: arrays(images, labels, names, max_value=16)
+        for split, (images, labels) in parts.items()
+    }
 
 
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
@@ -127,7 +132,7 @@ def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source
         parts["tune_train"], parts["tune_val"] = _divide(
             parts["train"], len(parts["train"][1]) // 10
         )
-    return {split: arrays(*part, names) for split, part in parts.items()}
+    return {split: arrays(images, labels, names) for split, (images, labels) in parts.items()}
 
 
 def _read_idx(path, dimensions):
@@ -159,7 +164,7 @@ def _read_idx(path, dimensions):
 
 def split_of_digits(split):
     """Loads a split of scikit-learn's digits."""
-    return _part(digits(), "digits", split)
+    return _split_of(digits(), "digits", split)
 
 
 def split_of_idx(split, *, path="", class_names=""):
@@ -169,10 +174,10 @@ def split_of_idx(split, *, path="", class_names=""):
         path: folder of the IDX files.
         class_names: path of a text file with one class name per line, in order; "" for numbers.
     """
-    return _part(idx(path, names_in(class_names)), "idx", split)
+    return _split_of(idx(path, names_in(class_names)), "idx", split)
 
 
-def _part(splits, dataset, split):
+def _split_of(splits, dataset, split):
     """Returns one of the `splits`, or its first examples, as in "train[:100]"."""
     split, count = parse_split(
         dataset, split, {part: source.num_examples for part, source in splits.items()}
@@ -191,9 +196,10 @@ def first_of_each_class(labels, count):
     return np.sort(np.lexsort((labels, rank))[:count])
 
 
-def _divide(part, size):
+def _divide(images_and_labels, size):
     """Divides images and labels into two stratified parts; the second part has `size` examples."""
     from sklearn.model_selection import train_test_split
 
-    split = train_test_split(*part, test_size=size, random_state=0, stratify=part[1])
-    return split[::2], split[1::2]
+    labels = images_and_labels[1]
+    divided = train_test_split(*images_and_labels, test_size=size, random_state=0, stratify=labels)
+    return divided[::2], divided[1::2]

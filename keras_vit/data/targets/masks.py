@@ -66,16 +66,16 @@ class Masks(PixelValues):
         mask = tf.cast(mask, tf.int32)
         mask = mask[..., 0] if mask.shape.rank == 3 else mask
         offset = 0 if self.options is None else self.options.mask_offset
-        counts = (mask >= offset) & (mask != IGNORED)
-        return tf.where(counts, mask - offset, IGNORED) if offset else mask
+        has_class = (mask >= offset) & (mask != IGNORED)
+        return tf.where(has_class, mask - offset, IGNORED) if offset else mask
 
     def are_valid(self, values):
         return tf.reduce_all((values >= 0) & (values < self.classes) | (values == IGNORED))
 
     def shown_values(self, values):
-        wrong = np.unique(values[(values != IGNORED) & ((values < 0) | (values >= self.classes))])
         if self._colors is not None:
             return "colors that are not in --config.data.mask_colors"
+        wrong = np.unique(values[(values != IGNORED) & ((values < 0) | (values >= self.classes))])
         return f"classes {', '.join(map(str, wrong[:10]))}"
 
     def classes_of(self, example):
