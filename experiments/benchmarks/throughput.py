@@ -177,7 +177,7 @@ def main(_):
         ratio = keras_vit / keras_hub if name.endswith("images/s") else keras_hub / keras_vit
         print(f"{name:32}{keras_vit:12.2f}{keras_hub:12.2f}{ratio:8.2f}")
     if _OUTPUT.value:
-        with open(_OUTPUT.value, "w") as file:
+        with open(_OUTPUT.value, "w", encoding="utf-8") as file:
             json.dump(
                 {name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()},
                 file,

@@ -115,7 +115,6 @@ class LoadPlan:
 
     def _assign(self, other_arrays):
         """Plans the use of every array of the model and the file."""
-        # Compare the array names of the model and the file.
         new = [name for name in self.shapes if self._is_new(name)]
         zeros = [name for name in self.shapes if self._is_zero(name)]
         missing = [
@@ -140,35 +139,35 @@ class LoadPlan:
         report.unused += [(name, self.arrays[name].shape) for name in unused]
         # Arrays that are not weights, such as optimizer state, are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
-        # Assign an array or zeros to each variable that is not new.
+        for name in zeros:
+            make = functools.partial(np.zeros, self.shapes[name])
+            array = LazyArray(self.shapes[name], "float32", (), make)
+            self.assignments[name] = (array, np.asarray)
         first = names.first_kernel(self.shapes)
-        for name, shape in self.shapes.items():
-            if name in zeros:
-                self.assignments[name] = (
-                    LazyArray(shape, "float32", (), functools.partial(np.zeros, shape)),
-                    np.asarray,
-                )
-            if name in (*new, *zeros):
-                continue
-            array = self.arrays[name]
-            if array.dtype not in _DTYPES:
-                raise ValueError(
-                    f"The dtype of {name!r} in the checkpoint must be one of {', '.join(_DTYPES)}. "
-                    f"Received: dtype={array.dtype} in {self.source}"
-                )
-            if names.POSITION_NAMES.fullmatch(name):
-                self._assign_positions(name, shape)
-            elif name == first and self._fits_after_changes(array.shape, shape):
-                self._assign_first_kernel(name, shape)
-            elif array.shape != shape:
-                raise self._other_shape(name, shape)
-            else:
-                tokens = (names.CLASS_TOKEN, names.DISTILLATION_TOKEN)
-                self.assignments[name] = (
-                    array,
-                    self._token(tokens.index(name)) if name in tokens else np.asarray,
-                )
-                report.loaded.append((name, shape))
+        for name in self.shapes:
+            if name not in (*new, *zeros):
+                self._assign_array(name, is_first=name == first)
+
+    def _assign_array(self, name, is_first):
+        """Plans the use of an array of the file, which may be resampled or adapted."""
+        array = self.arrays[name]
+        shape = self.shapes[name]
+        if array.dtype not in _DTYPES:
+            raise ValueError(
+                f"The dtype of {name!r} in the checkpoint must be one of {', '.join(_DTYPES)}. "
+                f"Received: dtype={array.dtype} in {self.source}"
+            )
+        if names.POSITION_NAMES.fullmatch(name):
+            self._assign_positions(name, shape)
+        elif is_first and self._fits_after_changes(array.shape, shape):
+            self._assign_first_kernel(name, shape)
+        elif array.shape != shape:
+            raise self._other_shape(name, shape)
+        else:
+            tokens = (names.CLASS_TOKEN, names.DISTILLATION_TOKEN)
+            function = self._token(tokens.index(name)) if name in tokens else np.asarray
+            self.assignments[name] = (array, function)
+            self.report.loaded.append((name, shape))
 
     def _is_new(self, name):
         """Returns whether a model array gets its initial value instead of a value from the file."""

@@ -14,6 +14,7 @@ import os
 import signal
 import tempfile
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -178,50 +179,59 @@ def build_page(model):
         state = gradio.State(None)
         patch = gradio.State(None)
         gradio.Markdown(f"# {model.title}\n{model.facts}")
-        fixed = {"interactive": False, "buttons": ["fullscreen"]}
-        # Left: the image and its classes. Right: the attention maps, if the model has a patch grid.
-        with gradio.Row():
-            with gradio.Column(scale=2, min_width=300):
-                upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
-                original = gradio.Image(
-                    label="The file", type="filepath", elem_id="original", **fixed
-                )
-                classes = gradio.Label(label="Best classes", num_top_classes=TOP, elem_id="classes")
-            with gradio.Column(scale=5, visible=model.layers > 0):
-                query = gradio.Markdown(elem_id="query")
-                with gradio.Row():
-                    maps = (
-                        gradio.Image(format="png", elem_id=name, **fixed)
-                        for name in ("rollout", "attention")
-                    )
-                    rollout, attention = maps
-                gradio.Markdown("Click a patch in a picture to show its attention.")
-                with gradio.Row():
-                    last = max(model.layers, 1)
-                    layer = gradio.Slider(
-                        1, max(last, 2), last, step=1, label="Layer", elem_id="layer"
-                    )
-                    head = gradio.Slider(
-                        0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)"
-                    )
-                output = gradio.Button(
-                    "Show the attention of the output", size="sm", elem_id="output"
-                )
+        parts = _lay_out(gradio, model)
         # Connect events to functions; only one request at a time uses the model.
         options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
         drawing = {
             "fn": draw,
-            "inputs": [state, patch, layer, head],
-            "outputs": [query, rollout, attention],
+            "inputs": [state, patch, parts.layer, parts.head],
+            "outputs": [parts.query, parts.rollout, parts.attention],
             **options,
         }
-        upload.change(read, upload, [state, patch, classes, original], **options).then(**drawing)
-        for image in (rollout, attention):
+        outputs = [state, patch, parts.classes, parts.original]
+        parts.upload.change(read, parts.upload, outputs, **options).then(**drawing)
+        for image in (parts.rollout, parts.attention):
             image.select(choose_patch, state, patch, **options).then(**drawing)
-        output.click(lambda: None, None, patch, **options).then(**drawing)
-        for slider in (layer, head):  # skip intermediate positions of a moving slider
+        parts.output.click(lambda: None, None, patch, **options).then(**drawing)
+        for slider in (parts.layer, parts.head):  # skip intermediate positions of a moving slider
             slider.change(trigger_mode="always_last", **drawing)
     return page
+
+
+def _lay_out(gradio, model):
+    """Adds the visible parts to the page and returns them: left, the image and its classes; right,
+    the attention maps, if the model has a patch grid."""
+    fixed = {"interactive": False, "buttons": ["fullscreen"]}
+    parts = types.SimpleNamespace()
+    with gradio.Row():
+        with gradio.Column(scale=2, min_width=300):
+            parts.upload = gradio.File(
+                label="Drop or choose an image", height=170, elem_id="upload"
+            )
+            parts.original = gradio.Image(
+                label="The file", type="filepath", elem_id="original", **fixed
+            )
+            parts.classes = gradio.Label(
+                label="Best classes", num_top_classes=TOP, elem_id="classes"
+            )
+        with gradio.Column(scale=5, visible=model.layers > 0):
+            parts.query = gradio.Markdown(elem_id="query")
+            with gradio.Row():
+                parts.rollout = gradio.Image(format="png", elem_id="rollout", **fixed)
+                parts.attention = gradio.Image(format="png", elem_id="attention", **fixed)
+            gradio.Markdown("Click a patch in a picture to show its attention.")
+            with gradio.Row():
+                last = max(model.layers, 1)
+                parts.layer = gradio.Slider(
+                    1, max(last, 2), last, step=1, label="Layer", elem_id="layer"
+                )
+                parts.head = gradio.Slider(
+                    0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)"
+                )
+            parts.output = gradio.Button(
+                "Show the attention of the output", size="sm", elem_id="output"
+            )
+    return parts
 
 
 def attention_picture(picture, attention, patch=None, opacity=0.6):

@@ -52,50 +52,18 @@ def main():
         raise ValueError(
             f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}"
         )
-    # Load the model, and the data if an evaluator or the report needs it.
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
     output = files.as_path(FLAGS.output)
     check_folder(output)
     model, details, title = shared_flags.chosen_model(takes_towers=True)
+    class_names = details.get("class_names") or ()
     config = (details.get("recipe") or {}).get("data") or {}
-    evaluators = evaluation.get(
-        FLAGS.evals, FLAGS.max_bad_share, details.get("class_names") or (), config
-    )
-    inputs = None
-    data = ""
-    reads_data = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
-    if not reads_data and (FLAGS.data or FLAGS.data_split == "all"):
-        raise ValueError(
-            "--data and --data_split do not apply, because each evaluator has its own dataset. "
-            f"Received: evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}, "
-            f"data_split={FLAGS.data_split!r}"
-        )
-    if reads_data:
-        trains = any(
-            "train" in evaluator.kind.splits
-            for evaluator in evaluators.values()
-            if not evaluator.dataset
-        )
-        splits = ("train", "test") if trains or FLAGS.data_split == "all" else ("test",)
-        inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
-        if FLAGS.data_split == "all" and inputs is not None:
-            inputs = with_all_images(inputs, trains, config)
-            data = data.partition(" (")[0] + " (all images)"
-    if inputs is not None:
-        print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
-    if FLAGS.pages and inputs is None:
-        raise ValueError("--pages requires a dataset, such as --data=digits. Received: data=''")
-    if FLAGS.pages and inputs.target not in evaluation.REPORTS:
-        raise ValueError(
-            f"--pages is for images with {' or '.join(evaluation.REPORTS)}. Received: "
-            f"{inputs.target} as targets"
-        )
+    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, class_names, config)
+    inputs, data = load_data(model, details, evaluators, config)
+    if FLAGS.pages:
+        check_pages(inputs, class_names)
     for evaluator in evaluators.values():
         evaluator.check(model, inputs)
-    if FLAGS.pages and inputs.target == "classes":
-        check_one_label(inputs)
-    if FLAGS.pages:
-        check_class_names(details.get("class_names") or (), inputs)
     files.make_dirs(output)
     results = {
         "model": title,
@@ -115,6 +83,43 @@ def main():
             write_report = evaluation.REPORTS[inputs.target]
             print(f"wrote {write_report(model, inputs, output, title, data, table)}")
     print(f"wrote {output / 'results.json'}")
+
+
+def load_data(model, details, evaluators, config):
+    """Returns the inputs and the name of the data of `--data` or the run; `(None, "")` if nothing
+    needs them."""
+    shared = [evaluator for evaluator in evaluators.values() if not evaluator.dataset]
+    if not shared and not FLAGS.pages:
+        if FLAGS.data or FLAGS.data_split == "all":
+            raise ValueError(
+                "--data and --data_split do not apply, because each evaluator has its own dataset. "
+                f"Received: evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}, "
+                f"data_split={FLAGS.data_split!r}"
+            )
+        return None, ""
+    trains = any("train" in evaluator.kind.splits for evaluator in shared)
+    splits = ("train", "test") if trains or FLAGS.data_split == "all" else ("test",)
+    inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
+    if FLAGS.data_split == "all" and inputs is not None:
+        inputs = with_all_images(inputs, trains, config)
+        data = data.partition(" (")[0] + " (all images)"
+    if inputs is not None:
+        print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
+    return inputs, data
+
+
+def check_pages(inputs, class_names):
+    """Raises a `ValueError` unless there is a report for the data."""
+    if inputs is None:
+        raise ValueError("--pages requires a dataset, such as --data=digits. Received: data=''")
+    if inputs.target not in evaluation.REPORTS:
+        raise ValueError(
+            f"--pages is for images with {' or '.join(evaluation.REPORTS)}. Received: "
+            f"{inputs.target} as targets"
+        )
+    if inputs.target == "classes":
+        check_one_label(inputs)
+    check_class_names(class_names, inputs)
 
 
 def check_folder(output):

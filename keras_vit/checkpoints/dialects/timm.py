@@ -29,34 +29,19 @@ _HEADS = {"vit_base_patch16_gap_": 16, "vit_giant_patch16_radio": 24, "vit_so400
 def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     """Returns the facts in timm's config.json; see `Dialect.read_config`."""
     arguments = config.get("model_args") or {}
-    pool = config.get("global_pool")
     name = config.get("architecture", "")
-    config = config.get("pretrained_cfg") or {}
-    pool = arguments.get("global_pool", pool)
-    if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
-        raise ValueError(
-            "`global_pool` must be token, avg, map or empty, and `pool_include_prefix` must not "
-            f"be set; `global_pool` is {pool!r}"
-        )
-    if re.match(_OTHERS, name):
-        raise ValueError(f"{name} is not supported")
-    if unknown := [
-        f"{key}={value!r}" for key, value in arguments.items() if not _ARGUMENTS.fullmatch(key)
-    ]:
-        raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
+    pool = arguments.get("global_pool", config.get("global_pool"))
     activation = arguments.get("act_layer")
     norm = arguments.get("norm_layer")
-    for key, value, known in (
-        ("act_layer", activation, activations),
-        ("norm_layer", norm, ("layernorm",)),
-    ):
-        if value not in (None, *known):
-            raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
-    # Collect the facts that the arrays do not determine. The model name implies some defaults.
+    _check_supported(
+        name, arguments, pool, {"act_layer": activations, "norm_layer": ("layernorm",)}
+    )
+    pretrained = config.get("pretrained_cfg") or {}
+    heads = arguments.get("num_heads")
+    # The name of a model implies some defaults.
     facts = Facts(
-        num_heads=arguments.get("num_heads")
-        or next((n for k, n in _HEADS.items() if name.startswith(k)), None),
-        image_size=arguments.get("img_size") or (config.get("input_size") or [])[1:],
+        num_heads=heads or next((n for k, n in _HEADS.items() if name.startswith(k)), None),
+        image_size=arguments.get("img_size") or (pretrained.get("input_size") or [])[1:],
         pool=pool,
     )
     if norm or (name and not re.search("_clip_|_dinov3|_lingbot", name)):
@@ -66,25 +51,46 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     elif name or activation:
         is_exact = activation == "gelu" if activation else not re.match(_TANH, name)
         facts = replace(facts, exact_gelu=is_exact)
-    if "mean" not in config or "std" not in config:
-        return facts
-    interpolation = config.get("interpolation") or "bicubic"
-    crop_mode = config.get("crop_mode") or "center"
+    if "mean" in pretrained and "std" in pretrained:
+        facts = replace(facts, preprocessing=_read_preprocessing(pretrained))
+    return facts
+
+
+def _check_supported(name, arguments, pool, known_layers):
+    """Raises a `ValueError` for a model that cannot be built from its config."""
+    if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
+        raise ValueError(
+            "`global_pool` must be token, avg, map or empty, and `pool_include_prefix` must not "
+            f"be set; `global_pool` is {pool!r}"
+        )
+    if re.match(_OTHERS, name):
+        raise ValueError(f"{name} is not supported")
+    unknown = [f"{k}={value!r}" for k, value in arguments.items() if not _ARGUMENTS.fullmatch(k)]
+    if unknown:
+        raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
+    for key, known in known_layers.items():
+        if arguments.get(key) not in (None, *known):
+            raise ValueError(f"`{key}` must be {' or '.join(known)}, not {arguments[key]!r}")
+
+
+def _read_preprocessing(pretrained):
+    """Converts the fields of a `pretrained_cfg` to fields of a `Preprocessing`."""
+    interpolation = pretrained.get("interpolation") or "bicubic"
+    crop_mode = pretrained.get("crop_mode") or "center"
     if interpolation not in ("bilinear", "bicubic") or crop_mode not in ("center", "squash"):
         warnings.warn(
             f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. "
             "Images are resized with bilinear or, here, bicubic interpolation, and their centers "
             "are cropped.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    preprocessing = {
-        "mean": [255 * x for x in config["mean"]],
-        "std": [255 * x for x in config["std"]],
+    return {
+        "mean": [255 * x for x in pretrained["mean"]],
+        "std": [255 * x for x in pretrained["std"]],
         "resize": "stretch" if crop_mode == "squash" else "shorter_side",
-        "crop_fraction": config.get("crop_pct") or 0.875,
+        "crop_fraction": pretrained.get("crop_pct") or 0.875,
         "interpolation": "bilinear" if interpolation == "bilinear" else "bicubic",
     }
-    return replace(facts, preprocessing=preprocessing)
 
 
 def write_config(arguments, architecture="vit_base_patch16_224"):
