@@ -13,7 +13,7 @@ from keras_vit.tpu.inputs import InputShapes
 
 # Training speed as a fraction of the speed of a large matrix product; small models are slower.
 _EFFICIENCY = 0.25
-_SECONDS_A_RUN = 20  # for compiling, evaluating and saving
+_SECONDS_PER_RUN = 20  # for compiling, evaluating and saving
 
 _MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by task, model and image shape
 
@@ -43,18 +43,17 @@ def exaflops_of(run):
     key = str((run.config.get("task"), run.config["model"], image_shape))
     if key not in _MULTIPLY_ACCUMULATES:
         task = tasks.get(ConfigDict(recipes.defaults(**run.config)))
-        model = cost.build_abstract(task.build_model, InputShapes(image_shape, 2))
+        model = cost.build_abstract(task.build_model, InputShapes(image_shape, 2))  # classes
         _MULTIPLY_ACCUMULATES[key] = cost.multiply_accumulates(model, table_6=True)
     return cost.exaflops(_MULTIPLY_ACCUMULATES[key], images_of(run))
 
 
-def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:
+def estimate(study: Study, scale: Scale, flops_per_second: float) -> dict[str, float]:
     """Returns the `runs`, `images`, `exaflops` and `hours` of a study.
 
     Args:
-        study: the `Study`.
-        scale: the `Scale`.
-        flops: FLOPs per second of this machine, from `measure_flops`.
+        study, scale: the study and its scale, which determine its runs.
+        flops_per_second: speed of this machine, from `measure_flops`.
     """
     runs = study.runs(scale)
     exaflops = sum(map(exaflops_of, runs))
@@ -62,7 +61,8 @@ def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:
         "runs": len(runs),
         "images": sum(map(images_of, runs)),
         "exaflops": exaflops,
-        "hours": (exaflops * 1e18 / (_EFFICIENCY * flops) + _SECONDS_A_RUN * len(runs)) / 3600,
+        "hours": (exaflops * 1e18 / (_EFFICIENCY * flops_per_second) + _SECONDS_PER_RUN * len(runs))
+        / 3600,
     }
 
 
@@ -73,7 +73,7 @@ def measure_flops(size: int = 1024, seconds: float = 0.3) -> float:
     def product():
         return ops.convert_to_numpy(ops.matmul(matrix, matrix)[:1, :1])
 
-    product()
+    product()  # warms up
     count = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:

@@ -53,10 +53,14 @@ class _File(contextlib.ExitStack):
         self.arrays = {}
         self._last = {}
 
-    def _lazy_array(self, name, shape, dtype, key):
-        return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
+    def _read(self, name, key):
+        """Returns the values of an array; each kind of file implements it."""
+        raise NotImplementedError
 
-    def _read_once(self, name, key):
+    def _lazy_array(self, name, shape, dtype, key):
+        return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_cached(name, key))
+
+    def _read_cached(self, name, key):
         """Reads an array and caches the last one, because each part from `LazyArray.split` reads
         the same array."""
         if name not in self._last:

@@ -12,8 +12,15 @@ from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
 # Arguments that identify an architecture. An argument that is None for one of two models is not
 # compared, except `resnet_blocks`.
 STRUCTURE = (
-    *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
-    *("depth", "width_factor", "version"),
+    "patch_size",
+    "hidden_size",
+    "num_layers",
+    "mlp_dim",
+    "num_heads",
+    "resnet_blocks",
+    "depth",
+    "width_factor",
+    "version",
 )
 # Arguments for optional parts of a model. The arrays in a file show which parts it has. A model and
 # a file must agree on all of them.
@@ -30,17 +37,19 @@ PARTS = (
 
 # Arguments that change a model's outputs, in some cases without changing its arrays.
 NUMERICS = (
-    *(
-        "exact_gelu",
-        "epsilon",
-        "mlp",
-        "rotary",
-        "position_embedding",
-        "position_embedding_at",
-        "pool_padding",
-    ),
+    "exact_gelu",
+    "epsilon",
+    "mlp",
+    "rotary",
+    "position_embedding",
+    "position_embedding_at",
+    "pool_padding",
     "num_heads",
-    *("levels", "level_norm", "match_levels", "max_depth"),  # of dense heads
+    # Of dense heads:
+    "levels",
+    "level_norm",
+    "match_levels",
+    "max_depth",
 )
 
 
@@ -138,7 +147,8 @@ class Family:
 FAMILIES: list[Family] = []
 """Every registered family, in the order of registration."""
 WRITERS: dict[type, Callable[..., None]] = {}
-"""Functions of a model, a path and a format that save models with several towers, by class."""
+"""Maps classes of models with several towers to functions `(model, path, format)` that save
+them."""
 
 
 def find_size(arguments: Mapping[str, Any]) -> str | None:
@@ -151,12 +161,11 @@ def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
     `identity` come first."""
     found = []
     for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
-        numbers = [_plain(arguments.get(name)) for name in family.identity]
-        sizes = family.sizes.items()
+        values = [_plain(arguments.get(name)) for name in family.identity]
         found += [
             name
-            for name, size in sizes
-            if numbers == [_plain(size.get(key)) for key in family.identity]
+            for name, size in family.sizes.items()
+            if values == [_plain(size.get(key)) for key in family.identity]
         ]
     return found
 
@@ -166,15 +175,12 @@ def _plain(value):
     return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
-_NO_FACTS = Facts()
-
-
 def dialects(model_class: type | None = None) -> list[Dialect]:
     """Returns the dialects that can write models of a class, those of the most recently added
     families first.
 
     These are the dialects of the nearest base class that has any, and of families whose constructor
-    is a function; None stands for all families.
+    is a function; those of all families for None, or if no base class has any.
     """
     families = FAMILIES
     for base in () if model_class is None else model_class.__mro__:
@@ -186,6 +192,9 @@ def dialects(model_class: type | None = None) -> list[Dialect]:
             ]
             break
     return [dialect for family in reversed(families) for dialect in family.dialects]
+
+
+_NO_FACTS = Facts()
 
 
 def infer(
@@ -201,8 +210,8 @@ def infer(
 
 
 def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, dict[str, Any]]:
-    """Works like `infer`, but the arguments stored in the file take precedence over what the arrays
-    do not show."""
+    """Works like `infer`, but arguments stored in the file replace inferred ones, except those in
+    `STRUCTURE`. A family without `infer` is found by its stored constructor."""
     family, arguments = infer(shapes, facts)
     if family is not None:
         shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
@@ -236,18 +245,14 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     """Describes an architecture for error messages."""
     if family is None:
         return "of an unknown family"
-    numbers = {
-        name: arguments[name]
-        for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias")
-        if arguments.get(name)
-    }
-    alike = {
+    shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
+    values = [f"{name}={arguments[name]}" for name in shown if arguments.get(name)]
+    sizes_of_class = {
         name
         for other in FAMILIES
         if other.constructor is family.constructor
         for name in other.sizes
     }
-    name = next(
-        (name for name in find_sizes(arguments) if name in alike), family.constructor.__name__
-    )
-    return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"
+    names = [name for name in find_sizes(arguments) if name in sizes_of_class]
+    name = names[0] if names else family.constructor.__name__
+    return f"{name} ({', '.join(values)})"

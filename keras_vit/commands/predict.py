@@ -23,6 +23,7 @@ file's name without folder and ending, and the probability of each class in a co
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import sys
@@ -95,7 +96,10 @@ def main(*sources):
             write(csv_row(["id", *classifier.class_names]))
         elif FLAGS.csv:
             write("image,rank,class,probability\n")
-        for path, row in predict(classifier, paths, FLAGS.batch_size, flip=FLAGS.tta == "flip"):
+        function = classifier.probabilities
+        if FLAGS.tta == "flip":
+            function = functools.partial(mean_of_mirrored, function)
+        for path, row in predict(classifier, function, paths, FLAGS.batch_size):
             done += 1
             if FLAGS.wide:
                 write(csv_row([printable(path.stem), *map(float, row)]))
@@ -139,19 +143,22 @@ def check_ids(paths):
             )
 
 
-def predict(classifier, paths, batch_size, flip=False):
-    """Yields `(path, probabilities)` for each readable file, with `flip` the mean over the image
-    and its mirror image; prints errors of other files to standard error."""
+def mean_of_mirrored(function, images):
+    """Returns the mean of a function's outputs for images and for their mirror images."""
+    return (function(images) + function(np.ascontiguousarray(images[:, :, ::-1]))) / 2
 
-    def probabilities_of(inputs):
-        if not flip:
-            return classifier.probabilities(inputs)
-        mirrored = np.ascontiguousarray(inputs[:, :, ::-1])
-        return (classifier.probabilities(inputs) + classifier.probabilities(mirrored)) / 2
+
+def predict(source, function, paths, batch_size):
+    """Yields `(path, output)` for each readable file; prints errors of other files to standard
+    error.
+
+    `source` has the `model` and the `reader` of image files; `function` maps a batch of images to
+    their outputs.
+    """
 
     def read(path):
         try:
-            return classifier.reader.read(printable(str(path)), path.read_bytes())[0]
+            return source.reader.read(printable(str(path)), path.read_bytes())[0]
         except (OSError, ValueError) as error:
             return error
 
@@ -166,12 +173,12 @@ def predict(classifier, paths, batch_size, flip=False):
             fine = [isinstance(image, np.ndarray) for image in images]
             # Keep the batch size fixed, so that the model is compiled once. Rows without an image
             # stay zero.
-            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")
+            inputs = np.zeros((size, *source.model.input_shape[1:]), "float32")
             for i in np.flatnonzero(fine):
                 inputs[i] = images[i]
-            probabilities = probabilities_of(inputs) if any(fine) else inputs
+            outputs = function(inputs) if any(fine) else inputs
             update(first + len(batch))
-            for path, is_fine, image, row in zip(batch, fine, images, probabilities):
+            for path, is_fine, image, row in zip(batch, fine, images, outputs):
                 if is_fine:
                     yield path, row
                 else:

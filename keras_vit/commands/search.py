@@ -40,11 +40,15 @@ def define_flags():
     flags.DEFINE_string("data", "", "Folder of images, which is searched recursively, or a file.")
     flags.DEFINE_integer("top", 8, "Number of images per text, best first.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
-    flags.DEFINE_string("output", "search.png", "Picture to draw; its embeddings are next to it.")
+    flags.DEFINE_string(
+        "output",
+        "search.png",
+        "Picture to draw; the embeddings of the images are stored next to it.",
+    )
 
 
 class Embedder:
-    """Computes image embeddings; `predict.predict` calls it like a classifier."""
+    """Computes the embeddings of image files."""
 
     def __init__(self, towers):
         self._towers = towers
@@ -53,7 +57,7 @@ class Embedder:
         self.preprocessing = towers.preprocessing
         self.reader = ImageFileReader(Decoder(shape, self.preprocessing))
 
-    def probabilities(self, images):
+    def embeddings(self, images):
         return np.asarray(self._towers.encode_image(images, training=False))
 
 
@@ -61,8 +65,8 @@ def main(*texts):
     if not FLAGS.data:
         raise ValueError("--data must be a folder of images or a file. Received: data=''")
     command_line.check_output(FLAGS.output)
-    own = Path(FLAGS.output).resolve()
-    paths = [path for path in find_images([FLAGS.data]) if path.resolve() != own]
+    output = Path(FLAGS.output).resolve()
+    paths = [path for path in find_images([FLAGS.data]) if path.resolve() != output]
     towers = load_towers()
     tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
     embedder = Embedder(towers)
@@ -70,14 +74,15 @@ def main(*texts):
     queries = embed_texts(towers, texts, tokenizer)
     scores = queries @ embeddings.T
     best = np.argsort(-scores, axis=1, kind="stable")[:, : FLAGS.top]
-    for text, order, row in zip(texts, best, scores):
+    for text, order, scores_of_text in zip(texts, best, scores):
         print(f"{text}:")
         for i in order:
-            print(f"  {row[i]:.3f}  {printable(str(found[i]))}")
-    draw(FLAGS.output, embedder.reader, texts, [[found[i] for i in row] for row in best])
+            print(f"  {scores_of_text[i]:.3f}  {printable(str(found[i]))}")
+    draw(FLAGS.output, embedder.reader, texts, [[found[i] for i in order] for order in best])
     print(f"drew {FLAGS.output}")
     if len(found) < len(paths):
-        terminal.write(f"{len(paths) - len(found)} of {len(paths)} files cannot be read")
+        unreadable = len(paths) - len(found)
+        terminal.write(f"{unreadable} of {len(paths)} files cannot be read", sys.stderr)
         sys.exit(1)
 
 
@@ -102,12 +107,12 @@ def load_towers():
 def image_embeddings(embedder, paths, cache):
     """Returns the readable files and their embeddings `(N, E)`; reads and updates the file
     `cache`."""
-    facts = [weights_digest(embedder.model), embedder.preprocessing.to_config()]
-    digest = hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
+    identity = [weights_digest(embedder.model), embedder.preprocessing.to_config()]
+    digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()
     keys = {path: _key(path) for path in paths}
     known = _read_cache(cache, digest)
     missing = [path for path in paths if keys[path] not in known]
-    rows = predict(embedder, missing, FLAGS.batch_size) if missing else ()
+    rows = predict(embedder, embedder.embeddings, missing, FLAGS.batch_size) if missing else ()
     known |= {keys[path]: row for path, row in rows}
     found = [path for path in paths if keys[path] in known]
     if not found:
@@ -123,7 +128,7 @@ def image_embeddings(embedder, paths, cache):
 
 
 def _key(path):
-    """Returns what identifies a file's content: its path, size and time of change."""
+    """Returns the key of a file in the cache: its path, size and time of change."""
     status = Path(path).stat()
     return f"{printable(str(Path(path).resolve()))} {status.st_size} {status.st_mtime_ns}"
 
@@ -143,13 +148,11 @@ def draw(output, reader, texts, rows):
     """Draws the best images of each text, one row for each text."""
     columns = max(map(len, rows))
     figure, axes = image_axes(len(rows), columns, (1.75 * columns, 2.2 * len(rows)))
-    for text, paths, row in zip(texts, rows, axes):
-        row[0].set_title(shortened(text, 24 * columns), fontsize=10, loc="left")
-        for path, place in zip(paths, row):
-            place.imshow(reader.read(str(path), Path(path).read_bytes())[1])
+    for text, paths, axes_of_text in zip(texts, rows, axes):
+        axes_of_text[0].set_title(shortened(text, 24 * columns), fontsize=10, loc="left")
+        for path, ax in zip(paths, axes_of_text):
+            ax.imshow(reader.read(str(path), Path(path).read_bytes())[1])
             name = shortened(printable(Path(path).name), 24)
-            place.text(
-                0.5, -0.03, name, fontsize=7, ha="center", va="top", transform=place.transAxes
-            )
+            ax.text(0.5, -0.03, name, fontsize=7, ha="center", va="top", transform=ax.transAxes)
     with files.atomic_path(output) as temporary:
         figure.savefig(temporary, dpi=100)

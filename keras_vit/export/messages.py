@@ -17,8 +17,8 @@ MESSAGES = {
         "3 repeated string output_filter",
     ),
     "PredictResponse": ("2 ModelSpec model_spec", "1 map TensorProto outputs"),
-    # A PredictionLog stores a request that a server replays to warm up.
     "PredictLog": ("1 PredictRequest request", "2 PredictResponse response"),
+    # A PredictionLog stores a request that a server replays to warm up.
     "PredictionLog": ("6 PredictLog predict_log",),
 }
 _PACKAGE = "keras_vit.serving"
@@ -60,7 +60,7 @@ def _classes():
                 kind,
                 _Field.LABEL_REPEATED if label else _Field.LABEL_OPTIONAL,
             )
-    # The default pool contains the messages that the fields refer to.
+    # Use the default pool, because it contains the imported messages.
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
     return {
@@ -69,4 +69,9 @@ def _classes():
     }
 
 
-globals().update(_classes())
+_CLASSES = _classes()
+ModelSpec = _CLASSES["ModelSpec"]
+PredictRequest = _CLASSES["PredictRequest"]
+PredictResponse = _CLASSES["PredictResponse"]
+PredictLog = _CLASSES["PredictLog"]
+PredictionLog = _CLASSES["PredictionLog"]

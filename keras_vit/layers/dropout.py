@@ -27,8 +27,7 @@ class StepSeeds(keras.random.SeedGenerator):
 
 @contextlib.contextmanager
 def seed_scope(seeds):
-    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' seed
-    counters."""
+    """Makes every `Dropout` in this thread draw from `seeds`; None selects Keras' own seeds."""
     before = current_seeds()
     _THREAD.seeds = seeds
     try:
@@ -51,9 +50,9 @@ class Dropout(keras.layers.Dropout):
     # rematerialized blocks would draw different masks in the recomputation.
 
     def call(self, inputs, training=False):
-        seeds = current_seeds()
         if not training or not self.rate:
             return inputs
+        seeds = current_seeds()
         if seeds is None:
             return super().call(inputs, training=training)
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seeds)

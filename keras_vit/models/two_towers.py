@@ -13,8 +13,8 @@ from keras_vit.preprocessing import Preprocessing
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Similarity(keras.layers.Layer):
-    """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`: `exp(scale) *
-    cosine + bias`.
+    """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`:
+    `exp(logit_scale) * cosine + logit_bias`.
 
     Args:
         scale: initial factor of the cosine; its logarithm is the weight `logit_scale`.
@@ -32,10 +32,10 @@ class Similarity(keras.layers.Layer):
         self.bias = bias
 
     def build(self, images_shape: tuple, texts_shape: tuple | None = None) -> None:
-        self.logit_scale = self._number("logit_scale", math.log(self.scale))
-        self.logit_bias = None if self.bias is None else self._number("logit_bias", self.bias)
+        self.logit_scale = self._add_scalar("logit_scale", math.log(self.scale))
+        self.logit_bias = None if self.bias is None else self._add_scalar("logit_bias", self.bias)
 
-    def _number(self, name, value):
+    def _add_scalar(self, name, value):
         initializer = keras.initializers.Constant(value)
         return self.add_weight(name=name, shape=(), initializer=initializer)
 
@@ -52,7 +52,7 @@ class Similarity(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TwoTowers(keras.Model):
-    """An image and a text tower, called on `[images, ids]`: float32 logits `(images, texts)`.
+    """An image and a text tower, which map `[images, ids]` to float32 logits `(images, texts)`.
 
     Row i of the logits belongs to image i, and column j to text j. The numbers of images and texts
     may differ.

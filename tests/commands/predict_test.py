@@ -1,6 +1,7 @@
 """Tests of `keras-vit predict`."""
 
 import csv
+import functools
 import json
 
 import keras
@@ -56,9 +57,12 @@ def photos(tmp_path_factory):
     return folder
 
 
-def _predict(source, paths, batch_size=3, **options):
-    model, details = shared_flags.load_model(str(source))
-    rows = predict.predict(image_files.Classifier(model, details), paths, batch_size, **options)
+def _predict(source, paths, batch_size=3, flip=False):
+    classifier = image_files.Classifier(*shared_flags.load_model(str(source)))
+    function = classifier.probabilities
+    if flip:
+        function = functools.partial(predict.mean_of_mirrored, function)
+    rows = predict.predict(classifier, function, paths, batch_size)
     return {path.name: row for path, row in rows}
 
 

@@ -1,4 +1,4 @@
-"""Tests of dropout: its seeds, shares and masks on both backends."""
+"""Tests of dropout: its seeds, rates and masks on both backends."""
 
 import threading
 
