@@ -43,7 +43,7 @@ def arrays(
     """
     images = np.asarray(images)
     labels = np.asarray(labels)
-    class_names = check_names(class_names)
+    names = check_names(class_names)
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
         raise ValueError(
             "`images` must be numbers of shape (N, H, W, C), with no dimension of size 0. "
@@ -51,14 +51,14 @@ def arrays(
         )
     max_value = white_of(images.dtype, max_value)
     if labels.ndim == 2:
-        labels = _label_rows(labels, len(images), len(class_names))
+        labels = _label_rows(labels, len(images), len(names))
     elif labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
-            f"`labels` must be {len(images)} integers, or a row of {len(class_names)} zeros and "
+            f"`labels` must be {len(images)} integers, or a row of {len(names)} zeros and "
             f"ones for each image. Received: dtype={labels.dtype}, shape={labels.shape}"
         )
     else:
-        check_labels(labels, class_names)
+        check_labels(labels, names)
     lowest = images.min()
     highest = images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
@@ -75,7 +75,7 @@ def arrays(
     return Source(
         read,
         len(images),
-        class_names,
+        names,
         max_value,
         # In-memory images all have the same size, so crops are off. Flips are off because arrays
         # are often digits.
