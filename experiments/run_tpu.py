@@ -1,8 +1,9 @@
 """Trains a Vision Transformer on the available devices (TPU, GPUs or CPU); the same as `keras-vit
 train`.
 
-python experiments/run_tpu.py python experiments/run_tpu.py --config=experiments/configs/digits.py
---workdir=runs/mine --config.seed=1
+    python experiments/run_tpu.py
+    python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=runs/mine \\
+        --config.seed=1
 """
 
 import sys

@@ -17,8 +17,7 @@ except ImportError as error:
     if error.name in ("tensorflow", "jax", "torch"):
         raise ImportError(
             f"keras_vit needs a backend for Keras, and {error.name} is not installed. Install one "
-            "of: "
-            'pip install "keras_vit[cpu]" (TensorFlow), "keras_vit[gpu]", "keras_vit[tpu]", or '
+            'of: pip install "keras_vit[cpu]" (TensorFlow), "keras_vit[gpu]", "keras_vit[tpu]", or '
             '"keras_vit[jax]" with the environment variable KERAS_BACKEND=jax.',
             name=error.name,
         ) from error
@@ -33,18 +32,17 @@ from keras_vit.models import __all__ as _models
 from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
+# Modules imported on first use.
 _LAZY = (
-    *(
-        "cost",
-        "data",
-        "evaluation",
-        "export",
-        "inspection",
-        "losses",
-        "optimizers",
-        "recipes",
-        "tasks",
-    ),
+    "cost",
+    "data",
+    "evaluation",
+    "export",
+    "inspection",
+    "losses",
+    "optimizers",
+    "recipes",
+    "tasks",
     "tpu",
     "training",
 )
@@ -61,9 +59,8 @@ _FUNCTIONS = {
     "zero_shot": "models.zero_shot",
 }
 
-if (
-    typing.TYPE_CHECKING
-):  # tells type checkers, editors and the API reference which names `__getattr__` finds
+# These imports tell type checkers, editors and the API reference which names `__getattr__` finds.
+if typing.TYPE_CHECKING:
     from keras_vit import (
         cost,
         data,
@@ -103,7 +100,6 @@ __all__ = [
     "preprocessing_of",
     "text",
 ]
-
 
 globals().update(families.CONSTRUCTORS)
 vars(models).update(families.CONSTRUCTORS)

@@ -1,5 +1,7 @@
-"""Makes `python -m keras_vit` run the command `keras-vit`. Without arguments, it runs `keras-vit
-info`."""
+"""Makes `python -m keras_vit` run the command `keras-vit`.
+
+Without arguments, it runs `keras-vit info`.
+"""
 
 import sys
 

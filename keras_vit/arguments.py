@@ -29,7 +29,7 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     parameters: dict[str, inspect.Parameter] = {}
     for base in constructor.__mro__:
         own = vars(base).get("__init__")
-        if base.__name__ == "ImageModel":  # subclasses set its other arguments
+        if base.__name__ == "ImageModel":  # its subclasses set the other arguments themselves
             known = _named(vars(base)["__init__"])
             rest = {name: known[name] for name in ("name", "dtype") if name not in parameters}
             return {**parameters, **rest}
@@ -62,14 +62,10 @@ def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) 
     known = list(known)
     for name in arguments:
         if name not in known:
-            near = _OTHER_NAMES.get(name) or next(
-                iter(difflib.get_close_matches(name, known, 1)), None
-            )
-            hint = (
-                f"did you mean `{near}`?"
-                if near in known
-                else f"its arguments are {', '.join(known)}."
-            )
+            near = _OTHER_NAMES.get(name) or "".join(difflib.get_close_matches(name, known, 1))
+            hint = f"its arguments are {', '.join(known)}."
+            if near in known:
+                hint = f"did you mean `{near}`?"
             raise TypeError(
                 f"`{title}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}"
             )

@@ -150,9 +150,8 @@ def remove_leftovers(folder, older_than_seconds):
     """Removes temporary files of killed processes from a local folder if they are older than
     `older_than_seconds`."""
     for file in pathlib.Path(folder).iterdir():
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # another process may rename or remove the file first
+        # Another process may rename or remove the file first.
+        with contextlib.suppress(FileNotFoundError):
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
                 file.unlink()
 

@@ -28,8 +28,7 @@ def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
     """Computes the sigmoid cross-entropy of each example, summed over the classes, in nats.
 
     With many classes, initialize the head's bias to a negative value, so that the negative classes
-    do not dominate the
-    initial loss: -10 for ImageNet-21k and JFT, -6.9 (-log 1000) for ImageNet.
+    do not dominate the initial loss: -10 for ImageNet-21k and JFT, -6.9 (-log 1000) for ImageNet.
 
     Args:
         labels: float `(B, classes)` in [0, 1], with any number of positive classes per example.

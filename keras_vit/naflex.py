@@ -97,6 +97,25 @@ def pack(
     """
     patches = np.asarray(patches, "float32")
     shapes = np.asarray(shapes)
+    _check_shapes(patches, shapes, channels)
+    batch, budget, _ = patches.shape
+    number = np.arange(budget)
+    real = number < shapes.prod(1)[:, None]
+    if mask is not None and not np.array_equal(np.asarray(mask), real):
+        raise ValueError(
+            "`mask` must be 1 for the first rows * columns patches of each image and 0 for "
+            f"padding. Received: {np.asarray(mask).sum(-1).tolist()} patches for "
+            f"shapes={shapes.tolist()}"
+        )
+    columns = shapes[:, 1:]
+    places = np.stack([number // columns + 1, number % columns + 1], axis=-1)  # (B, S, 2)
+    places = np.repeat(places[..., None], channels, axis=-1)
+    packed = np.concatenate([patches.reshape(batch, budget, -1, channels), places], axis=2)
+    return (packed * real[:, :, None, None]).astype("float32")
+
+
+def _check_shapes(patches, shapes, channels):
+    """Raises a `ValueError` unless `patches` and `shapes` are valid arguments of `pack`."""
     values = patches.shape[-1] / channels
     if (
         patches.ndim != 3
@@ -107,25 +126,12 @@ def pack(
             "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). Received: patches of shape "
             f"{patches.shape}, shapes of shape {shapes.shape}, channels={channels}"
         )
-    batch, budget, _ = patches.shape
+    budget = patches.shape[1]
     if (shapes < 1).any() or (shapes.prod(1) > budget).any():
         raise ValueError(
             f"`shapes` must have 1 to {budget} patches per image. Received: "
             f"shapes={shapes.tolist()}"
         )
-    real = np.arange(budget) < shapes.prod(1)[:, None]
-    if mask is not None and not np.array_equal(np.asarray(mask), real):
-        raise ValueError(
-            "`mask` must be 1 for the first rows * columns patches of each image and 0 for "
-            f"padding. Received: {np.asarray(mask).sum(-1).tolist()} patches for "
-            f"shapes={shapes.tolist()}"
-        )
-    number = np.arange(budget)
-    columns = shapes[:, 1:]
-    places = np.stack([number // columns + 1, number % columns + 1], axis=-1)  # (B, S, 2)
-    places = np.repeat(places[..., None], channels, axis=-1)
-    packed = np.concatenate([patches.reshape(batch, budget, -1, channels), places], axis=2)
-    return (packed * real[:, :, None, None]).astype("float32")
 
 
 def unpack(batch: np.ndarray) -> np.ndarray:
@@ -184,21 +190,11 @@ def preprocess(
     patches = []
     shapes = []
     for image in images:
-        image = np.asarray(image, "float32")
-        # Resize each axis to whole patches.
-        height, width = (np.float64(side) for side in image.shape[:2])
-        grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
-        for axis, count in enumerate(grid):
-            new = count * patch_size
-            old = image.shape[axis]
-            weights = linear_weights(np.arange(new), new, old).astype("float32")
-            image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+        image, grid = _resized(np.asarray(image, "float32"), patch_size, max_patches)
         # Normalize the image and cut it into patches.
         image = (image - np.asarray(mean, "float32")) / np.asarray(std, "float32")
-        cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(
-            0, 2, 1, 3, 4
-        )
-        cut = cut.reshape(grid[0] * grid[1], -1)
+        cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels)
+        cut = cut.transpose(0, 2, 1, 3, 4).reshape(grid[0] * grid[1], -1)
         patches.append(np.pad(cut, ((0, max_patches - len(cut)), (0, 0))))
         shapes.append(grid)
     values = patch_size**2 * channels
@@ -207,6 +203,18 @@ def preprocess(
         np.reshape(shapes, (-1, 2)),
         channels=channels,
     )
+
+
+def _resized(image, patch_size, max_patches):
+    """Resizes each axis of an image to whole patches; returns the image and its patch grid."""
+    height, width = (np.float64(side) for side in image.shape[:2])
+    grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
+    for axis, count in enumerate(grid):
+        new = count * patch_size
+        old = image.shape[axis]
+        weights = linear_weights(np.arange(new), new, old).astype("float32")
+        image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+    return image, grid
 
 
 class NaFlexLayout(Layout):

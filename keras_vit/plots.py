@@ -67,10 +67,8 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
         images = preprocessing.layout.pictures(images)
         preprocessing = preprocessing.for_channels(images.shape[-1])
         white = 2**preprocessing.bit_depth - 1
-        images = (
-            2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white
-            - 1
-        )
+        pixels = images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)
+        images = 2 * pixels / white - 1
     images = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
     low = min(images.min(initial=0), -1)
     high = max(images.max(initial=0), 1)
@@ -78,8 +76,8 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
-    """Overlays a heatmap of `values`, `(H, W)` in [0, 1], on a gray version of `picture`, `(H, W,
-    3)` in [0, 1]."""
+    """Overlays a heatmap of `values`, `(H, W)`, on a gray version of `picture`, `(H, W, 3)`; both
+    are in [0, 1]."""
     import matplotlib
 
     colors = matplotlib.colormaps["viridis"](values)[..., :3]
@@ -130,8 +128,6 @@ class Page:
         parts = [
             f"<p>{html.escape(facts)}</p>",
             *([f"<pre>{html.escape(lines)}</pre>"] if table else []),
-        ]
-        parts += [
             "<main>",
             *self._parts,
             "</main>",

@@ -57,17 +57,19 @@ def decode_predictions(
             "`activation` must be auto, softmax, sigmoid or none. Received: "
             f"activation={activation!r}"
         )
-    predictions = ops.cast(predictions, "float32")
-    if activation == "auto":
-        is_probability = bool(ops.all((predictions >= 0) & (predictions <= 1)))
-        activation = "none" if is_probability else "softmax"
-    if activation != "none":
-        predictions = getattr(ops, activation)(predictions)
-    scores, indices = (ops.convert_to_numpy(x) for x in ops.top_k(predictions, min(top, classes)))
+    probabilities = _probabilities(ops.cast(predictions, "float32"), activation)
+    scores, indices = (ops.convert_to_numpy(x) for x in ops.top_k(probabilities, min(top, classes)))
     return [
         [(int(index), names[index], float(score)) for index, score in zip(row_indices, row_scores)]
         for row_indices, row_scores in zip(indices, scores)
     ]
+
+
+def _probabilities(predictions, activation):
+    if activation == "auto":
+        is_probability = bool(ops.all((predictions >= 0) & (predictions <= 1)))
+        activation = "none" if is_probability else "softmax"
+    return predictions if activation == "none" else getattr(ops, activation)(predictions)
 
 
 def class_names(classes: int) -> list[str]:

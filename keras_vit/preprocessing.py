@@ -224,11 +224,9 @@ def check_channels(shape: tuple, channels: int) -> None:
     """Raises a `ValueError` unless images of this shape have `channels` channels."""
     if shape[-1] is None or shape[-1] == channels:
         return
-    hint = (
-        "; np.repeat(images, 3, axis=-1) turns gray images into RGB"
-        if (shape[-1], channels) == (1, 3)
-        else ""
-    )
+    hint = ""
+    if (shape[-1], channels) == (1, 3):
+        hint = "; np.repeat(images, 3, axis=-1) turns gray images into RGB"
     raise ValueError(
         f"`images` must have {channels} channels{hint}. Received: images of shape {tuple(shape)}"
     )
@@ -241,9 +239,9 @@ def _check_pixels(images, white):
     lowest = values.min()
     highest = values.max()
     are_fractions = highest <= 1 and (values != np.floor(values)).any()
-    if are_fractions or not (
-        lowest >= 0 and highest <= white + 0.5
-    ):  # a resize may round up; NaN fails this check too
+    # A resize may round up. NaN is not in range.
+    in_range = lowest >= 0 and highest <= white + 0.5
+    if are_fractions or not in_range:
         raise ValueError(
             f"`images` must have pixel values in [0, {white}]: multiply values in [0, 1] by "
             f"{white}, pass preprocessed images to the model directly, and use a model whose "

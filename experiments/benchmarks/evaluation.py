@@ -4,12 +4,13 @@
 
 Each task runs in its own process because peak memory never decreases:
 
-    distance    `attention_distance` of ViT-L/16 on `--images` images of 224x224 pixels, alternating with plain
-                forward passes. Limits: 6 GiB of peak memory and three times the forward time.
-    fewshot     The ridge classifier on 50,000 training and 50,000 test vectors of 1,024 features, with 1,000 classes
-                and a single ridge weight. Limits: one minute and 4 GiB.
-    features    `features` at layer 6 of ViT-B/16, alternating with a model truncated at that layer. Limit: 1.1 times
-                the runtime of the truncated model.
+    distance    `attention_distance` of ViT-L/16 on `--images` images of 224x224 pixels, alternating
+                with plain forward passes. Limits: 6 GiB of peak memory and three times the forward
+                time.
+    fewshot     The ridge classifier on 50,000 training and 50,000 test vectors of 1,024 features,
+                with 1,000 classes and a single ridge weight. Limits: one minute and 4 GiB.
+    features    `features` at layer 6 of ViT-B/16, alternating with a model truncated at that layer.
+                Limit: 1.1 times the runtime of the truncated model.
 """
 
 import json
@@ -129,13 +130,11 @@ def main(_):
         command += [f"--{name}={FLAGS[name].value}" for name in ("rounds", "images")]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         result = json.loads(done.stdout.splitlines()[-1])
-        print(
-            task,
-            {
-                name: round(value, 3) if isinstance(value, float) else value
-                for name, value in result.items()
-            },
-        )
+        rounded = {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in result.items()
+        }
+        print(task, rounded)
 
 
 if __name__ == "__main__":

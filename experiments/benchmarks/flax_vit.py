@@ -62,13 +62,14 @@ def make_step(model, optimizer):
     parameters and state, the loss and the accuracy."""
 
     def step(parameters, optimizer_state, images, labels):
-        def loss(parameters):
+        def loss_and_logits(parameters):
             logits = model.apply(parameters, images)
             return optax.softmax_cross_entropy(logits, labels).mean(), logits
 
-        (value, logits), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+        differentiated = jax.value_and_grad(loss_and_logits, has_aux=True)
+        (loss, logits), gradients = differentiated(parameters)
         updates, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
         accuracy = (logits.argmax(-1) == labels.argmax(-1)).mean()
-        return optax.apply_updates(parameters, updates), optimizer_state, value, accuracy
+        return optax.apply_updates(parameters, updates), optimizer_state, loss, accuracy
 
     return step

@@ -21,6 +21,10 @@ _SIZE = flags.DEFINE_integer(
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images per batch.", lower_bound=1)
 
 
+def shapes_of(variables):
+    return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+
+
 def main(_):
     print("| model | keras_vit, GFLOPs | XLA, GFLOPs | ratio |")
     print("|---|---|---|---|")
@@ -29,10 +33,9 @@ def main(_):
         config = families.model_config(name)
         build = BiTResNet if "depth" in config["model"] else VisionTransformer
         model = build(**config["model"], classes=1000, input_shape=(_SIZE.value, _SIZE.value, 3))
-        shapes = lambda variables: [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]  # noqa: E731
         images = jax.ShapeDtypeStruct((_BATCH.value, _SIZE.value, _SIZE.value, 3), "float32")
         program = jax.jit(model.stateless_call).lower(
-            shapes(model.trainable_variables), shapes(model.non_trainable_variables), images
+            shapes_of(model.trainable_variables), shapes_of(model.non_trainable_variables), images
         )
         ours = cost.flops(model) / 1e9
         xla = program.cost_analysis()["flops"] / _BATCH.value / 1e9

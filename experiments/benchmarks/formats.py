@@ -36,6 +36,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Functions import the libraries, so that the peak memory of a process includes no unused ones.
 import formats_worker
 from absl import app, flags, logging
 
@@ -101,10 +102,6 @@ def define_flags():
     flags.DEFINE_string("output", "", "CSV file for the results.")
     flags.DEFINE_string("worker", "", "Internal: run as the process of one format.")
     flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
-
-
-# Libraries are imported inside functions, so that the peak memory of a process includes no unused
-# libraries.
 
 
 def prepare(folder):
@@ -208,13 +205,11 @@ def products(sizes, dtype):
     size = sizes["hidden_size"]
     hidden = sizes["mlp_dim"]
     shapes = ((size, size), (size, 2 * size), (size, size), (size, hidden), (hidden, size))
-    blocks = [
-        [
-            tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype)
-            for rows, columns in shapes
-        ]
-        for _ in range(sizes["layers"])
-    ]
+
+    def kernel(rows, columns):
+        return tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype)
+
+    blocks = [[kernel(*shape) for shape in shapes] for _ in range(sizes["layers"])]
 
     def flat(x):  # a 2-D product is faster
         return tf.reshape(x, (-1, size))
@@ -374,11 +369,8 @@ def load(name, folder):
     return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
-# The main process starts the other processes and queries them.
-
-
 class Worker:
-    """A child process that runs one format or the matrix products."""
+    """A child process that runs one format or the matrix products, and answers the main process."""
 
     def __init__(self, name, arguments, folder):
         self._name = name
@@ -506,17 +498,17 @@ def main(_):
         return prepare(folder)
     if FLAGS.worker:
         return formats_worker.serve(lambda: load(FLAGS.worker, folder), folder)
-    names = list(FLAGS.formats)
-    batch_sizes = [int(size) for size in FLAGS.batch_sizes]
-    rows = []
     for flag, known in (("formats", FORMATS), ("models", MODELS)):
         if unknown := set(FLAGS[flag].value) - set(known):
             raise app.UsageError(
                 f"--{flag} must be among {', '.join(known)}. Received: {', '.join(unknown)}"
             )
+    names = list(FLAGS.formats)
+    batch_sizes = [int(size) for size in FLAGS.batch_sizes]
     if "keras_hub" in names and not importlib.util.find_spec("keras_hub"):
         names.remove("keras_hub")
     print(f"{processor()}\n" + " | ".join(COLUMNS[:-2]))
+    rows = []
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
             script = [sys.executable, __file__, *sys.argv[1:]]

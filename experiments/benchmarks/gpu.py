@@ -1,8 +1,8 @@
 """Compares the speed of ViT on a GPU between keras_vit on JAX and timm on PyTorch.
 
-    pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py python
-    experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256
-    --peak_tflops=989
+    pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
+    python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 \\
+        --peak_tflops=989
 
 Both libraries compute in bfloat16 on images of 224 pixels, and train with AdamW and gradients
 clipped to a norm of 1. timm's model uses `torch.compile` and fused attention. The script first
@@ -66,7 +66,28 @@ SIZES = {
 def keras_vit_run(measure, batch_size):
     """Returns a function `run(steps)` that computes with JAX and returns the peak memory of the
     device in bytes."""
-    import jax
+    images, labels = random_batch(batch_size)
+    engine = build_engine(images, labels)
+    if measure == "inference":
+        return jax_inference(engine, images)
+
+    def run(steps):
+        engine.train(0, steps)
+        return jax_peak()
+
+    return run
+
+
+def random_batch(batch_size):
+    """Returns float32 images `(B, H, W, C)` in [-1, 1] and one-hot labels `(B, classes)`."""
+    import numpy as np
+
+    images = np.random.default_rng(0).uniform(-1, 1, (batch_size, SIZE, SIZE, 3)).astype("float32")
+    return images, np.eye(CLASSES, dtype="float32")[np.arange(batch_size) % CLASSES]
+
+
+def build_engine(images, labels):
+    """Returns keras_vit's engine on JAX, whose input repeats one batch."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -74,7 +95,8 @@ def keras_vit_run(measure, batch_size):
 
     from keras_vit import Preprocessing, recipes, tasks, training
 
-    shape = (SIZE, SIZE, 3)
+    batch_size = len(images)
+    shape = images.shape[1:]
     config = ConfigDict(
         recipes.defaults(
             batch_size=batch_size,
@@ -88,8 +110,6 @@ def keras_vit_run(measure, batch_size):
             schedule={"base": 1e-3},
         )
     )
-    images = np.random.default_rng(0).uniform(-1, 1, (batch_size, *shape)).astype("float32")
-    labels = np.eye(CLASSES, dtype="float32")[np.arange(batch_size) % CLASSES]
     batch = tf.data.Dataset.from_tensors((images, labels, np.ones(batch_size, "float32")))
     inputs = types.SimpleNamespace(
         train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
@@ -101,54 +121,59 @@ def keras_vit_run(measure, batch_size):
     engine = training.choose_engine(config)
     keras.config.set_dtype_policy(config.precision)
     engine.build(config, tasks.get(config), inputs, config.total_steps)
-    peak = lambda: (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)  # noqa: E731
-    if measure == "train":
+    return engine
 
-        def run(steps):
-            engine.train(0, steps)
-            return peak()
 
-        return run
+def jax_inference(engine, images):
+    """Returns a function `run(steps)` that computes logits and returns the peak memory."""
+    import jax
+
     model = engine.model
     images = jax.device_put(images)
     others = [variable.value for variable in model.non_trainable_variables]
-    predict = jax.jit(
-        lambda weights, images: model.stateless_call(weights, others, images, training=False)[0]
-    )
+
+    @jax.jit
+    def predict(weights, images):
+        return model.stateless_call(weights, others, images, training=False)[0]
 
     def run(steps):
         for _ in range(steps):
             logits = predict(engine.state.weights, images)
         logits.block_until_ready()
-        return peak()
+        return jax_peak()
 
     return run
+
+
+def jax_peak():
+    """Returns the peak memory of the first device in bytes; 0 if JAX does not report it."""
+    import jax
+
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
 
 
 def timm_run(measure, batch_size):
     """Returns a function `run(steps)` that computes with PyTorch and returns the peak memory of the
     device in bytes."""
-    import timm
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = True
-    sizes = SIZES[_VARIANT.value]
-    model = timm.models.vision_transformer.VisionTransformer(
-        img_size=SIZE,
-        patch_size=sizes["patch_size"],
-        num_classes=CLASSES,
-        embed_dim=sizes["hidden_size"],
-        depth=sizes["num_layers"],
-        num_heads=sizes["num_heads"],
-        mlp_ratio=sizes["mlp_dim"] / sizes["hidden_size"],
-    ).to(device)
+    model = timm_model().to(device)
+    compiled = torch.compile(model)
     images = torch.rand(batch_size, 3, SIZE, SIZE, device=device) * 2 - 1
     labels = torch.arange(batch_size, device=device) % CLASSES
-    peak = lambda: torch.cuda.max_memory_allocated() if device == "cuda" else 0  # noqa: E731
-    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
-    compiled = torch.compile(model)
-    autocast = lambda: torch.autocast(device, torch.bfloat16)  # noqa: E731
+
+    def autocast():
+        return torch.autocast(device, torch.bfloat16)
+
+    def finished_peak():
+        """Waits for the device and returns its peak memory in bytes; 0 on a CPU."""
+        if device == "cpu":
+            return 0
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated()
+
     if measure == "inference":
         model.eval()
 
@@ -156,8 +181,7 @@ def timm_run(measure, batch_size):
             with torch.inference_mode(), autocast():
                 for _ in range(steps):
                     compiled(images)
-            finish()
-            return peak()
+            return finished_peak()
 
         return run
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=device == "cuda")
@@ -170,10 +194,24 @@ def timm_run(measure, batch_size):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        finish()
-        return peak()
+        return finished_peak()
 
     return run
+
+
+def timm_model():
+    import timm
+
+    sizes = SIZES[_VARIANT.value]
+    return timm.models.vision_transformer.VisionTransformer(
+        img_size=SIZE,
+        patch_size=sizes["patch_size"],
+        num_classes=CLASSES,
+        embed_dim=sizes["hidden_size"],
+        depth=sizes["num_layers"],
+        num_heads=sizes["num_heads"],
+        mlp_ratio=sizes["mlp_dim"] / sizes["hidden_size"],
+    )
 
 
 def worker(library):
@@ -196,10 +234,8 @@ def worker(library):
             start = time.perf_counter()
             peak = run(steps)
             answer = [time.perf_counter() - start, peak]
-        except (
-            RuntimeError,
-            ValueError,
-        ) as error:  # out of memory; training in keras_vit raises ValueError
+        except (RuntimeError, ValueError) as error:
+            # Training in keras_vit raises a `ValueError` if the memory is too small.
             if "memory" not in str(error).lower():
                 raise
             built = None
@@ -257,7 +293,7 @@ def best_batch(library, measure):
 
 
 def compare(measure):
-    """Compares the libraries in training or inference, and prints the results."""
+    """Compares the libraries in training ("train") or "inference", and prints the results."""
     sizes = {library: best_batch(library, measure) for library in _LIBRARIES}
     seconds = {library: [] for library in _LIBRARIES}
     peaks = {}

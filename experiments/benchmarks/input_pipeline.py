@@ -60,11 +60,8 @@ def _photos(folder):
         image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
         path = folder / f"class{i % 4}" / f"{i:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(
-            tf.io.encode_jpeg(
-                tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), quality=90
-            ).numpy()
-        )
+        pixels = tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
+        path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
     _write_list(folder, REPEATS)
 
 
@@ -134,6 +131,8 @@ def _grouped(numbers, stage):
 
 
 def _plain_tf(folder):
+    """Returns a dataset that decodes whole images, then crops and flips them with tf.image."""
+
     def example(path):
         image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
         begin, size, _ = tf.image.sample_distorted_bounding_box(
@@ -151,6 +150,7 @@ def _plain_tf(folder):
 
 
 def _plain_keras(folder):
+    """Returns a dataset that decodes whole images, then crops and flips them with Keras layers."""
     augment = keras.Sequential(
         [
             keras.layers.RandomCrop(*SIZE),
@@ -236,20 +236,20 @@ def _grain(folder):
     return {"Grain, threads": batches}
 
 
-def _measure(make, images_an_element):
+def _measure(make, images_per_element):
     """Returns images per second and microseconds of CPU time per image."""
     iterator = iter(make())
-    for _ in range(max(1, 128 // images_an_element)):
+    for _ in range(max(1, 128 // images_per_element)):
         next(iterator)
-    count = FLAGS.images // images_an_element
+    count = FLAGS.images // images_per_element
     start = time.perf_counter()
-    worked = time.process_time()
+    processor_start = time.process_time()
     for _ in range(count):
         next(iterator)
     seconds = time.perf_counter() - start
-    worked = time.process_time() - worked
-    measured = count * images_an_element
-    return measured / seconds, worked / measured * 1e6
+    processor_seconds = time.process_time() - processor_start
+    measured = count * images_per_element
+    return measured / seconds, processor_seconds / measured * 1e6
 
 
 def _peak():
@@ -265,7 +265,7 @@ def _memory(folder):
         _write_list(folder, repeats)
         source = data.file_list(folder / "list.csv")
         batches = data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0])
-        for _ in batches.take(epochs * FILES // BATCH or 40):
+        for _ in batches.take(epochs * FILES // BATCH or 40):  # the long list: only 40 batches
             pass
         peaks.append(_peak())
     print(
@@ -276,6 +276,7 @@ def _memory(folder):
 
 
 def _million(folder):
+    """Prints the times to list a folder of a million files and to start at step 100,000."""
     photos = sorted(folder.rglob("*.jpg"))
     root = folder / "million"
     for label in range(1000):
@@ -335,6 +336,7 @@ def _medians(pipelines):
 
 
 def _compare_orders(folder):
+    """Prints the speeds of reading records by index and in order, and their ratio."""
     medians = _medians(_records(folder))
     for name, (rate, work) in medians.items():
         print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us")

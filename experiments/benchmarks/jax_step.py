@@ -88,13 +88,12 @@ def flax_steps():
     parameters = jax.jit(model.init)(key, images)
     optimizer = make_optimizer()
     state = [parameters, jax.jit(optimizer.init)(parameters)]
-
     step = jax.jit(make_step(model, optimizer), donate_argnums=(0, 1))
 
     def run(steps):
         for _ in range(steps):
-            *state[:], value, _ = step(*state, images, labels)
-            value.block_until_ready()
+            *state[:], loss, _ = step(*state, images, labels)
+            loss.block_until_ready()
 
     return run, sum(array.size for array in jax.tree.leaves(parameters))
 

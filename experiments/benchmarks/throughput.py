@@ -159,7 +159,7 @@ def measure():
         rates = [images / statistics.median(seconds[library]) for library in _LIBRARIES]
         results[f"{mode}, images/s"] = rates
         results[f"peak memory after {mode}, MB"] = [
-            query(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()
+            query(process, mode, 1)["peak_bytes"] / 1e6 for process in processes.values()
         ]
     for process in processes.values():
         process.stdin.close()
@@ -177,12 +177,9 @@ def main(_):
         ratio = keras_vit / keras_hub if name.endswith("images/s") else keras_hub / keras_vit
         print(f"{name:32}{keras_vit:12.2f}{keras_hub:12.2f}{ratio:8.2f}")
     if _OUTPUT.value:
+        named = {name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()}
         with open(_OUTPUT.value, "w", encoding="utf-8") as file:
-            json.dump(
-                {name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()},
-                file,
-                indent=2,
-            )
+            json.dump(named, file, indent=2)
 
 
 if __name__ == "__main__":

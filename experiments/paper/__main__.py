@@ -1,11 +1,12 @@
 """Repeats a comparison of the paper: trains or measures its models, and writes a table, a picture
 and an HTML page.
 
-    python experiments/paper --list python experiments/paper --study=table8 --scale=small
-    --workdir=runs/table8 python experiments/paper --study=fig4 --scale=small --seeds=0,1,2
-    --workdir=runs/fig4 python experiments/paper --study=table7 --scale=paper --data_path=/data/jft
-    --workdir=runs/table7 python experiments/paper --study=all --scale=tiny --processes=2
-    --workdir=runs/tiny
+    python experiments/paper --list
+    python experiments/paper --study=table8 --scale=small --workdir=runs/table8
+    python experiments/paper --study=fig4 --scale=small --seeds=0,1,2 --workdir=runs/fig4
+    python experiments/paper --study=table7 --scale=paper --data_path=/data/jft \\
+        --workdir=runs/table7
+    python experiments/paper --study=all --scale=tiny --processes=2 --workdir=runs/tiny
 
 `--scale=tiny` and `--scale=small` need no download. With `--scale=tiny`, each training has two
 steps. `--scale=paper` uses the paper's setting, with the data in `--data_path`. The same command
@@ -103,9 +104,10 @@ def print_estimates(scale):
 
 def make_all(workdir):
     """Runs every study in its own folder, up to `--processes` at once."""
-    names = list({id(study): name for name, study in reversed(studies.STUDIES.items())}.values())[
-        ::-1
-    ]
+    names = []  # one name of each study, although some studies have several
+    for name, study in studies.STUDIES.items():
+        if not any(study is studies.get(other) for other in names):
+            names.append(name)
     for some in batches(names):
         wait_for([[f"--study={name}", f"--workdir={workdir}/{name}"] for name in some])
     print(f"Everything is in {workdir}.")

@@ -10,24 +10,24 @@ def _runs(scale):
         ("ViT", "VisionTransformer"),
         ("Axial-ViT", "AxialVisionTransformer"),
     ):
-        for patches in _patch_sizes(scale):
+        for size in _patch_sizes(scale):
             if scale.is_paper:
-                config = scale.paper_pretraining(
-                    f"ViT-B/{patches}", evals=("fewshot:imagenet2012",)
-                )
+                config = scale.paper_pretraining(f"ViT-B/{size}", evals=("fewshot:imagenet2012",))
                 config["architecture"] = architecture
             else:
                 config = scale.pretraining(
-                    architecture=architecture, model={**scale.vit, "patch_size": patches}
+                    architecture=architecture, model={**scale.vit, "patch_size": size}
                 )
-            columns = {"model": kind, "patch size": patches}
-            runs.append(Run(f"{kind}-patch={patches}", config, columns))
+            columns = {"model": kind, "patch size": size}
+            runs.append(Run(f"{kind}-patch={size}", config, columns))
     return scale.with_seeds(runs)
 
 
 def _patch_sizes(scale):
+    if scale.is_paper:
+        return (32, 16)
     size = scale.vit["patch_size"]
-    return (32, 16) if scale.is_paper else (size,) if scale.is_tiny else (size, size // 2)
+    return (size,) if scale.is_tiny else (size, size // 2)
 
 
 STUDY = Study(

@@ -27,7 +27,7 @@ def _family(model):
 
 
 def _runs(scale):
-    return scale.with_seeds([*(_paper_runs if scale.is_paper else _small_runs)(scale)])
+    return scale.with_seeds(list(_paper_runs(scale) if scale.is_paper else _small_runs(scale)))
 
 
 def _paper_runs(scale):
@@ -55,9 +55,8 @@ def _small_runs(scale):
         for share in (1.0,) if scale.is_tiny else (0.25, 1.0):
             config = scale.pretraining(model=model, architecture=architecture, side=SIDE, evals=())
             config["total_steps"] = max(2, round(config["total_steps"] * share))
-            config["schedule"]["warmup_steps"] = max(
-                1, round(config["schedule"]["warmup_steps"] * share)
-            )
+            warmup_steps = round(config["schedule"]["warmup_steps"] * share)
+            config["schedule"]["warmup_steps"] = max(1, warmup_steps)
             finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
             columns = {"family": family, "steps": config["total_steps"], "dataset": "digits"}
             yield from transfer(
@@ -84,19 +83,18 @@ def _panels(rows):
         return of_dataset
     means = []
     for by_dataset in of_pretraining.values():
-        values = {
-            name: [row[name] for row in by_dataset.values()]
+        first = next(iter(by_dataset.values()))
+        mean = {
+            name: statistics.fmean(row[name] for row in by_dataset.values())
             for name in ("accuracy", "accuracy, paper")
         }
-        first = next(iter(by_dataset.values()))
-        means.append(
-            first | {name: statistics.fmean(all_values) for name, all_values in values.items()}
-        )
+        means.append(first | mean)
     return {"mean of five datasets": means, "ImageNet": of_dataset["imagenet2012"]}
 
 
 def _optimizer_runs(scale):
-    return scale.with_seeds([*(_paper_optimizers if scale.is_paper else _small_optimizers)(scale)])
+    runs = _paper_optimizers(scale) if scale.is_paper else _small_optimizers(scale)
+    return scale.with_seeds(list(runs))
 
 
 _SGD = {"name": "sgd", "weight_decay": 0.0}
@@ -168,7 +166,6 @@ ADAM_OR_SGD = Study(
     picture=("bars", "run", "accuracy", ""),
     notes=(
         "SGD uses BiT's learning rate of 0.03 (at paper scale, for a batch of 256), but a cosine "
-        "decay instead of BiT's steps, and no "
-        "weight decay instead of 0.0001.",
+        "decay instead of BiT's steps, and no weight decay instead of 0.0001.",
     ),
 )

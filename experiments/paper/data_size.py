@@ -27,13 +27,8 @@ def _fewshot_runs(scale):
             config = scale.pretraining(
                 model=model, architecture=architecture, examples=examples, side=SIDE, evals=evals
             )
-            runs.append(
-                Run(
-                    f"{family}-{examples}",
-                    config,
-                    {"family": family, "images to train on": examples},
-                )
-            )
+            columns = {"family": family, "images to train on": examples}
+            runs.append(Run(f"{family}-{examples}", config, columns))
     return scale.with_seeds(runs)
 
 
@@ -52,9 +47,8 @@ def _transfer_runs(scale):
     """Returns the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then
     a fine-tuning."""
     runs = []
-    for name, columns, pretrainings, finetuning in (
-        _paper_transfers if scale.is_paper else _small_transfers
-    )(scale):
+    transfers = _paper_transfers(scale) if scale.is_paper else _small_transfers(scale)
+    for name, columns, pretrainings, finetuning in transfers:
         searched = []
         for (decay, dropout, smoothing), config in pretrainings:
             regularization = {"weight decay": decay, "dropout": dropout, "smoothing": smoothing}
@@ -113,23 +107,19 @@ def _small_transfers(scale):
                 )
                 pretrainings.append((regularization, _regularized(config, *regularization)))
             columns = {"family": family, "images to train on": examples}
-            yield (
-                f"{family}-{examples}",
-                columns,
-                pretrainings,
-                scale.finetuning(model=model, architecture=architecture, side=SIDE),
-            )
+            finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
+            yield f"{family}-{examples}", columns, pretrainings, finetuning
 
 
 def _regularized(config, decay, dropout, smoothing):
     """Returns a pre-training config with the given weight decay, dropout and label smoothing."""
+    model = dict(config["model"])
+    if dropout or "dropout" in model:
+        model["dropout"] = dropout
     return {
         **config,
         "optimizer": {**config["optimizer"], "weight_decay": decay},
-        "model": {
-            **config["model"],
-            **({"dropout": dropout} if dropout or "dropout" in config["model"] else {}),
-        },
+        "model": model,
         "data": {**config["data"], "label_smoothing": smoothing},
     }
 

@@ -15,8 +15,7 @@ from keras_vit import data
 from keras_vit.data import order
 from keras_vit.data.sources.source import Source, parse_split
 
-# the background, three distractors, and the shape, which is in front
-_LAYERS = 5
+_LAYERS = 5  # from back to front: the background, three distractors and the shape
 _BACKGROUND = 0
 _MAIN = 4
 _COLORS = 8
@@ -45,11 +44,7 @@ _RANGES = {
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
     # Background: number of distractors; shape: range of the noise, in pixel values.
-    "level": (
-        (0, 4),
-        (0, 0),
-        (0, 51),
-    ),
+    "level": ((0, 4), (0, 0), (0, 51)),
 }
 _FIELDS = tuple(_RANGES)
 # The factors that can be labels: their layer, field and number of classes.
@@ -70,12 +65,7 @@ FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
 # Each number selects a random stream.
-_STREAMS = {
-    "train": 0,
-    "tune_train": 0,
-    "test": 1,
-    "tune_val": 2,
-}
+_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}
 _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
@@ -125,25 +115,8 @@ def shapes(
         ValueError: the split, a factor, a number or the image shape is invalid.
     """
     names = (label or "shape").split("-")
-    if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
-        raise ValueError(
-            "`label` must be one or more different factors, joined by '-'. The factors are "
-            f"{', '.join(FACTORS)}. Received: label={label!r}"
-        )
     image_shape = tuple(image_shape) or (32, 32, 3)
-    if len(image_shape) != 3 or not all(isinstance(side, int) and side > 0 for side in image_shape):
-        raise ValueError(
-            "`image_shape` must be (height, width, channels), positive integers. Received: "
-            f"image_shape={image_shape}"
-        )
-    if not 0 <= split_seed < 2**31:
-        raise ValueError(
-            f"`split_seed` must be an int32, 0 or more. Received: split_seed={split_seed}"
-        )
-    if not 0 <= num_examples < 2**62:
-        raise ValueError(
-            f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}"
-        )
+    _check(label, names, num_examples, image_shape, split_seed)
     train = num_examples or 1_000_000
     sizes = {
         "train": train,
@@ -159,15 +132,11 @@ def shapes(
         state = order.splitmix64(_uint64(key), index)
         return {"image": draw(state), "label": _label(names, state)}
 
-    words = [""]
-    for name in names:
-        of_name = _WORDS.get(name, tuple(map(str, range(FACTORS[name]))))
-        words = [f"{before}-{word}".lstrip("-") for before in words for word in of_name]
     states = order.splitmix64(_uint64(key), tf.range(min(count, _KNOWN_LABELS), dtype=tf.int64))
     return Source(
         read,
         count,
-        tuple(words),
+        _class_names(names),
         labels=_label(names, states).numpy() if count <= _KNOWN_LABELS else None,
         name_of=f"shapes {split} example {{}}".format,
         # Flips change the position and rotation of a shape, and crops change its position and size.
@@ -176,6 +145,38 @@ def shapes(
 
 
 data.SOURCES["shapes"] = shapes
+
+
+def _check(label, names, num_examples, image_shape, split_seed):
+    """Raises a `ValueError` if an argument of `shapes` is invalid; `names` are the factors in
+    `label`."""
+    if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
+        raise ValueError(
+            "`label` must be one or more different factors, joined by '-'. The factors are "
+            f"{', '.join(FACTORS)}. Received: label={label!r}"
+        )
+    if len(image_shape) != 3 or not all(isinstance(side, int) and side > 0 for side in image_shape):
+        raise ValueError(
+            "`image_shape` must be (height, width, channels), positive integers. Received: "
+            f"image_shape={image_shape}"
+        )
+    if not 0 <= split_seed < 2**31:
+        raise ValueError(
+            f"`split_seed` must be an int32, 0 or more. Received: split_seed={split_seed}"
+        )
+    if not 0 <= num_examples < 2**62:
+        raise ValueError(
+            f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}"
+        )
+
+
+def _class_names(names):
+    """Returns a name for each combination of the factors in `names`, such as "disc-3"."""
+    combinations = [""]
+    for name in names:
+        words = _WORDS.get(name, tuple(map(str, range(FACTORS[name]))))
+        combinations = [f"{start}-{word}".lstrip("-") for start in combinations for word in words]
+    return tuple(combinations)
 
 
 def _uint64(number):
@@ -191,7 +192,10 @@ def _draws(state, numbers):
 
 def _label(names, state):
     """Returns the int64 class of each state. A class is a combination of the factors in `names`."""
-    draw = lambda layer, field: _draws(state, _FIELDS.index(field) * _LAYERS + layer)  # noqa: E731
+
+    def draw(layer, field):
+        return _draws(state, _FIELDS.index(field) * _LAYERS + layer)
+
     result = 0.0
     for name in names:
         layer, field, classes = _FACTORS[name]
@@ -226,38 +230,55 @@ def _drawing(image_shape):
         dy = (y - row * height) / radius
         u = dx * tf.cos(angle) + dy * tf.sin(angle)
         v = dy * tf.cos(angle) - dx * tf.sin(angle)
-        # Compute the fraction of each pixel that a shape covers. Edges are one or two pixels wide.
-        terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
-        outside = tf.reshape(tf.matmul(tf.gather(sides, shape[1:]), terms), (_LAYERS - 1, 2, 4, -1))
-        opacity = tf.clip_by_value(
-            0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1
-        )
-        exists = tf.cast(
-            tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32
-        )
-        opacity = tf.unstack((opacity * exists[:, None])[:, :, None])
-        # Reduce the brightness by the textures of the background and the shape.
-        cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
-        odd_u, odd_v = tf.unstack(tf.math.floormod(tf.floor(cells), 2))
-        of_u, of_v, of_both = tf.unstack(tf.gather(_SHADES, texture[::_MAIN])[:, :, None], axis=1)
-        brightness = (1 - (of_u * odd_u + odd_v * (of_v + of_both * odd_u)))[:, :, None]
-        # Paint the layers from back to front.
-        background = color[_MAIN] + color[_BACKGROUND]
-        number = tf.concat([background[None], background + color[1:_MAIN], color[_MAIN:]], 0)
-        paint = tf.gather(colors, tf.math.floormod(number, _COLORS))  # (layers, C)
-        image = brightness[0] * paint[_BACKGROUND]
-        for layer in range(1, _MAIN):
-            image += opacity[layer - 1] * (paint[layer] - image)
-        image += opacity[-1] * (brightness[1] * paint[_MAIN] - image)
-        # Add noise, one random byte per value.
-        count = math.prod(image_shape)
-        numbers = tf.range(lowest.size, lowest.size - (-count // 8), dtype=tf.int64)
-        noise = tf.reshape(tf.bitcast(order.splitmix64(state, numbers), tf.uint8), (-1,))[:count]
-        noise = values[_FIELDS.index("level"), _MAIN] * (tf.cast(noise, tf.float32) / 255 - 0.5)
-        image = tf.round(tf.reshape(image, (-1,)) + noise)
-        return tf.reshape(tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), image_shape)
+        opacity = _opacities(u, v, radius, tf.gather(sides, shape[1:]), level[_BACKGROUND])
+        brightness = _brightness(u, v, period, phase, texture)
+        image = _painted(opacity, brightness, color, colors)
+        noise = _noise(state, lowest.size, math.prod(image_shape))
+        image = tf.reshape(image, (-1,)) + values[_FIELDS.index("level"), _MAIN] * noise
+        image = tf.clip_by_value(tf.round(image), 0, 255)
+        return tf.reshape(tf.cast(image, tf.uint8), image_shape)
 
     return draw
+
+
+def _opacities(u, v, radius, sides, distractors):
+    """Returns the fraction of each pixel that the distractors and the shape cover, a list of
+    `(H*W, 1)`; 0 for absent distractors.
+
+    Edges are one or two pixels wide.
+    """
+    terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
+    outside = tf.reshape(tf.matmul(sides, terms), (_LAYERS - 1, 2, 4, -1))
+    opacity = tf.clip_by_value(0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1)
+    exists = tf.cast(tf.cast(distractors, tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32)
+    return tf.unstack((opacity * exists[:, None])[:, :, None])
+
+
+def _brightness(u, v, period, phase, texture):
+    """Returns the brightness of the background's and the shape's textures, `(2, H*W, 1)`."""
+    cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
+    odd_u, odd_v = tf.unstack(tf.math.floormod(tf.floor(cells), 2))
+    of_u, of_v, of_both = tf.unstack(tf.gather(_SHADES, texture[::_MAIN])[:, :, None], axis=1)
+    return (1 - (of_u * odd_u + odd_v * (of_v + of_both * odd_u)))[:, :, None]
+
+
+def _painted(opacity, brightness, color, colors):
+    """Returns the image without noise, `(H*W, C)`, painted from the back to the front."""
+    background = color[_MAIN] + color[_BACKGROUND]
+    number = tf.concat([background[None], background + color[1:_MAIN], color[_MAIN:]], 0)
+    paint = tf.gather(colors, tf.math.floormod(number, _COLORS))  # (layers, C)
+    image = brightness[0] * paint[_BACKGROUND]
+    for layer in range(1, _MAIN):
+        image += opacity[layer - 1] * (paint[layer] - image)
+    image += opacity[-1] * (brightness[1] * paint[_MAIN] - image)
+    return image
+
+
+def _noise(state, first, count):
+    """Returns `count` values in [-0.5, 0.5], one random byte each, from draw `first` on."""
+    numbers = tf.range(first, first - (-count // 8), dtype=tf.int64)
+    values = tf.reshape(tf.bitcast(order.splitmix64(state, numbers), tf.uint8), (-1,))[:count]
+    return tf.cast(values, tf.float32) / 255 - 0.5
 
 
 def _palette(channels):

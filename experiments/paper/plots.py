@@ -6,8 +6,9 @@ from keras_vit.plots import figure_class
 
 
 def picture(path, title, parts, kind, x, y, group):
-    """Draws the results of a study. Each panel is followed by a panel with the paper's numbers, if
-    the rows have any.
+    """Draws the results of a study.
+
+    Each panel is followed by a panel with the paper's numbers, if the rows have any.
 
     Args:
         path: the file to write; its ending decides the format.
@@ -34,28 +35,35 @@ def picture(path, title, parts, kind, x, y, group):
     lines = -(-len(panels) // 2) or 1
     figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
-    for axes, (part, name, shown) in zip(
-        figure.subplots(lines, columns, squeeze=False).ravel(), panels
-    ):
+    all_axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, (part, name, shown) in zip(all_axes, panels):
         axes.set_title(part)
         if kind == "bars":
-            axes.barh([row["run"] for row in shown], [row[name] for row in shown], color="tab:blue")
-            axes.invert_yaxis()
-            axes.set_xlabel(name)
+            _draw_bars(axes, shown, name)
         else:
-            for label, points in lines_of(shown, x, name, group).items():
-                xs, values = zip(*points)
-                means = [statistics.fmean(seeds) for seeds in values]
-                below = [mean - min(seeds) for mean, seeds in zip(means, values)]
-                above = [max(seeds) - mean for mean, seeds in zip(means, values)]
-                axes.errorbar(xs, means, (below, above), fmt="o-", capsize=3, label=label)
-            axes.set_xscale("log")
+            _draw_lines(axes, shown, x, name, group)
             axes.set_yscale("log" if kind == "slopes" else "linear")
-            axes.set_xlabel(x)
-            axes.set_ylabel(name)
-            axes.legend()
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=100)
+
+
+def _draw_bars(axes, rows, y):
+    axes.barh([row["run"] for row in rows], [row[y] for row in rows], color="tab:blue")
+    axes.invert_yaxis()
+    axes.set_xlabel(y)
+
+
+def _draw_lines(axes, rows, x, y, group):
+    for label, points in lines_of(rows, x, y, group).items():
+        xs, values = zip(*points)
+        means = [statistics.fmean(seeds) for seeds in values]
+        below = [mean - min(seeds) for mean, seeds in zip(means, values)]
+        above = [max(seeds) - mean for mean, seeds in zip(means, values)]
+        axes.errorbar(xs, means, (below, above), fmt="o-", capsize=3, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend()
 
 
 def lines_of(rows, x, y, group):

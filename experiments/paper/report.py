@@ -12,8 +12,8 @@ from keras_vit import files
 _SCALES = {
     "tiny": "Each run trains for a few steps at most, which only tests that the study works.",
     "small": "Instead of the paper's models and data, this study uses small models, generated "
-    "images of shapes, and "
-    "handwritten digits. The list of runs shows the model and the number of images of each run.",
+    "images of shapes, and handwritten digits. The list of runs shows the model and the number of "
+    "images of each run.",
     "paper": "The runs use the paper's models and data.",
 }
 
@@ -35,21 +35,24 @@ def write_page(study, scale, runs, rows, folder, write=print):
         file.write(as_markdown(rows))
     has_picture = True
     try:
-        with files.atomic_path(folder / "picture.png", ".png") as path:
-            kind, x, y, group = study.picture
-            y = (y,) if isinstance(y, str) else y
-            # Few-shot accuracy is not measured at tiny scale.
-            y = tuple(name for name in y if any(row[name] is not None for row in rows)) or (
-                "accuracy",
-            )
-            parts = {"": rows} if study.panels is None else study.panels(rows)
-            plots.picture(path, study.title, parts, kind, x, y, group)
+        _draw_picture(study, rows, folder)
     except ImportError as error:
         has_picture = False
         write(f"warning: picture.png was not drawn: {error}")
     with files.atomic_write(folder / "index.html") as file:
         file.write(as_html(study, scale, runs, rows, folder, has_picture))
     write(f"wrote {folder / 'index.html'}")
+
+
+def _draw_picture(study, rows, folder):
+    """Writes `picture.png`; raises an `ImportError` if matplotlib is not installed."""
+    kind, x, y, group = study.picture
+    columns = (y,) if isinstance(y, str) else y
+    # Few-shot accuracy is not measured at tiny scale.
+    measured = tuple(name for name in columns if any(row[name] is not None for row in rows))
+    parts = {"": rows} if study.panels is None else study.panels(rows)
+    with files.atomic_path(folder / "picture.png", ".png") as path:
+        plots.picture(path, study.title, parts, kind, x, measured or ("accuracy",), group)
 
 
 def as_csv(rows):
@@ -93,16 +96,14 @@ def as_html(study, scale, runs, rows, folder, has_picture):
         else ""
     )
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta '
-        f'charset="utf-8">\n<title>{escape(study.title)}</title>\n'
-        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 "
-        "1em; } "
-        "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; "
-        "}</style>\n</head>\n<body>\n"
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>{escape(study.title)}</title>\n"
+        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
+        "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; }</style>\n"
+        "</head>\n<body>\n"
         f"<h1>{escape(study.title)}</h1>\n<p>{escape(study.question)}</p>\n"
         f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns whose names end in “paper” "
-        "contain the results "
-        "that the paper reports.</p>\n"
+        "contain the results that the paper reports.</p>\n"
         f"{picture}<table>\n<tr>{head}</tr>\n{body}</table>\n"
         f"<h2>Notes</h2>\n<ul>\n{notes}</ul>\n"
         + (f"<h2>Pictures of the models</h2>\n<ul>\n{inspected}</ul>\n" if inspected else "")

@@ -14,7 +14,7 @@ from keras_vit.tasks.masked_patches import TARGETS
 
 
 def _runs(scale):
-    return scale.with_seeds([*(_paper_runs if scale.is_paper else _small_runs)(scale)])
+    return scale.with_seeds(list(_paper_runs(scale) if scale.is_paper else _small_runs(scale)))
 
 
 def _paper_runs(scale):
@@ -46,7 +46,7 @@ def _small_runs(scale):
     finetunings = {
         labels: scale.finetuning(
             model=vit,
-            examples=labels % everything,  # 0 selects all examples
+            examples=0 if labels == everything else labels,  # 0 selects all examples
             side=SIDE,
             rate=1e-3,
             optimizer={"name": "adamw", "weight_decay": 0.1},

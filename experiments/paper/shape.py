@@ -36,9 +36,8 @@ def _runs(scale):
         for factor in _FACTORS[scale.name]:
             if scale.is_paper:
                 config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
-                config["architecture"] = (
-                    "VisionTransformer"  # the name "ViT-B/32" would fix the sizes
-                )
+                # The name "ViT-B/32" would fix the sizes.
+                config["architecture"] = "VisionTransformer"
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
                 # Images have 192 pixels for patches of 64, else 224.
                 patch_size = config["model"]["patch_size"]

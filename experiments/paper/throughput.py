@@ -22,25 +22,17 @@ def _runs(scale):
     for side in _SIDES[scale.name]:
         for model, config in _models(scale):
             image_size = side // 14 * 14 if model.endswith("/14") else side
-            config["data"] = {
-                **config["data"],
-                "image_size": 0,
-                "image_shape": (image_size, image_size, 3),
-            }
+            image_shape = (image_size, image_size, 3)
             config |= {
                 "recipe": "inference",
                 "evals": (),
                 "total_steps": 0,
+                "total_epochs": 0.0,
                 "batch_size": _LARGEST_BATCH[scale.name],
+                "data": {**config["data"], "image_size": 0, "image_shape": image_shape},
             }
-            config["total_epochs"] = 0.0
-            runs.append(
-                Run(
-                    f"{model.replace('/', '_')}-{image_size}",
-                    config,
-                    {"model": model, "pixels": image_size},
-                )
-            )
+            name = f"{model.replace('/', '_')}-{image_size}"
+            runs.append(Run(name, config, {"model": model, "pixels": image_size}))
     if scale.path.endswith(".csv"):
         runs += [
             _compiled(row)

@@ -1,8 +1,8 @@
 """Writes a CSV file with the largest batch that fits on a TPU device, for each model, slice, image
 size and mode.
 
-    python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16
-    --modes=training,inference
+    python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 \\
+        --modes=training,inference
 
 The command has the same requirements as `keras-vit check-tpu` and takes minutes per row. It skips
 the rows that the file already has. Each row runs in its own process, `--row=JSON`, because a traced

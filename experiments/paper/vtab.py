@@ -14,30 +14,32 @@ _STAND_INS = {
 
 
 def _runs(scale):
-    runs = []
-    if scale.is_paper:
-        means = dict(zip(TASKS, TABLE_9["ViT-L/16 ImageNet-21k"]))
-        for group, tasks in GROUPS.items():
-            for task in tasks:
-                config = scale.paper_finetuning("ViT-L/16", f"vtab/{task}", weights="imagenet21k")
-                paper = {"accuracy": means[task] / 100}
-                runs.append(Run(task, config, {"group": group, "task": task}, paper))
-        return scale.with_seeds(runs)
-    runs.append(Run("pretrained", scale.pretraining(evals=()), {}, is_row=False))
-    groups = {"structured": ("row",)} if scale.is_tiny else _STAND_INS
-    for group, tasks in groups.items():
+    return scale.with_seeds(list(_paper_runs(scale) if scale.is_paper else _small_runs(scale)))
+
+
+def _paper_runs(scale):
+    accuracies = dict(zip(TASKS, TABLE_9["ViT-L/16 ImageNet-21k"]))
+    for group, tasks in GROUPS.items():
         for task in tasks:
+            config = scale.paper_finetuning("ViT-L/16", f"vtab/{task}", weights="imagenet21k")
+            paper = {"accuracy": accuracies[task] / 100}
+            yield Run(task, config, {"group": group, "task": task}, paper)
+
+
+def _small_runs(scale):
+    yield Run("pretrained", scale.pretraining(evals=()), {}, is_row=False)
+    groups = {"structured": ("row",)} if scale.is_tiny else _STAND_INS
+    for group, factors in groups.items():
+        for factor in factors:
             config = scale.finetuning()
-            pretraining = scale.pretraining()["data"]
-            split = "train[:64]" if scale.is_tiny else "train[:1000]"
             config["data"] = {
-                **pretraining,
-                "name": f"shapes:{task}",
+                **scale.pretraining()["data"],
+                "name": f"shapes:{factor}",
                 "split_seed": 1,
-                "train_split": split,
+                "train_split": "train[:64]" if scale.is_tiny else "train[:1000]",
             }
-            runs.append(Run(task, config, {"group": group, "task": task}, start=("pretrained",)))
-    return scale.with_seeds(runs)
+            columns = {"group": group, "task": factor}
+            yield Run(factor, config, columns, start=("pretrained",))
 
 
 STUDY = Study(

@@ -1,9 +1,10 @@
 """Scores a Vision Transformer on VTAB-1k: fine-tunes it on 1,000 examples of each of 19 tasks, by
 the paper's recipe.
 
-    python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k
-    --workdir=runs/vtab python experiments/paper/vtab_tasks.py --model=mine.keras
-    --tasks=cifar100,svhn --data_path=/data/tfds
+    python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k \\
+        --workdir=runs/vtab
+    python experiments/paper/vtab_tasks.py --model=mine.keras --tasks=cifar100,svhn \\
+        --data_path=/data/tfds
 
 The same command resumes. The accuracy on each task, the mean of each complete group and the mean of
 all chosen tasks are printed and written to `results.json` in the workdir.
@@ -85,19 +86,17 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         task: {**config.to_dict(), "weights": f"../{weights.name}"}
         for task, config in configs.items()
     }
-    folders = {task: training.Workdir(workdir / task, config) for task, config in recorded.items()}
+    workdirs = {task: training.Workdir(workdir / task, config) for task, config in recorded.items()}
     _check_datasets(
-        {task: config for task, config in configs.items() if folders[task].results() is None}
+        {task: config for task, config in configs.items() if workdirs[task].results() is None}
     )
     metrics = {}
     for number, task in enumerate(tasks, start=1):
-        config = configs[task]
-        folder = folders[task]
-        results = folder.results()
+        results = workdirs[task].results()
         if results is None:
             write(f"task {number} of {len(tasks)}: {task}")
-            results = training.run(config, folder, write).metrics
-            folder.write_results(results)
+            results = training.run(configs[task], workdirs[task], write).metrics
+            workdirs[task].write_results(results)
             gc.collect()  # frees the model, which has reference cycles
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
@@ -151,10 +150,9 @@ def _sizes(model):
     pooled = "token" if model.class_token is not None else "gap"
     sizes["classifier"] = pooled if model.pool_layer is None else model.classifier
     blocks = model.arguments["resnet_blocks"]
-    return {
-        **sizes,
-        **({} if blocks is None else {"stem": "resnet", "resnet_blocks": tuple(blocks)}),
-    }
+    if blocks is not None:
+        sizes |= {"stem": "resnet", "resnet_blocks": tuple(blocks)}
+    return sizes
 
 
 def _keep_weights(model, workdir):

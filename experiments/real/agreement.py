@@ -53,6 +53,7 @@ def tokens_of(folder, images, dtype):
 
 
 def split(tokens):
+    """Returns the class token and the patches."""
     return tokens[:, 0], tokens[:, 1:]
 
 
@@ -98,6 +99,20 @@ def converted(model, images, folder, kind):
     return split(LITERT.runner(path.read_bytes())(images))
 
 
+def compared(token, patches, reference):
+    """Returns the cells of a row: the differences of the class token and of the patches, and the
+    lowest cosine."""
+
+    def difference(ours, theirs):
+        return np.abs(ours - theirs).max() / np.abs(theirs).max()
+
+    expected = reference["class_token"]
+    norms = np.linalg.norm(token, axis=1) * np.linalg.norm(expected, axis=1)
+    cosine = ((token * expected).sum(1) / norms).min()
+    patch_difference = difference(patches[:, ::PATCH_STEP], reference["patches"])
+    return f"{difference(token, expected):.1e} | {patch_difference:.1e} | {cosine:.5f}"
+
+
 def main(_):
     logging.set_verbosity(logging.ERROR)
     pictures = photographs()
@@ -121,20 +136,7 @@ def main(_):
             }
         print("| format | class token | patches | cosine of the class token |\n|---|---|---|---|")
         for name, compute in rows.items():
-            token, patches = compute()
-            pairs = (
-                (token, reference["class_token"]),
-                (patches[:, ::PATCH_STEP], reference["patches"]),
-            )
-            differences = [
-                np.abs(ours - theirs).max() / np.abs(theirs).max() for ours, theirs in pairs
-            ]
-            norms = np.linalg.norm(token, axis=1) * np.linalg.norm(reference["class_token"], axis=1)
-            cosine = ((token * reference["class_token"]).sum(1) / norms).min()
-            print(
-                f"| {name} | {differences[0]:.1e} | {differences[1]:.1e} | {cosine:.5f} |",
-                flush=True,
-            )
+            print(f"| {name} | {compared(*compute(), reference)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ def named_arrays(model):
         for name, array in stored.items()
         if name.startswith("backbone.")
     }
+    # Name the matrices after the nodes that multiply by them.
     for node in model.graph.node:
         matrix = next(
             (name for name in node.input if name.startswith("onnx::MatMul_") and name in stored),

@@ -76,14 +76,20 @@ def write_tokenizer(path):
     texts = [*TEMPLATES, *(name for names in NAMES for name in names)]
     words = sorted({word for text in texts for word in text.replace("{}", "").split()})
     vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words])}
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = [
-        {"id": i, "content": name, "special": True, **special} for i, name in enumerate(SPECIAL)
-    ]
-    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
-    content |= {"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"}}
-    content |= {"post_processor": None, "decoder": None}
-    content["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+    fields = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, "special": True, **fields} for i, name in enumerate(SPECIAL)
+        ],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }
     Path(path).write_text(json.dumps(content))
 
 
@@ -126,20 +132,10 @@ def zero_shot_accuracy(model, inputs, templates):
     return evaluation.evaluate(classifier, ["top1"], inputs)["top1/accuracy"]
 
 
-def main(_):
-    logging.set_verbosity(logging.ERROR)
-    output = Path(FLAGS.output)
-    output.mkdir(parents=True, exist_ok=True)
-    data.SOURCES["fashion_captions"] = captioned
-    write_tokenizer(output / "tokenizer.json")
-    # Train on the labels.
-    supervised = train(
-        config_of(data={"name": "idx"}, model={"input_shape": (28, 28, 1), **IMAGE}),
-        output / "labels",
-    )
-    # Train on the captions.
-    text_fields = {"tokenizer": str(output / "tokenizer.json"), "text_length": LENGTH}
-    pairs = config_of(
+def captions_config(tokenizer):
+    """Returns the config of the training on captions."""
+    text_fields = {"tokenizer": str(tokenizer), "text_length": LENGTH}
+    config = config_of(
         data={"name": "fashion_captions", **text_fields},
         task="image_text",
         loss=FLAGS.loss,
@@ -149,15 +145,28 @@ def main(_):
             "bias": -5.0 if FLAGS.loss == "sigmoid" else 0.0,
         },
     )
-    pairs.optimizer.no_decay = "similarity"  # the layer of the scale and the bias
-    run = train(pairs, output / FLAGS.loss)
+    config.optimizer.no_decay = "similarity"  # the layer of the scale and the bias
+    return config
+
+
+def main(_):
+    logging.set_verbosity(logging.ERROR)
+    output = Path(FLAGS.output)
+    output.mkdir(parents=True, exist_ok=True)
+    data.SOURCES["fashion_captions"] = captioned
+    write_tokenizer(output / "tokenizer.json")
+    supervised = train(
+        config_of(data={"name": "idx"}, model={"input_shape": (28, 28, 1), **IMAGE}),
+        output / "labels",
+    )
+    pair = train(captions_config(output / "tokenizer.json"), output / FLAGS.loss)
     results = {
         "steps": FLAGS.steps,
         "loss": FLAGS.loss,
         "supervised accuracy": supervised.metrics["test/accuracy"],
     }
     for name, templates in (("new", TEST_TEMPLATES), ("training", TEMPLATES)):
-        accuracy = zero_shot_accuracy(run.model, supervised.inputs, templates)
+        accuracy = zero_shot_accuracy(pair.model, supervised.inputs, templates)
         results[f"zero-shot accuracy, {name} templates"] = accuracy
     files.write_json(output / f"results_{FLAGS.loss}.json", results)
     for name, value in results.items():

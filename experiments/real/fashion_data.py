@@ -22,15 +22,13 @@ def read(folder, split):
     classes `(N,)`."""
     images = _read_bytes(folder, f"{split}-images-idx3-ubyte")[16:]  # after the header
     labels = _read_bytes(folder, f"{split}-labels-idx1-ubyte")[8:]
-    return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(
-        labels, np.uint8
-    ).astype("int64")
+    images = np.frombuffer(images, np.uint8).reshape(-1, 28, 28)
+    return images, np.frombuffer(labels, np.uint8).astype("int64")
 
 
 def _read_bytes(folder, name):
-    path = next(
-        (path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None
-    )
+    candidates = (Path(folder, name), Path(folder, f"{name}.gz"))
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         raise ValueError(
             "Install Debian's package dataset-fashion-mnist, or pass the folder of the four IDX "

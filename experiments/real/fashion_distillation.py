@@ -169,17 +169,17 @@ def main(_):
             teacher_seed = 0 if count == "all" else seed
             teacher = output / f"teacher-{count}-{teacher_seed}"
             for model in MODELS:
-                key = count, model, teacher_seed if model == "teacher" else seed
+                run_seed = teacher_seed if model == "teacher" else seed
+                key = count, model, run_seed
                 if key in rows:
                     continue
                 folder = FLAGS.data
                 if count != "all" and model != "student distilled":
                     folder = output / f"images-{count}-{seed}"
                     write_subset(folder, images, labels, tests, int(count), seed)
-                config = config_of(model, *key[::2], teacher, folder)
-                workdir = output / f"{model.replace(' ', '-')}-{count}-{key[2]}"
-                workdir = training.Workdir(workdir, config.to_dict())
-                result = training.run(config, workdir)
+                config = config_of(model, count, run_seed, teacher, folder)
+                workdir = output / f"{model.replace(' ', '-')}-{count}-{run_seed}"
+                result = training.run(config, training.Workdir(workdir, config.to_dict()))
                 trained[model.split()[0]] = result.model
                 rows[key] = result.metrics["test/accuracy"]
                 write_table(output / "table.csv", rows)

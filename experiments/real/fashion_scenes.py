@@ -81,14 +81,14 @@ def write_scenes(folder, data, numbers, seed=0):
 
     if (folder / "classes.txt").exists():
         return
-    shown = photographs()
+    pictures = photographs()
     for split, idx_split in (("train", "train"), ("test", "t10k")):
         images, labels = fashion_data.read(data, idx_split)
         random = np.random.default_rng([seed, len(images)])
         for kind in ("images", "masks"):
             (folder / split / kind).mkdir(parents=True, exist_ok=True)
         for number in range(numbers[split]):
-            picture, mask = scene(shown, images, labels, split, random)
+            picture, mask = scene(pictures, images, labels, split, random)
             for kind, pixels in (("images", picture), ("masks", mask)):
                 Image.fromarray(pixels).save(folder / split / kind / f"{number:04}.png")
     (folder / "classes.txt").write_text("\n".join(NAMES) + "\n")

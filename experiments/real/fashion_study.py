@@ -1,9 +1,10 @@
 """Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on subsets of Fashion-MNIST.
 
-    python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study python
-    experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit
-    --counts=10,100 --seeds=0 python experiments/real/fashion_study.py --output=search --methods=vit
-    --counts=100 --rate=3e-3 --held_out
+    python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study
+    python experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit \\
+        --counts=10,100 --seeds=0
+    python experiments/real/fashion_study.py --output=search --methods=vit --counts=100 \\
+        --rate=3e-3 --held_out
 
 `extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images.
 Each seed draws its own training images, which all methods share. Accuracy is measured on all 10,000
@@ -32,14 +33,14 @@ FLAGS = flags.FLAGS
 COLUMNS = ("method", "images per class", "seed", "accuracy")
 WIDTH = 384  # size of a feature vector
 FROZEN = ("linear probe", "few-shot", "20 neighbors")
-_WIDTHS = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
+_VIT_SIZES = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
 SCRATCH = {  # {method: (architecture, image size, fields of the model)}
     "hybrid": (
         "VisionTransformer",
         40,
-        {"stem": "resnet", "resnet_blocks": (1,), "patch_size": 2, **_WIDTHS},
+        {"stem": "resnet", "resnet_blocks": (1,), "patch_size": 2, **_VIT_SIZES},
     ),
-    "vit": ("VisionTransformer", 28, {"patch_size": 4, **_WIDTHS}),
+    "vit": ("VisionTransformer", 28, {"patch_size": 4, **_VIT_SIZES}),
     "bit": ("BiTResNet", 48, {"depth": 8}),  # as in configs/fashion.py
 }
 FINE_TUNED = "fine-tuned"
@@ -85,9 +86,8 @@ def frozen_accuracy(method, features, labels, test_features, test_labels):
     if method == "linear probe":
         return frozen.fit_and_score(features, labels, test_features, test_labels)["accuracy"]
     if method == "few-shot":
-        classes = frozen.ridge_scores(features, labels, test_features, fashion_data.CLASSES).argmax(
-            1
-        )
+        scores = frozen.ridge_scores(features, labels, test_features, fashion_data.CLASSES)
+        classes = scores.argmax(1)
     else:
         classes = frozen.nearest_classes(features, labels, test_features, fashion_data.CLASSES)
     return float(np.mean(classes == test_labels))
@@ -179,9 +179,9 @@ def read_table(path):
 
 
 def write_table(path, rows):
-    lines = [
-        ",".join(COLUMNS),
-        *(f"{method},{count},{seed},{value:.4f}" for (method, count, seed), value in rows.items()),
+    lines = [",".join(COLUMNS)]
+    lines += [
+        f"{method},{count},{seed},{value:.4f}" for (method, count, seed), value in rows.items()
     ]
     with files.atomic_write(path) as file:
         file.write("\n".join([*lines, ""]))
@@ -190,10 +190,13 @@ def write_table(path, rows):
 def by_method(rows):
     """Returns `{method: {images per class: [accuracy of each seed]}}`, in the order of
     `METHODS`."""
+
+    def place(row):
+        (method, count, seed), _ = row
+        return METHODS.index(method), count, seed
+
     table = {}
-    for (method, count, _), accuracy in sorted(
-        rows.items(), key=lambda row: (METHODS.index(row[0][0]), *row[0][1:])
-    ):
+    for (method, count, _), accuracy in sorted(rows.items(), key=place):
         table.setdefault(method, {}).setdefault(count, []).append(accuracy)
     return table
 
@@ -207,12 +210,12 @@ def draw(path, table):
     axes = figure.subplots()
     for method, points in table.items():
         means = [statistics.fmean(values) for values in points.values()]
-        errors = [
-            [mean - min(v) for mean, v in zip(means, points.values())],
-            [max(v) - mean for mean, v in zip(means, points.values())],
-        ]
+        below = [mean - min(values) for mean, values in zip(means, points.values())]
+        above = [max(values) - mean for mean, values in zip(means, points.values())]
         style = "s--" if method in SCRATCH else "o-"
-        axes.errorbar(list(points), means, errors, fmt=style, capsize=3, label=label_of(method))
+        axes.errorbar(
+            list(points), means, (below, above), fmt=style, capsize=3, label=label_of(method)
+        )
     axes.set(
         xscale="log",
         xlabel="training images per class",
@@ -229,21 +232,42 @@ def draw(path, table):
 
 def print_table(table):
     counts = sorted({count for points in table.values() for count in points})
-    print(
-        "| | "
-        + " | ".join(f"{count:,}" for count in counts)
-        + " |\n"
-        + "|---" * (len(counts) + 1)
-        + "|"
-    )
+    print("| | " + " | ".join(f"{count:,}" for count in counts) + " |")
+    print("|---" * (len(counts) + 1) + "|")
     for method, points in table.items():
-        cells = [
-            " to ".join(dict.fromkeys(f"{f(points[n]):.3f}" for f in (min, max)))
-            if n in points
-            else ""
-            for n in counts
-        ]
+        cells = []
+        for count in counts:
+            ends = (f"{end(points[count]):.3f}" for end in (min, max)) if count in points else ()
+            cells.append(" to ".join(dict.fromkeys(ends)))
         print(f"| {label_of(method)} | " + " | ".join(cells) + " |")
+
+
+def measured_accuracy(method, count, seed, train, test, output):
+    """Returns the accuracy of a method that learns from `count` images of each class.
+
+    Args:
+        method: a member of `METHODS`.
+        count: number of training images per class.
+        seed: seed of the draw and of the training.
+        train, test: the images and labels of a split.
+        output: folder for features and runs.
+    """
+    images, labels = train
+    test_images, test_labels = test
+    drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
+    if method in FROZEN:
+        every = np.arange(len(test_images))
+        test_features = read_features(output / "test.npy", test_images, every, FLAGS.model)
+        features = read_features(output / "train.npy", images, drawn, FLAGS.model)
+        return frozen_accuracy(method, features, labels[drawn], test_features, test_labels)
+    if FLAGS.held_out:
+        others = held_out(labels, drawn, count, seed)
+        test = images[others], labels[others]
+    folder = output / f"{count}-{seed}"
+    write_idx(folder, "train", images[drawn], labels[drawn])
+    write_idx(folder, "t10k", *test)
+    config = config_of(method, count, FLAGS.model, FLAGS.size, FLAGS.rate)
+    return trained_accuracy(config, folder, folder / method, seed)
 
 
 def main(_):
@@ -257,8 +281,7 @@ def main(_):
         )
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         fashion_data.check_model(FLAGS.model)
-    images, labels = fashion_data.read(FLAGS.data, "train")
-    test_images, test_labels = fashion_data.read(FLAGS.data, "t10k")
+    train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
     check_settings(
         output / "settings.json",
         {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")},
@@ -269,22 +292,7 @@ def main(_):
     ):
         if (method, count, seed) in rows:
             continue
-        drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
-        if method in FROZEN:
-            every = np.arange(len(test_images))
-            test_features = read_features(output / "test.npy", test_images, every, FLAGS.model)
-            features = read_features(output / "train.npy", images, drawn, FLAGS.model)
-            accuracy = frozen_accuracy(method, features, labels[drawn], test_features, test_labels)
-        else:
-            folder = output / f"{count}-{seed}"
-            scored = test_images, test_labels
-            if FLAGS.held_out:
-                others = held_out(labels, drawn, count, seed)
-                scored = images[others], labels[others]
-            write_idx(folder, "train", images[drawn], labels[drawn])
-            write_idx(folder, "t10k", *scored)
-            config = config_of(method, count, FLAGS.model, FLAGS.size, FLAGS.rate)
-            accuracy = trained_accuracy(config, folder, folder / method, seed)
+        accuracy = measured_accuracy(method, count, seed, train, test, output)
         rows[method, count, seed] = accuracy
         write_table(output / "table.csv", rows)
         print(f"{method}, {count} images per class, seed {seed}: {accuracy:.4f}", flush=True)

@@ -76,6 +76,12 @@ def of_file(model, folder, kind):
     return lambda pictures: run(fashion_data.normalized(pictures))
 
 
+def first_images(split):
+    """Returns the first `--count` images of a split, enlarged, and their labels."""
+    images, labels = fashion_data.read(FLAGS.data, split)
+    return fashion_data.enlarged(images[: FLAGS.count]), labels[: FLAGS.count]
+
+
 def in_batches(compute, pictures):
     return np.concatenate(
         [compute(pictures[start : start + BATCH]) for start in range(0, len(pictures), BATCH)]
@@ -85,10 +91,8 @@ def in_batches(compute, pictures):
 def main(_):
     logging.set_verbosity(logging.ERROR)
     fashion_data.check_model(FLAGS.model)
-    (x, y), (x_test, y_test) = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
-    x, x_test = (fashion_data.enlarged(images[: FLAGS.count]) for images in (x, x_test))
-    y = y[: FLAGS.count]
-    y_test = y_test[: FLAGS.count]
+    images, labels = first_images("train")
+    test_images, test_labels = first_images("t10k")
     model = keras_vit.from_pretrained(FLAGS.model, input_shape=SHAPE, include_top=False)
     print(
         "| format | linear probe | 20 neighbors | kNN agreement with float32 |\n|---|---|---|---|"
@@ -106,12 +110,12 @@ def main(_):
         reference = None
         for name, make in formats.items():
             compute = make()
-            features = in_batches(compute, x)
-            test_features = in_batches(compute, x_test)
-            probe = frozen.fit_and_score(features, y, test_features, y_test)["accuracy"]
-            classes = frozen.nearest_classes(features, y, test_features, CLASSES)
+            features = in_batches(compute, images)
+            test_features = in_batches(compute, test_images)
+            probe = frozen.fit_and_score(features, labels, test_features, test_labels)["accuracy"]
+            classes = frozen.nearest_classes(features, labels, test_features, CLASSES)
             reference = classes if reference is None else reference
-            neighbors = np.mean(classes == y_test)
+            neighbors = np.mean(classes == test_labels)
             agree = np.mean(classes == reference)
             print(f"| {name} | {probe:.4f} | {neighbors:.4f} | {agree:.4f} |", flush=True)
 

@@ -37,7 +37,7 @@ def config_of(scale, steps, folder):
         "shift": 2,
         "label_smoothing": 0.1,
     }
-    split = {"name": "digits", "train_split": "train[:32]", "test_split": "test[:32]"}
+    digits = {"name": "digits", "train_split": "train[:32]", "test_split": "test[:32]"}
     width = 8 if tiny else 48
     config = recipes.defaults(
         recipe="patch sizes: ours",
@@ -55,7 +55,7 @@ def config_of(scale, steps, folder):
             "class_token_position": False,
         },
         data=data.defaults(
-            **(split if tiny else {**fashion, "train_crop": "resize", "flip": "on"})
+            **(digits if tiny else {**fashion, "train_crop": "resize", "flip": "on"})
         ),
         optimizer={"name": "adamw", "weight_decay": 0.1},
         schedule={"decay": "cosine", "base": 2e-3, "warmup_steps": 1 if tiny else steps // 10},

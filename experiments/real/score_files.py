@@ -20,6 +20,7 @@ BATCH = 100
 
 
 def png(image):
+    """Returns an image, encoded as PNG."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "png")
     return file.getvalue()
@@ -35,14 +36,14 @@ def main(_):
         )
     images, labels = fashion_data.read(FLAGS.data, "t10k")
     signature = tf.saved_model.load(FLAGS.export).signatures["serving_default"]
-    right = 0
+    correct = 0
     for start in range(0, len(images), BATCH):
         files = tf.constant([png(image) for image in images[start : start + BATCH]])
         classes = signature(image_bytes=files)["probabilities"].numpy().argmax(1)
-        right += int(np.sum(classes == labels[start : start + BATCH]))
+        correct += int(np.sum(classes == labels[start : start + BATCH]))
     print(
-        f"{right:,} of {len(images):,} images classified correctly: accuracy "
-        f"{right / len(images):.4f}"
+        f"{correct:,} of {len(images):,} images classified correctly: accuracy "
+        f"{correct / len(images):.4f}"
     )
 
 

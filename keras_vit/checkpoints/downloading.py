@@ -16,8 +16,10 @@ _LEFTOVER_SECONDS = 24 * 3600  # older partial downloads of killed processes are
 
 
 def fetch(url):
-    """Returns the local path of the file at a URL. Downloads the file if neither the mirror nor the
-    cache has it."""
+    """Returns the local path of the file at a URL.
+
+    Downloads the file if neither the mirror nor the cache has it.
+    """
     url = https(url)
     mirrored = in_mirror(url)
     if mirrored is not None and mirrored.exists():
@@ -36,11 +38,14 @@ def https(url):
 
 
 def cache_path(url):
-    """Returns the cache path for a URL. Each URL has its own folder, because many files are named
-    `ViT-B_16.npz`."""
+    """Returns the cache path for a URL.
+
+    Each URL has its own folder, because many files are named `ViT-B_16.npz`.
+    """
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
-    name = "".join(c if c.isalnum() or c in "+-_." else "_" for c in name).lstrip(".") or "file"
+    safe = "".join(char if char.isalnum() or char in "+-_." else "_" for char in name)
+    name = safe.lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
     # As in Keras, which has no public function for this folder.
     home = os.environ.get("KERAS_HOME") or "~/.keras"
@@ -57,9 +62,8 @@ def in_mirror(url):
     if not folder:
         return None
     parts = urllib.parse.urlsplit(url)
-    path = [
-        part for part in urllib.parse.unquote(parts.path).split("/") if part not in ("", ".", "..")
-    ]
+    names = urllib.parse.unquote(parts.path).split("/")
+    path = [name for name in names if name not in ("", ".", "..")]
     if parts.hostname == "storage.googleapis.com" and path[:1] == ["vit_models"]:
         path = path[1:]
     elif parts.hostname != "storage.googleapis.com":

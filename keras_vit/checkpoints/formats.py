@@ -1,5 +1,7 @@
-"""Opens checkpoints of any supported dialect and converts their arrays to canonical names and the
-Keras layout."""
+"""Opens checkpoints of any supported dialect.
+
+The arrays get canonical names and the Keras layout.
+"""
 
 import contextlib
 import dataclasses
@@ -18,7 +20,7 @@ from keras_vit.preprocessing import Preprocessing
 # `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other
 # libraries ignore the comment.
 COMMENT = "keras_vit "
-# matches the model types of all known families
+# Matches the model types of all known families.
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae|dpt|depth_anything"
 _UNKNOWN = Dialect("unknown", (), ())
 _DEFAULTS = Preprocessing().to_config()
@@ -43,8 +45,9 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
-    """Opens a local .npz file, .safetensors file or index of shards, reads the headers, and yields
-    a `Checkpoint`.
+    """Opens a checkpoint, reads its headers, and yields a `Checkpoint`.
+
+    The checkpoint is a local .npz file, .safetensors file or index of shards.
 
     `num_heads` splits the arrays of attention; None for the number in the config. `dialects` are
     those to try; None for those of all families.
@@ -85,9 +88,9 @@ def _separated(arrays, dialect, prefix, num_heads):
     others = {}
     for name, array in arrays.items():
         inside = name.removeprefix(prefix)
-        is_ignored = (dialect.match(inside) or (None,))[0] is IGNORED
+        target, _ = dialect.match(inside) or (None, None)
         is_empty = 0 in array.shape  # a file may contain an empty array of register tokens
-        if name.startswith(prefix) and not is_ignored and not is_empty:
+        if name.startswith(prefix) and target is not IGNORED and not is_empty:
             weights |= dialect.read(inside, array, num_heads)
         else:
             others[name] = array
@@ -113,45 +116,46 @@ def _check_embedding(weights, dialect, facts, config, path):
 
 
 def _find_dialect(arrays, subtree, read, path, dialects=None):
-    """Returns the dialect that recognizes the most array names, and the prefix of the weights'
-    names."""
+    """Returns the dialect that recognizes the most array names, and the prefix of the weights.
+
+    `read` is a function that takes the name of a JSON file and returns its content.
+    """
     best = (_UNKNOWN, "")
     best_score = (-1, False)
     known = [dialect for family in registry.FAMILIES for dialect in family.dialects]
     for dialect in known if dialects is None else dialects:
         prefixes = dialect.prefixes
         if subtree:
-            prefixes = [p + subtree.rstrip("/") + "/" for p in ("", "params/", "opt/target/")]
+            prefixes = [f"{root}{subtree.rstrip('/')}/" for root in ("", "params/", "opt/target/")]
         for prefix in prefixes:
             inside = {
-                n.removeprefix(prefix): array.shape
-                for n, array in arrays.items()
-                if n.startswith(prefix)
+                name.removeprefix(prefix): array.shape
+                for name, array in arrays.items()
+                if name.startswith(prefix)
             }
-            if dialect.marks(inside):
-                score = (
-                    sum(dialect.match(name) is not None for name in inside),
-                    dialect.fits is not None,
+            if not dialect.marks(inside):
+                continue
+            num_matches = sum(dialect.match(name) is not None for name in inside)
+            score = (num_matches, dialect.fits is not None)
+            with _reading(dialect.config, path):
+                is_better = score > best_score and (
+                    dialect.fits is None or dialect.fits(inside, read(dialect.config))
                 )
-                with _reading(dialect.config, path):
-                    fits = score > best_score and (
-                        dialect.fits is None or dialect.fits(inside, read(dialect.config))
-                    )
-                if fits:
-                    best = (dialect, prefix)
-                    best_score = score
-                break
+            if is_better:
+                best = (dialect, prefix)
+                best_score = score
+            break
     return best
 
 
 def _place_positions(weights, facts):
-    """Returns the facts with the patch grid that `image_size` implies, unless the number of
-    positions contradicts it.
+    """Returns the facts with the patch grid that `image_size` implies.
+
+    The facts do not change if the number of positions contradicts this grid.
 
     Some files have position embeddings for register tokens. keras_vit does not support them, so
     this function adds these embeddings to the register tokens.
     """
-    # Derive the grid from the image size.
     sides = facts.image_size
     sides = [sides, sides] if isinstance(sides, int) else sides
     kernel = weights.get(names.EMBEDDING)
@@ -159,34 +163,42 @@ def _place_positions(weights, facts):
     if kernel is not None and sides:
         grid = sides[0] // kernel.shape[0], sides[1] // kernel.shape[1]
     positions = weights.get(names.POSITIONS)
-    registers = weights.get("register_tokens")
     tokens = names.count_class_tokens(weights)
     if positions is None or len(positions.shape) != 3:
         return dataclasses.replace(facts, grid=grid) if grid and min(grid) > 0 else facts
     count = positions.shape[1]
 
     def fits(rows):
+        """Returns whether this number of positions fits the grid."""
         return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.class_row) is not None
 
-    # If some position embeddings belong to registers, add them to the register tokens and drop
-    # their rows.
+    registers = weights.get("register_tokens")
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
     if extra and not fits(count) and fits(count - extra):
-        rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
-        weights["register_tokens"] = registers.map(
-            registers.shape, lambda array: array + rows.read()
-        )
-        left = (1, count - extra, positions.shape[2])
-        kept = [i for i in range(count) if not tokens <= i < tokens + extra]
-        weights[names.POSITIONS] = positions.map(left, lambda array: array[:, kept])
+        _add_positions_to_registers(weights, tokens)
         count -= extra
     return dataclasses.replace(facts, grid=grid) if grid and fits(count) else facts
 
 
+def _add_positions_to_registers(weights, class_tokens):
+    """Adds the position embeddings of register tokens to these tokens, and drops their rows.
+
+    The rows follow those of the class tokens.
+    """
+    positions = weights[names.POSITIONS]
+    registers = weights["register_tokens"]
+    count, hidden_size = positions.shape[1:]
+    end = class_tokens + registers.shape[1]
+    rows = positions.map(registers.shape, lambda array: array[:, class_tokens:end])
+    weights["register_tokens"] = registers.map(registers.shape, lambda array: array + rows.read())
+    kept = [i for i in range(count) if not class_tokens <= i < end]
+    shape = (1, len(kept), hidden_size)
+    weights[names.POSITIONS] = positions.map(shape, lambda array: array[:, kept])
+
+
 @contextlib.contextmanager
 def _reading(name, path):
-    """Converts errors in the block to a `ValueError` that names the JSON file next to the
-    weights."""
+    """Converts errors in the block to a `ValueError` that names the JSON file."""
     try:
         yield
     except (
@@ -237,22 +249,24 @@ def _facts_of(dialect, config, path):
 
 
 def read_class_names(path):
-    """Returns the class names in the config.json next to a file, or None if the names are missing
-    or placeholders."""
+    """Returns the class names in the config.json next to a file, or None.
+
+    The result is None if the names are missing or placeholders.
+    """
     if path.endswith(".npz"):
         return None
     config = _read_json(path, "config.json")
     with _reading("config.json", path):
-        if labels := config.get("id2label"):
-            labels = {int(index): str(name) for index, name in labels.items()}
-            names = [labels[index] for index in range(len(labels))]
+        if id2label := config.get("id2label"):
+            by_index = {int(index): str(name) for index, name in id2label.items()}
+            class_names = [by_index[index] for index in range(len(by_index))]
         else:
-            labels = config.get("label_names") or (config.get("pretrained_cfg") or {}).get(
-                "label_names"
-            )
-            names = [str(name) for name in labels] if isinstance(labels, list) else []
-    is_placeholder = names == [f"LABEL_{index}" for index in range(len(names))]
-    return None if is_placeholder else names
+            pretrained = config.get("pretrained_cfg") or {}
+            labels = config.get("label_names") or pretrained.get("label_names")
+            class_names = [str(name) for name in labels] if isinstance(labels, list) else []
+    # An empty list is a list of placeholders too.
+    is_placeholder = class_names == [f"LABEL_{index}" for index in range(len(class_names))]
+    return None if is_placeholder else class_names
 
 
 def _preprocessing_of(dialect, path):
@@ -268,10 +282,9 @@ def _preprocessing_of(dialect, path):
     if config == {}:
         return Facts()
     with _reading(name, path):
-        fields = read_preprocessor(
-            config, {**_DEFAULTS, **(dialect.facts.preprocessing or {})}, name
-        )
-        Preprocessing(**fields)
+        defaults = {**_DEFAULTS, **(dialect.facts.preprocessing or {})}
+        fields = read_preprocessor(config, defaults, name)
+        Preprocessing(**fields)  # raises a `ValueError` for invalid fields
         return Facts(preprocessing=fields)
 
 
@@ -281,7 +294,8 @@ def _parse_comment(comment):
         return Facts()
     stored = json.loads(comment.removeprefix(COMMENT))
     arguments = {
-        n: tuple(v) if isinstance(v, list) else v for n, v in stored.get("arguments", {}).items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in stored.get("arguments", {}).items()
     }
     known = {field.name for field in dataclasses.fields(Facts)}
     facts = {name: value for name, value in {**arguments, **stored}.items() if name in known}

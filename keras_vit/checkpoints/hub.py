@@ -21,19 +21,16 @@ WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
 def is_repository(source):
     """Returns whether a string looks like a repository name, such as "facebook/dinov2-base"."""
-    return re.fullmatch(
-        r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source
-    ) is not None and not source.endswith(".npz")
+    match = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source)
+    return match is not None and not source.endswith(".npz")
 
 
 def fetch(repository):
-    """Returns the local folder of a repository, in the mirror (`huggingface.co/<repository>`) or in
-    the Hub's cache.
+    """Returns the local folder of a repository.
 
-    If the mirror does not have the repository, downloads the weights and configs that are not
-    cached.
+    The folder is in the mirror (`huggingface.co/<repository>`) or in the Hub's cache. If the mirror
+    does not have the repository, downloads the weights and configs that are not cached.
     """
-    # Look in the mirror.
     mirrored = in_mirror(URL + repository)
     if mirrored is not None and mirrored.is_dir():
         return str(mirrored)
@@ -41,18 +38,11 @@ def fetch(repository):
         from huggingface_hub import errors
     except ImportError as error:
         raise ValueError(
-            f"No such file or folder exists. To download a model from the Hugging Face Hub, "
-            "install huggingface_hub: "
-            f'pip install "keras_vit[hub]". Received: {repository}'
+            "No such file or folder exists. To download a model from the Hugging Face Hub, install "
+            f'huggingface_hub: pip install "keras_vit[hub]". Received: {repository}'
         ) from error
-    # Download the weights and their configs.
     try:
-        weights = next((path for name in WEIGHTS if (path := _download(repository, name))), None)
-        for name in _CONFIGS if weights else ():
-            with contextlib.suppress(
-                errors.LocalEntryNotFoundError
-            ):  # offline, and not in the cache
-                _download(repository, name)
+        weights = _download_weights(repository)
     except errors.GatedRepoError as error:
         raise ValueError(
             f"The model is gated. Accept its license at {URL}{repository}, then set HF_TOKEN to a "
@@ -79,6 +69,21 @@ def fetch(repository):
     return os.path.dirname(weights)
 
 
+def _download_weights(repository):
+    """Downloads the weights of a repository and their configs.
+
+    Returns the path of the weights, or None if the repository has no supported file.
+    """
+    from huggingface_hub import errors
+
+    weights = next((path for name in WEIGHTS if (path := _download(repository, name))), None)
+    for name in _CONFIGS if weights else ():
+        # This error means that the client is offline and the file is not in the cache.
+        with contextlib.suppress(errors.LocalEntryNotFoundError):
+            _download(repository, name)
+    return weights
+
+
 def fetch_file(repository, name):
     """Returns the local path of one file of a repository, or None if it has no such file."""
     mirrored = in_mirror(URL + repository)
@@ -97,8 +102,10 @@ def fetch_file(repository, name):
 
 
 def _download(repository, name):
-    """Downloads a file and, for an index, its shards. Returns the local path, or None if the file
-    does not exist."""
+    """Downloads a file and, for an index, its shards.
+
+    Returns the local path, or None if the file does not exist.
+    """
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -115,8 +122,7 @@ def _download(repository, name):
 
 
 def shards(index):
-    """Returns the paths of the .safetensors files that an index lists. All files are in the folder
-    of the index."""
+    """Returns the paths of the files that an index lists, all in the folder of the index."""
     try:
         with open(index, encoding="utf-8") as file:
             names = sorted(set(json.load(file)["weight_map"].values()))

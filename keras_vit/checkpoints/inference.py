@@ -40,8 +40,10 @@ def infer_architecture(
 
 
 def find_arguments(source, num_heads=None, grid=None):
-    """Returns `(Family, arguments)` for a checkpoint; "input_shape" is absent if the grid is
-    unknown."""
+    """Returns `(Family, arguments)` for a checkpoint.
+
+    The arguments lack "input_shape" if the grid is unknown.
+    """
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = checkpoint.facts
@@ -53,15 +55,18 @@ def find_arguments(source, num_heads=None, grid=None):
     if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
         gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
         arguments["preprocessing"] = Preprocessing(mean=gray, std=gray, bit_depth=bits)
+    _check_complete(family, arguments, unknown_kind, source)
+    return family, arguments
+
+
+def _check_complete(family, arguments, unknown_kind, source):
+    """Raises a `ValueError` if a file does not determine the family and structure of a model."""
     # resnet_blocks may be None.
     needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]
     missing = [name for name in needed if name in arguments and arguments[name] is None]
     has_no_blocks = "num_layers" in missing
-    if (
-        family is None
-        or has_no_blocks
-        or (unknown_kind and (missing or "input_shape" not in arguments))
-    ):
+    is_incomplete = missing or "input_shape" not in arguments
+    if family is None or has_no_blocks or (unknown_kind and is_incomplete):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
@@ -73,7 +78,6 @@ def find_arguments(source, num_heads=None, grid=None):
         raise ValueError(
             f"The file does not determine the model's {', '.join(missing)}. Received: {source}"
         )
-    return family, arguments
 
 
 def find_class_names(source: str | os.PathLike) -> list[str] | None:
@@ -117,11 +121,8 @@ def find_preprocessing(
         elif sizes:
             found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
         fields = [dict(row.preprocessing) for row in found]
-        return (
-            Preprocessing.from_config(fields[0])
-            if fields and all(f == fields[0] for f in fields)
-            else None
-        )
+        is_known = bool(fields) and all(other == fields[0] for other in fields)
+        return Preprocessing.from_config(fields[0]) if is_known else None
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
         fields = checkpoint.facts.preprocessing

@@ -86,31 +86,20 @@ def load(
 def load_into(
     model, source, head="keep", *, source_grid=None, channels=None, resize_patches=False, given=()
 ):
-    """Works like `load`. The file's facts do not replace or contradict the model's arguments named
-    in `given`."""
-    if head not in ("keep", "new"):
-        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
-    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
-        raise ValueError(
-            "`source_grid` must be (rows, columns), both positive. Received: "
-            f"source_grid={source_grid!r}"
-        )
-    if channels is not None and channels not in CHANNEL_RULES:
-        raise ValueError(
-            f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}'
-        )
+    """Works like `load`, but arguments of the model named in `given` override the file's facts."""
+    _check_options(head, source_grid, channels)
     variables = names.canonical_variables(model)
     shapes = names.canonical_shapes(model)
     _, architecture = registry.infer(shapes)
     architecture |= getattr(model, "arguments", {})
+    resizes_patches = (
+        resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
+    )
     resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
     with open_checkpoint(
         resolved.path, resolved.subtree, architecture.get("num_heads")
     ) as checkpoint:
-        if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
-            given = (*given, "mlp", "exact_gelu")
-        stated = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
-        checkpoint.facts = checkpoint.facts.replaced({name: architecture[name] for name in stated})
+        checkpoint.facts = _with_given(checkpoint.facts, given, architecture)
         plan = LoadPlan(
             model,
             variables,
@@ -120,8 +109,7 @@ def load_into(
             head=head,
             source_grid=source_grid,
             channels=channels,
-            patches=resize_patches
-            or architecture.get("position_resampling") == "bilinear_antialias",
+            resizes_patches=resizes_patches,
         )
         _check_numerics(model, checkpoint, source)
         head_is_zero = _assign(plan, variables, source)
@@ -143,8 +131,31 @@ def load_into(
     return plan.report
 
 
+def _check_options(head, source_grid, channels):
+    """Raises a `ValueError` for an invalid argument of `load`."""
+    if head not in ("keep", "new"):
+        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
+    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
+        raise ValueError(
+            "`source_grid` must be (rows, columns), both positive. Received: "
+            f"source_grid={source_grid!r}"
+        )
+    if channels is not None and channels not in CHANNEL_RULES:
+        raise ValueError(
+            f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}'
+        )
+
+
+def _with_given(facts, given, architecture):
+    """Returns the facts of a file, with the model's arguments named in `given`."""
+    if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
+        given = (*given, "mlp", "exact_gelu")
+    replaced = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
+    return facts.replaced({name: architecture[name] for name in replaced})
+
+
 def _assign(plan, variables, source):
-    """Assigns the arrays of a plan to a model's variables; returns whether the head is all zeros.
+    """Assigns the arrays of a plan to variables, and returns whether the head is all zeros.
 
     All arrays are validated before the first assignment, so that a bad array leaves the model
     unchanged. Each array is read again to assign it, so that only one array is in memory at a time.
@@ -171,15 +182,14 @@ def _check_numerics(model, checkpoint, source):
     facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
     if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
-        of_model = {
-            name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")
-        }
+        del of_model["mlp"]
+        of_model.pop("exact_gelu", None)
     elif of_model.get("mlp") and not facts.get("mlp"):
-        of_model["exact_gelu"] = of_model["mlp"] == "gelu"
-        if (
-            checkpoint.stated.exact_gelu is None
-        ):  # `mlp` is more explicit than a default of the format
-            del of_model["exact_gelu"]
+        if checkpoint.stated.exact_gelu is None:
+            # `mlp` is more explicit than a default of the format.
+            of_model.pop("exact_gelu", None)
+        else:
+            of_model["exact_gelu"] = of_model["mlp"] == "gelu"
     different = {
         name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value
     }
@@ -201,14 +211,16 @@ def _initialize_head(model, new_entries):
 
 
 def _set_preprocessing(model, fields):
-    """Sets the model's preprocessing to that of the weights, except for the bit depth of image
-    files."""
+    """Sets the model's preprocessing to that of the weights, except for the bit depth."""
     known = getattr(model, "preprocessing", None)
     if fields is None or known is None:
         return
     stored = Preprocessing.from_config(dict(fields))
-    changes = {"interpolation": stored.interpolation, "library": stored.library}
-    changes |= {name: fields[name] for name in ("rounding", "exif") if name in fields}
+    changes = {
+        "interpolation": stored.interpolation,
+        "library": stored.library,
+        **{name: fields[name] for name in ("rounding", "exif") if name in fields},
+    }
     if {known.resize, stored.resize} <= {"stretch", "shorter_side"}:  # both to a fixed size
         changes |= {"resize": stored.resize, "crop_fraction": stored.crop_fraction}
     # Convert the mean and std to the model's bit depth, and average them if the number of channels

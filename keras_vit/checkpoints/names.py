@@ -1,5 +1,4 @@
-"""Converts names of weights to canonical names: the names in the current version of `vit_jax`, the
-JAX reference.
+"""Converts names of weights to canonical names, those in the current version of `vit_jax`.
 
 Weights that `vit_jax` lacks have the names in big_vision or similar names.
 """
@@ -69,8 +68,10 @@ def canonical_variables(model):
 
 
 def canonical_shapes(model):
-    """Returns `{canonical name: shape}` for every weight of a model; patch kernels are `(height,
-    width, in, out)`."""
+    """Returns `{canonical name: shape}` for every weight of a model.
+
+    A patch kernel has the shape `(height, width, in, out)`.
+    """
     shapes = {name: tuple(variable.shape) for name, variable in canonical_variables(model).items()}
     if len(shapes.get(EMBEDDING, ())) == 2:
         side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
@@ -80,7 +81,7 @@ def canonical_shapes(model):
 
 
 def count_class_tokens(names):
-    """Returns the number of class tokens among canonical names; a distilled model has 2."""
+    """Returns the number of class tokens among canonical names, which is 2 in a distilled model."""
     return (CLASS_TOKEN in names) + (DISTILLATION_TOKEN in names)
 
 
@@ -90,6 +91,8 @@ def first_kernel(names):
 
 
 def is_group_norm(name):
-    """Returns whether a canonical name belongs to GroupNorm, whose arrays have shape `(1, 1, 1, C)`
-    in older files."""
+    """Returns whether a canonical name belongs to GroupNorm.
+
+    In older files, the arrays of GroupNorm have shape `(1, 1, 1, C)`.
+    """
     return _GROUP_NORM.search(name) is not None

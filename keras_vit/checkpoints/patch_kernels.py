@@ -1,5 +1,4 @@
-"""Adapts the kernel of the first convolution to another number of channels or another patch
-size."""
+"""Adapts the kernel of the first convolution to other numbers of channels and patch sizes."""
 
 import numpy as np
 

@@ -17,25 +17,32 @@ _ATTENTION_BIAS = re.compile(
     r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias"
 )
 # float32 represents all values of these dtypes exactly.
-_DTYPES = (
-    "float32",
-    "float16",
-    "bfloat16",
-)
+_DTYPES = ("float32", "float16", "bfloat16")
 CHANNEL_RULES = ("sum", "tile")
 _HEAD_ADVICE = 'Build the model with include_top=False, or load the file with head="new".'
 
 
 class LoadPlan:
-    """The plan of a load: `report` is the `LoadReport`, and `assignments` is `{canonical name:
-    (array, function)}`.
+    """The plan of a load.
 
-    A load assigns `function(array.read())` to each of these variables. The function `np.asarray`
-    changes nothing.
+    Attributes:
+        report: the `LoadReport`.
+        assignments: `{canonical name: (array, function)}`. A load assigns `function(array.read())`
+            to each of these variables. The function `np.asarray` changes nothing.
     """
 
     def __init__(
-        self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches
+        self,
+        model,
+        variables,
+        shapes,
+        checkpoint,
+        *,
+        source,
+        head,
+        source_grid,
+        channels,
+        resizes_patches,
     ):
         self.model = model
         self.variables = variables
@@ -45,7 +52,7 @@ class LoadPlan:
         self.arrays = checkpoint.arrays
         self.facts = checkpoint.facts
         self.channels = channels
-        self.resizes_patches = patches and names.first_kernel(shapes) == names.EMBEDDING
+        self.resizes_patches = resizes_patches and names.first_kernel(shapes) == names.EMBEDDING
         self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.grid
         arguments = getattr(model, "arguments", {})
@@ -54,7 +61,7 @@ class LoadPlan:
         )
         self.assignments = {}
         self.report = LoadReport(model.name, str(source))
-        # Infer the architectures of the model and the file.
+        # `(family, arguments)` of the model, and of the file.
         self.of_model = registry.infer(shapes, Facts(rotary=arguments.get("rotary")))
         if "classifier" in arguments and "classifier" in self.of_model[1]:
             self.of_model[1]["classifier"] = arguments["classifier"]
@@ -64,35 +71,47 @@ class LoadPlan:
         if "classifier" in self.facts.arguments and "classifier" in self.of_file[1]:
             self.of_file[1]["classifier"] = self.facts.arguments["classifier"]
         self._compare_architectures()
+        self._compare_pooling()
         self._assign(checkpoint.other_arrays)
 
     def _compare_architectures(self):
+        """Raises a `ValueError` if the model and the file differ in family, structure or parts."""
         (family, ours) = self.of_model
         (file_family, theirs) = self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
             raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
-        # Compare the structure and the optional parts of blocks.
-        pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
-        if self.resizes_patches and not pairs["resnet_blocks"][1]:
-            del pairs["patch_size"]
-        different = [
-            n
-            for n, pair in pairs.items()
-            if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)
-        ]
-        different += [name for name in registry.PARTS if ours.get(name) != theirs.get(name)]
-        different += sorted(
-            set(theirs.get("attention_bias", "qkvo")) - set(ours.get("attention_bias", "qkvo"))
-        )
-        if file_family is not None and (not family.shares_weights(file_family) or different):
+        if file_family is None:
+            return
+        if not family.shares_weights(file_family) or self._has_other_parts(ours, theirs):
             raise ValueError(
-                "The checkpoint must have the model's architecture: "
-                f"it is {registry.describe(file_family, theirs)}, and {self.model.name} is "
+                "The checkpoint must have the model's architecture: it is "
+                f"{registry.describe(file_family, theirs)}, and {self.model.name} is "
                 f"{registry.describe(family, ours)}. Received: {self.source}"
             )
 
-        # Compare the pooling that the head was trained with.
-        pools = ours.get("classifier"), theirs.get("classifier")
+    def _has_other_parts(self, ours, theirs):
+        """Returns whether the structure or the optional parts differ.
+
+        `ours` and `theirs` are the arguments of the model and of the file.
+        """
+        pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
+        if self.resizes_patches and not pairs["resnet_blocks"][1]:
+            del pairs["patch_size"]
+        has_other_structure = any(
+            pair[0] != pair[1] and (name == "resnet_blocks" or None not in pair)
+            for name, pair in pairs.items()
+        )
+        has_other_parts = any(ours.get(name) != theirs.get(name) for name in registry.PARTS)
+        our_biases, their_biases = (
+            set(arguments.get("attention_bias", "qkvo")) for arguments in (ours, theirs)
+        )
+        return has_other_structure or has_other_parts or bool(their_biases - our_biases)
+
+    def _compare_pooling(self):
+        """Raises a `ValueError` if the file's head was trained with another pooling."""
+        ours, theirs = (
+            arguments.get("classifier") for _, arguments in (self.of_model, self.of_file)
+        )
         has_head = (
             self.head == "keep" and names.HEAD[0] in self.shapes and names.HEAD[0] in self.arrays
         )
@@ -101,16 +120,12 @@ class LoadPlan:
                 f"The file's head reads {self.facts.head_reads}, which is not supported. "
                 f"{_HEAD_ADVICE} Received: {self.source}"
             )
-        has_pool = {
-            "pool",
-            "head_pool",
-        } & self.facts.stated().keys() or "classifier" in self.facts.arguments
-        if has_head and has_pool and pools[0] != pools[1]:
+        states_pool = {"pool", "head_pool"} & self.facts.stated().keys()
+        if has_head and (states_pool or "classifier" in self.facts.arguments) and ours != theirs:
             raise ValueError(
-                f"The file's head requires `classifier={pools[1]!r}`; build the model with it, or "
-                "load the file with "
-                f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for '
-                f"{self.source}"
+                f"The file's head requires `classifier={theirs!r}`; build the model with it, or "
+                f'load the file with head="new". Received: classifier={ours!r} in '
+                f"{self.model.name}, for {self.source}"
             )
 
     def _assign(self, other_arrays):
@@ -128,8 +143,8 @@ class LoadPlan:
             hint = f" {_HEAD_ADVICE}" if is_head else ""
             raise ValueError(
                 f"{no_family}The checkpoint does not fit {self.model.name}: "
-                f"{_count('missing', missing)}; "
-                f"{_count('unused', unused)}.{hint} Received: {self.source}"
+                f"{_count('missing', missing)}; {_count('unused', unused)}.{hint} Received: "
+                f"{self.source}"
             )
         report = self.report
         report.new += [(name, self.shapes[name]) for name in (*new, *zeros)]
@@ -176,8 +191,7 @@ class LoadPlan:
         )
 
     def _is_zero(self, name):
-        """Returns whether a model array is a bias that the file lacks, and is therefore set to
-        zeros."""
+        """Returns whether a model array is a bias that is zero, because the file lacks it."""
         if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
@@ -190,6 +204,7 @@ class LoadPlan:
         return self.head == "new" and _is_optional(name)
 
     def _other_shape(self, name, shape, hint=""):
+        """Returns the error for an array of the file whose shape does not fit the model."""
         array = self.arrays[name]
         if name.startswith("head/"):
             hint = f" {_HEAD_ADVICE}"
@@ -199,31 +214,26 @@ class LoadPlan:
         )
 
     def _fits_after_changes(self, old, new):
-        """Returns whether a kernel `(height, width, in, out)` of another shape can be adapted to
-        the model's shape."""
+        """Returns whether a kernel `(height, width, in, out)` can be adapted to the shape `new`."""
         if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
             return False
         return old[:2] == new[:2] or self.resizes_patches
 
     def _assign_first_kernel(self, name, shape):
-        """Plans the first convolution, which may be adapted to another number of channels and patch
-        size."""
+        """Plans the first convolution, which may get other numbers of channels and patch sizes."""
         array = self.arrays[name]
         old = array.shape[2]
         new = shape[2]
         if old != new and self.channels is None:
             raise ValueError(
                 f"The checkpoint takes images with {old} channels, but {self.model.name} takes "
-                f"{new}. To adapt "
-                f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a '
-                "config). "
-                f"Received: shape={array.shape} in {self.source}"
+                f'{new}. To adapt {name!r}, load with channels="sum" or channels="tile" '
+                f"(`weights_channels` in a config). Received: shape={array.shape} in {self.source}"
             )
         if old != new and self.channels == "tile" and new == 1:
             raise ValueError(
-                '`channels` must be "sum" for a model with one channel; "tile" would keep only '
-                "the first channel. "
-                f"Received: channels={self.channels!r} for {self.model.name}"
+                '`channels` must be "sum" for a model with one channel; "tile" would keep only the '
+                f"first channel. Received: channels={self.channels!r} for {self.model.name}"
             )
 
         def function(kernel):
@@ -237,10 +247,11 @@ class LoadPlan:
             self.report.adapted.append((name, shape, (old, new, self.channels)))
 
     def _assign_positions(self, name, shape):
+        """Plans a position embedding, which may be resampled to the grid of the model."""
         array = self.arrays[name]
-        found = (
-            self._resampling(name, shape, array.shape) if array.shape[-1:] == shape[-1:] else None
-        )
+        found = None
+        if array.shape[-1:] == shape[-1:]:
+            found = self._resampling(name, shape, array.shape)
         if found is None:
             raise self._other_shape(
                 name, shape, " Set `source_grid=(rows, columns)` to the grid of the file."
@@ -254,8 +265,10 @@ class LoadPlan:
             self.report.resampled.append((name, shape, (old_grid, new_grid)))
 
     def _resampling(self, name, shape, old_shape):
-        """Returns `(old grid, new grid, function)` for a position embedding, or None if the shapes
-        do not match."""
+        """Returns `(old grid, new grid, function)` for a position embedding.
+
+        Returns None if the shapes do not match.
+        """
         if len(old_shape) != 3 or 0 in old_shape:
             return None
         # Embeddings of one axis have no class token row.
@@ -285,20 +298,20 @@ class LoadPlan:
                 patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
             if not model_rows:
                 return patches
-            # If the file has a class token but no position embedding for it, use zeros. If the
-            # class token is new, use the model's initial values.
-            initial = np.zeros((1, model_rows, shape[2]), np.float32)
-            if names.CLASS_TOKEN not in self.arrays:
-                initial = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
-            return np.concatenate(
-                [positions[:, :model_rows] if file_rows else initial, patches], axis=1
-            )
+            if file_rows:
+                first = positions[:, :model_rows]
+            elif names.CLASS_TOKEN in self.arrays:
+                # The file has a class token, but no position embedding for it.
+                first = np.zeros((1, model_rows, shape[2]), np.float32)
+            else:
+                # The class token is new, so its position embedding keeps the initial values.
+                first = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
+            return np.concatenate([first, patches], axis=1)
 
         return old_grid, new_grid, function
 
     def _token(self, index):
-        """Returns the function that converts the class token, or the distillation token if `index`
-        is 1."""
+        """Returns the function that converts the class or distillation token (index 0 or 1)."""
         has_positions = names.POSITIONS in self.arrays and names.POSITIONS in self.shapes
         _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
         if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
@@ -309,16 +322,18 @@ class LoadPlan:
         return lambda token: token + row if row.any() else token
 
     def _file_grid(self, name):
-        """Returns `((rows, columns), number of class token rows)` for the file's positions, or
-        None."""
-        rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
-        class_tokens = names.count_class_tokens(self.arrays)
-        class_row = self.facts.class_row
+        """Returns the result of `source_grid` for the positions of the file."""
+        shape = self.arrays[name].shape
         return position_embeddings.source_grid(
-            rows, class_tokens, self._grid(), self.known_grid, class_row
+            shape[1] if len(shape) == 3 else 0,
+            names.count_class_tokens(self.arrays),
+            self._grid(),
+            self.known_grid,
+            self.facts.class_row,
         )
 
     def _grid(self):
+        """Returns the patch grid of the model, `(rows, columns)`."""
         grid = getattr(self.model, "grid", None)
         if grid is None:
             raise ValueError(
@@ -329,14 +344,17 @@ class LoadPlan:
 
 
 def _is_optional(name):
-    """Returns whether an array belongs to the class token, pooling or head, which fine-tuning may
-    drop or reset."""
+    """Returns whether fine-tuning may drop or reset an array.
+
+    These arrays belong to the class token, the pooling or the head.
+    """
     return name == names.CLASS_TOKEN or name.startswith(
         ("head/", "pre_logits/", "MAPHead_0/", "fc_norm/")
     )
 
 
 def _count(what, items):
+    """Returns the number of items and the names of the first five, for an error message."""
     if not items:
         return f"nothing {what}"
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""

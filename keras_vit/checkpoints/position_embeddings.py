@@ -1,19 +1,22 @@
 """Resamples position embeddings to another grid of patches."""
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 
 def resample(positions, old_grid, new_grid, rule="zoom"):
-    """Resamples the grid of a position embedding by one of `RULES`; leading class token rows do not
-    change."""
+    """Resamples the grid of a position embedding by one of `RULES`.
+
+    Leading class token rows do not change.
+    """
     if tuple(old_grid) == tuple(new_grid):
         return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)
     first = positions[:, :class_tokens]
-    grid = positions[0, class_tokens:]
-    grid = grid.reshape(*old_grid, -1).astype(np.float64)
+    grid = positions[0, class_tokens:].reshape(*old_grid, -1).astype(np.float64)
     rows, columns = (RULES[rule](old, new) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
     grid = grid.reshape(1, math.prod(new_grid), -1).astype(np.float32)
@@ -21,28 +24,37 @@ def resample(positions, old_grid, new_grid, rule="zoom"):
 
 
 def resample_axis(positions, new):
-    """Resamples positions `(1, old, D)` along one axis, linearly with aligned corners, to float32
-    `(1, new, D)`."""
+    """Resamples positions along one axis, linearly with aligned corners.
+
+    Maps `(1, old, D)` to float32 `(1, new, D)`.
+    """
     matrix = _zoom_matrix(positions.shape[1], new)
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
 def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
-    """Returns `((rows, columns), number of class token rows)` of a file's positions, or None if no
-    grid fits."""
+    """Returns `((rows, columns), number of class token rows)` of a file's positions.
+
+    Returns None if no grid fits.
+    """
     # If the grid is unknown, first try a square grid plus class token rows, as in `vit_jax`. Then
     # try the target grid, and finally a square grid without class token rows, as in big_vision.
     # `class_row` excludes layouts without class token rows.
-    with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
-    if known_grid is not None:
-        candidates = [(tuple(known_grid), row) for row in with_row]
+    if not class_tokens:
+        row_counts = [0]
+    elif class_row:
+        row_counts = [int(class_tokens)]
     else:
-        sides = [math.isqrt(num_positions - row) for row in with_row]
-        candidates = [((n, n), row) for n, row in zip(sides, with_row)]
-        candidates[1:1] = [(tuple(target_grid), row) for row in with_row]
-    for grid, row in candidates:
-        if math.prod(grid) + row == num_positions:
-            return grid, row
+        row_counts = [int(class_tokens), 0]
+    if known_grid is not None:
+        candidates = [(tuple(known_grid), rows) for rows in row_counts]
+    else:
+        sides = [math.isqrt(num_positions - rows) for rows in row_counts]
+        candidates = [((side, side), rows) for side, rows in zip(sides, row_counts)]
+        candidates[1:1] = [(tuple(target_grid), rows) for rows in row_counts]
+    for grid, rows in candidates:
+        if math.prod(grid) + rows == num_positions:
+            return grid, rows
     return None
 
 
@@ -64,7 +76,7 @@ def _zoom_matrix(old, new):
 
 
 def _cubic(x, a):
-    """Computes Keys' cubic convolution kernel."""
+    """Computes Keys' cubic convolution kernel with the parameter `a`."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x**2 + 1
     far = a * (((x - 5) * x + 8) * x - 4)
@@ -72,8 +84,10 @@ def _cubic(x, a):
 
 
 def _torch_bicubic_matrix(old, new, offset=0.0):
-    """Returns the matrix of PyTorch's bicubic interpolation without antialiasing, at scale `(new +
-    offset) / old`."""
+    """Returns the matrix of PyTorch's bicubic interpolation without antialiasing.
+
+    The scale is `(new + offset) / old`.
+    """
     source = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
@@ -99,18 +113,26 @@ def _antialias_matrix(old, new, kernel):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+def _linear(x):
+    """Computes the kernel of linear interpolation."""
+    return np.maximum(1 - np.abs(x), 0.0)
+
+
 # Resampling rules of the libraries that published the weights. Each function takes the old and new
 # length of an axis and returns a matrix `(new, old)`.
-RULES = {
-    "zoom": _zoom_matrix,  # vit_jax; most big_vision models
-    "bilinear": _torch_bilinear_matrix,  # DPT in transformers
-    "bicubic": _torch_bicubic_matrix,  # most Hugging Face models; DeiT, I-JEPA and MAE
-    # DINO and DINOv2 without registers.
-    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),
-    # most timm models; DINOv2 with registers
-    "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
-    # `jax.image.resize` of other big_vision models, such as FlexiViT
-    "bilinear_antialias": lambda old, new: _antialias_matrix(
-        old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)
+RULES: dict[str, Callable[..., np.ndarray]] = {
+    # `vit_jax`, and most big_vision models.
+    "zoom": _zoom_matrix,
+    # DPT in transformers.
+    "bilinear": _torch_bilinear_matrix,
+    # Most Hugging Face models, DeiT, I-JEPA and MAE.
+    "bicubic": _torch_bicubic_matrix,
+    # DINO, and DINOv2 without registers.
+    "bicubic_offset": functools.partial(_torch_bicubic_matrix, offset=0.1),
+    # Most timm models, and DINOv2 with registers.
+    "bicubic_antialias": functools.partial(
+        _antialias_matrix, kernel=functools.partial(_cubic, a=-0.5)
     ),
+    # Other big_vision models, such as FlexiViT, which use `jax.image.resize`.
+    "bilinear_antialias": functools.partial(_antialias_matrix, kernel=_linear),
 }

@@ -16,8 +16,13 @@ STAND_INS: dict[str, str] = {}
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
-    """A local checkpoint: its path, the subtree with the weights, and the entry of a published
-    file, if any."""
+    """A local checkpoint.
+
+    Attributes:
+        path: the local path.
+        subtree: name of the subtree that contains the weights; "" for the whole file.
+        published: the entry of a published file, or None.
+    """
 
     path: str
     subtree: str = ""
@@ -82,9 +87,8 @@ def resolve(source, size=(), resolution=None):
             "weights in PyTorch with safetensors.torch.save_file(state_dict, 'model.safetensors'). "
             f"Received: {text}"
         )
-    if not is_name(text) and os.path.exists(
-        text
-    ):  # a published name takes precedence over a local file
+    # A published name takes precedence over a local file.
+    if not is_name(text) and os.path.exists(text):
         return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         return resolve(match[1], size, resolution)._replace(subtree=match[2])
@@ -96,21 +100,31 @@ def resolve(source, size=(), resolution=None):
         raise ValueError(f"The file does not exist. Received: {text}")
     row = find(text, size, resolution)
     if row is None:
-        collections = list(dict.fromkeys(row.collection for row in rows()))
-        known = f"The published weights are {', '.join(collections)}."
-        advice = f" {known_names(size)}" if size else did_you_mean(text, collections) or f" {known}"
-        raise ValueError(
-            f"The file does not exist, and no published weights have this name.{advice} Received: "
-            f"{text}"
-        )
+        raise _unknown_name(text, size)
     if row.url.startswith(hub.URL):
         return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
 
 
+def _unknown_name(text, sizes):
+    """Returns the error for a source that is neither a file nor a name of published weights."""
+    collections = list(dict.fromkeys(row.collection for row in rows()))
+    if sizes:
+        advice = f" {known_names(sizes)}"
+    else:
+        known = f" The published weights are {', '.join(collections)}."
+        advice = did_you_mean(text, collections) or known
+    return ValueError(
+        f"The file does not exist, and no published weights have this name.{advice} Received: "
+        f"{text}"
+    )
+
+
 def _file_in(folder):
-    """Returns the path of the weights in a folder: one of `hub.WEIGHTS`, or the only index or
-    .safetensors file."""
+    """Returns the path of the weights in a folder.
+
+    This is one of `hub.WEIGHTS`, or else the only index or .safetensors file.
+    """
     names = os.listdir(folder)
     files = [name for name in hub.WEIGHTS if name in names][:1]
     files = files or [name for name in names if name.endswith(".safetensors.index.json")]
@@ -162,11 +176,9 @@ def find_file(collection, name):
     for _, parse in rules:
         if row := parse(name):
             return row
-    known = (
-        f"follow the rule {rules[0][0]}"
-        if rules
-        else f"be one of {', '.join(row.name for row in listed)}"
-    )
+    known = f"be one of {', '.join(row.name for row in listed)}"
+    if rules:
+        known = f"follow the rule {rules[0][0]}"
     raise ValueError(f"The name of a file in {collection!r} must {known}. Received: {name!r}")
 
 
@@ -190,17 +202,17 @@ def known_names(sizes):
 
 
 def collection_of(size, *preferred):
-    """Returns the first collection with files for a size, or "". Collections in `preferred` come
-    first."""
+    """Returns the first collection with files for a size, or "".
+
+    Collections in `preferred` come first.
+    """
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
-    """Returns whether a string is the name of a collection, or of a file such as "augreg:<file
-    name>"."""
+    """Returns whether a string names a collection, or a file as in "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
-    known = {row.collection for row in rows()} | {
-        rule for family in FAMILIES for rule in family.rules
-    }
-    return collection in known and "/" not in name
+    listed = {row.collection for row in rows()}
+    with_rule = {rule for family in FAMILIES for rule in family.rules}
+    return collection in (listed | with_rule) and "/" not in name

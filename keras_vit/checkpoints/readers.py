@@ -1,5 +1,7 @@
-"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles
-objects."""
+"""Reads .npz and .safetensors files: first the headers, then one array at a time.
+
+Objects are never unpickled.
+"""
 
 import contextlib
 import dataclasses
@@ -42,8 +44,10 @@ class LazyArray:
 
 
 class _File(contextlib.ExitStack):
-    """An open file. Its `arrays`, `{name: LazyArray}`, are readable until the context manager
-    exits."""
+    """An open file.
+
+    Its `arrays`, `{name: LazyArray}`, are readable until the context manager exits.
+    """
 
     comment = ""
 
@@ -61,8 +65,7 @@ class _File(contextlib.ExitStack):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_cached(name, key))
 
     def _read_cached(self, name, key):
-        """Reads an array and caches the last one, because each part from `LazyArray.split` reads
-        the same array."""
+        """Reads an array and caches the last one, which all parts from `LazyArray.split` read."""
         if name not in self._last:
             self._last.clear()
             self._last[name] = self._read(name, key)
@@ -90,8 +93,10 @@ class NpzFile(_File):
             self.arrays[name] = self._lazy_array(name, *self._read_header(member), member)
 
     def _read_header(self, member):
-        """Returns the shape and dtype of a member; raises a `ValueError` if it is not an array of
-        numbers."""
+        """Returns the shape and dtype of a member.
+
+        Raises a `ValueError` if the member is not an array of numbers.
+        """
         try:
             with self._zip.open(member) as file:
                 version = np.lib.format.read_magic(file)
@@ -148,11 +153,8 @@ class SafetensorsFile(_File):
 
     def _read(self, name, key):
         array = self._file.get_tensor(key)
-        return (
-            array.astype(np.float32)
-            if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values()
-            else array
-        )
+        is_float = self.arrays[name].dtype in _SAFETENSORS_DTYPES.values()
+        return array.astype(np.float32) if is_float else array
 
 
 class ShardedFile(contextlib.ExitStack):

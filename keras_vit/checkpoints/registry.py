@@ -126,20 +126,19 @@ class Family:
     optional_prefix: str = ""
 
     def builds(self, name: str) -> bool:
-        """Returns whether the constructor is the class or function `name`, or a subclass of that
-        class."""
-        return name in [
-            base.__name__ for base in getattr(self.constructor, "__mro__", (self.constructor,))
-        ]
+        """Returns whether the constructor is, or inherits from, the class or function `name`."""
+        bases = getattr(self.constructor, "__mro__", (self.constructor,))
+        return name in [base.__name__ for base in bases]
 
     def shares_weights(self, other: "Family") -> bool:
-        """Returns whether the models of two families have the same class, or one class extends the
-        other."""
+        """Returns whether one family's model class is, or inherits from, that of the other."""
         return self.builds(other.constructor.__name__) or other.builds(self.constructor.__name__)
 
     def accepted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments in a file of keras_vit, without empty ones that only earlier
-        versions had."""
+        """Returns the arguments that are stored in a file of keras_vit.
+
+        Empty arguments that only earlier versions had are removed.
+        """
         known = parameters_of(self.constructor)
         return {name: value for name, value in stored.items() if value or name in known}
 
@@ -147,8 +146,8 @@ class Family:
 FAMILIES: list[Family] = []
 """Every registered family, in the order of registration."""
 WRITERS: dict[type, Callable[..., None]] = {}
-"""Maps classes of models with several towers to functions `(model, path, format)` that save
-them."""
+"""Maps classes of models with several towers to the functions `(model, path, format)` that save
+these models."""
 
 
 def find_size(arguments: Mapping[str, Any]) -> str | None:
@@ -157,8 +156,10 @@ def find_size(arguments: Mapping[str, Any]) -> str | None:
 
 
 def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all sizes with these arguments; names from families with a longer
-    `identity` come first."""
+    """Returns the names of all sizes with these arguments.
+
+    Names from families with a longer `identity` come first.
+    """
     found = []
     for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
         values = [_plain(arguments.get(name)) for name in family.identity]
@@ -172,15 +173,17 @@ def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
 
 def _plain(value):
     """Normalizes a value for comparison: lists become tuples, and 0, False and "" become None."""
-    return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
+    if isinstance(value, list):
+        return tuple(value)
+    return None if value in (0, False, "") else value
 
 
 def dialects(model_class: type | None = None) -> list[Dialect]:
-    """Returns the dialects that can write models of a class, those of the most recently added
-    families first.
+    """Returns the dialects that may write models of a class.
 
-    These are the dialects of the nearest base class that has any, and of families whose constructor
-    is a function; those of all families for None, or if no base class has any.
+    These are the dialects of the nearest base class that has any, and those of families whose
+    constructor is a function. For None, or if no base class has any, these are the dialects of all
+    families. The dialects of the most recently added families come first.
     """
     families = FAMILIES
     for base in () if model_class is None else model_class.__mro__:
@@ -200,8 +203,7 @@ _NO_FACTS = Facts()
 def infer(
     shapes: Mapping[str, tuple], facts: Facts = _NO_FACTS
 ) -> tuple[Family | None, dict[str, Any]]:
-    """Infers a model's family and constructor arguments from the shapes of its weights and from
-    facts."""
+    """Infers a model's family and constructor arguments from shapes of weights and from facts."""
     for family in _candidates(facts):
         arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
@@ -210,8 +212,11 @@ def infer(
 
 
 def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, dict[str, Any]]:
-    """Works like `infer`, but arguments stored in the file replace inferred ones, except those in
-    `STRUCTURE`. A family without `infer` is found by its stored constructor."""
+    """Works like `infer`, but arguments stored in the file replace inferred ones.
+
+    Arguments in `STRUCTURE` are not replaced. A family without `infer` is found by its stored
+    constructor.
+    """
     family, arguments = infer(shapes, facts)
     if family is not None:
         shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
@@ -223,6 +228,7 @@ def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, d
 
 
 def _candidates(facts):
+    """Returns the families that a file can have, the most recently added one first."""
     return [
         family
         for family in reversed(FAMILIES)
@@ -231,8 +237,10 @@ def _candidates(facts):
 
 
 def no_family(kind: str = "") -> str:
-    """Returns the error message for a file of an unknown family; `kind` is the model type in its
-    config.json."""
+    """Returns the error message for a file of an unknown family.
+
+    `kind` is the model type in its config.json.
+    """
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
     said = f" (the model type in its config.json is {kind!r})" if kind else ""
     return (

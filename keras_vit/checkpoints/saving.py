@@ -1,5 +1,4 @@
-"""Saves the weights of a model as an .npz file like those of `vit_jax`, or as a folder for timm or
-transformers."""
+"""Saves the weights of a model, as an .npz file or as a folder for another library."""
 
 import json
 import math
@@ -16,8 +15,14 @@ from keras_vit.checkpoints.formats import COMMENT
 from keras_vit.checkpoints.writing import write_folder
 from keras_vit.preprocessing import Preprocessing
 
+# Arguments of a model that its zip comment omits.
 _TRAINING_ONLY = (
-    *("dropout", "attention_dropout", "stochastic_depth", "remat", "head_bias", "masking_rate"),
+    "dropout",
+    "attention_dropout",
+    "stochastic_depth",
+    "remat",
+    "head_bias",
+    "masking_rate",
     "classifier_activation",
 )
 
@@ -63,6 +68,28 @@ def save(
         raise ValueError(f"`path` must be local. Received: path={path!r}")
     if class_names is not None:
         class_names = _checked_names(class_names, model, format)
+    arrays = _arrays_of(model)
+    dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, arrays))
+    with files.explained_errors(
+        "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
+    ):
+        if format != "vit_jax":
+            return write_folder(model, path, format, arrays, class_names)
+        with (
+            files.atomic_path(path) as part,
+            zipfile.ZipFile(part, "w", allowZip64=True) as archive,
+        ):
+            for name, array in _with_class_rows(arrays, model).items():
+                if dialect.shape_in_file is not None:
+                    array = dialect.shape_in_file(name, array)
+                member = f"{dialect.name_in_file(name)}.npy"
+                with archive.open(member, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+            archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
+
+
+def _arrays_of(model):
+    """Returns the weights of a model by canonical name, or raises a `ValueError`."""
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
             "Checkpoints do not support LoRA adapters. Save the model as .keras, which merges "
@@ -76,50 +103,36 @@ def save(
             "Only keras_vit models with their original layer names can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
         )
-    arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
+    return {
+        name: np.asarray(variable).astype(np.float32).reshape(shapes[name])
+        for name, variable in variables.items()
+    }
+
+
+def _with_class_rows(arrays, model):
+    """Returns the arrays, with zeros for class tokens that have no position embedding."""
+    positions = arrays.get(names.POSITIONS)
     num_patches = math.prod(getattr(model, "grid", (0, 0)))
-    dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, shapes))
-    with files.explained_errors(
-        "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
-    ):
-        if format != "vit_jax":
-            return write_folder(model, path, format, arrays, class_names)
-        with (
-            files.atomic_path(path) as part,
-            zipfile.ZipFile(part, "w", allowZip64=True) as archive,
-        ):
-            for name, array in arrays.items():
-                if (
-                    name == names.POSITIONS
-                    and names.CLASS_TOKEN in shapes
-                    and array.shape[1] == num_patches
-                ):
-                    rows = np.zeros(
-                        (1, names.count_class_tokens(shapes), array.shape[2]), np.float32
-                    )
-                    array = np.concatenate([rows, array], axis=1)
-                array = np.ascontiguousarray(
-                    dialect.shape_in_file(name, array) if dialect.shape_in_file else array
-                )
-                with archive.open(
-                    f"{dialect.name_in_file(name)}.npy", "w", force_zip64=True
-                ) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-            archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
+    if names.CLASS_TOKEN not in arrays or positions is None or positions.shape[1] != num_patches:
+        return arrays
+    rows = np.zeros((1, names.count_class_tokens(arrays), positions.shape[2]), np.float32)
+    return {**arrays, names.POSITIONS: np.concatenate([rows, positions], axis=1)}
 
 
-def _writes(dialect, shapes):
+def _writes(dialect, canonical_names):
     """Returns whether an .npz file of a model with these weights has this dialect."""
     return (
         dialect.layout == "keras"
         and dialect.fits is None
-        and dialect.marks(map(dialect.name_in_file, shapes))
+        and dialect.marks(map(dialect.name_in_file, canonical_names))
     )
 
 
 def _checked_names(class_names, model, format):
-    """Returns class names as a list of strings, or raises a `ValueError` if they do not fit the
-    model and format."""
+    """Returns class names as a list of strings.
+
+    Raises a `ValueError` if they do not fit the model and format.
+    """
     if format == "vit_jax":
         raise ValueError(
             "`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'"
@@ -136,17 +149,12 @@ def _checked_names(class_names, model, format):
 
 
 def _facts(model):
-    """Returns the content of the zip comment: constructor, arguments, grid, preprocessing and
-    activation of a model."""
+    """Returns the content of the zip comment, which describes the model."""
     arguments = {
         name: value
         for name, value in getattr(model, "arguments", {}).items()
         if name not in _TRAINING_ONLY
-    }
-    arguments = {
-        n: v
-        for n, v in arguments.items()
-        if isinstance(v, bool | int | float | str | tuple | dict | None)
+        and isinstance(value, bool | int | float | str | tuple | dict | None)
     }
     preprocessing = getattr(model, "preprocessing", None)
     is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(

@@ -13,30 +13,32 @@ from keras_vit.checkpoints.dialects.transformers import write_preprocessor
 
 # Arguments that a reader of the folder must infer correctly to compute the same outputs.
 _CHECKED = (
-    *(
-        "patch_size",
-        "hidden_size",
-        "num_layers",
-        "mlp_dim",
-        "num_heads",
-        "input_shape",
-        "classifier",
-        "pool_norm",
-    ),
-    *(
-        "position_embedding",
-        "attention_bias",
-        "mlp_bias",
-        "epsilon",
-        "rotary",
-        "include_top",
-        *registry.PARTS,
-        "mlp",
-    ),
+    "patch_size",
+    "hidden_size",
+    "num_layers",
+    "mlp_dim",
+    "num_heads",
+    "input_shape",
+    "classifier",
+    "pool_norm",
+    "position_embedding",
+    "attention_bias",
+    "mlp_bias",
+    "epsilon",
+    "rotary",
+    "include_top",
+    *registry.PARTS,
+    "mlp",
     "position_embedding_at",
 )
-_DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "position_embedding_at": "stem"}
-_DEFAULTS |= {"patch_bias": True, "mlp_bias": True}
+# Values of arguments that a reader does not infer. Those of other arguments are False.
+_DEFAULTS = {
+    "attention_bias": "qkvo",
+    "epsilon": 1e-6,
+    "position_embedding_at": "stem",
+    "patch_bias": True,
+    "mlp_bias": True,
+}
 # Up to this epsilon, a written model may get the epsilon of a library, because both hardly change
 # the outputs.
 _LARGEST_EPSILON = 1e-5
@@ -45,8 +47,38 @@ log = logging.getLogger("keras_vit")
 
 
 def write_folder(model, path, form_name, arrays, class_names=None):
-    """Writes a model as a folder, in the first of a library's dialects that can store the whole
-    model."""
+    """Writes a model as a folder, in the first dialect of a library that can store the model."""
+    _check_format(model, form_name)
+    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
+    labels = _labels(class_names, form_name)
+    activation = model.input_preprocessing.logits_activation
+    if activation == "sigmoid" and model.arguments.get("include_top"):
+        # Tells readers to apply a sigmoid to the logits.
+        labels["problem_type"] = "multi_label_classification"
+    is_new = not os.path.exists(path)
+    os.makedirs(path, exist_ok=True)
+    # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported.
+    problems = []
+    for dialect in registry.dialects(type(model)) if "num_layers" in arguments else ():
+        if dialect.name != form_name or dialect.write_config is None:
+            continue
+        problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)
+        if problem is None:
+            return
+        if problem[1]:
+            problems.append(problem)
+    if is_new:
+        os.rmdir(path)
+    reason = "no class of the library has all of the model's parts"
+    if problems:
+        reason = min(problems)[1]
+    raise ValueError(
+        f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}"
+    )
+
+
+def _check_format(model, form_name):
+    """Raises a `ValueError` for an unknown format, or one that cannot store the preprocessing."""
     known = sorted(
         {dialect.name for dialect in registry.dialects() if dialect.write_config is not None}
     )
@@ -64,37 +96,14 @@ def write_folder(model, path, form_name, arrays, class_names=None):
             f"resize='stretch'). Received: a model for {height}x{width} pixels with "
             "resize='shorter_side'"
         )
-    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
-    labels = _labels(class_names, form_name)
-    activation = model.input_preprocessing.logits_activation
-    if activation == "sigmoid" and model.arguments.get("include_top"):
-        # Tells readers to apply a sigmoid to the logits.
-        labels["problem_type"] = "multi_label_classification"
-    is_new = not os.path.exists(path)
-    os.makedirs(path, exist_ok=True)
-    # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported
-    problems = []
-    for dialect in registry.dialects(type(model)) if "num_layers" in arguments else ():
-        if dialect.name != form_name or dialect.write_config is None:
-            continue
-        problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)
-        if problem is None:
-            return
-        if problem[1]:
-            problems.append(problem)
-    if is_new:
-        os.rmdir(path)
-    reason = (
-        min(problems)[1] if problems else "no class of the library has all of the model's parts"
-    )
-    raise ValueError(
-        f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}"
-    )
 
 
 def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
-    """Writes the files of one dialect and returns None, or returns `(rank, reason)` if the dialect
-    cannot store the model; the reason is "" for another kind of model."""
+    """Writes the files of one dialect and returns None.
+
+    If the dialect cannot store the model, returns `(rank, reason)` instead. The reason is "" if the
+    dialect is for another kind of model.
+    """
     from safetensors.numpy import save_file
 
     try:
@@ -142,21 +151,31 @@ def _write_json(fields, folder, name):
 
 
 def _adapted(arrays, folder):
-    """Returns the arrays as a `Folder` describes them. Biases that it lacks get a name that no
-    dialect supports."""
+    """Returns the arrays as a `Folder` describes them.
+
+    A bias of the head that the library lacks gets a name that no dialect supports.
+    """
     arrays = dict(arrays)
     positions = arrays.get(names.POSITIONS)
-    token = arrays.get(names.CLASS_TOKEN)
     if folder.class_row == "zeros":
         arrays[names.POSITIONS] = np.concatenate(
             [np.zeros_like(positions[:, :1]), positions], axis=1
         )
     if folder.class_row == "into token":
-        arrays[names.CLASS_TOKEN] = token + positions[:, :1]
+        arrays[names.CLASS_TOKEN] = arrays[names.CLASS_TOKEN] + positions[:, :1]
         arrays[names.POSITIONS] = positions[:, 1:]
     if not folder.has_head_bias and np.any(bias := arrays.pop(names.HEAD[1], 0)):
         arrays["the head's bias"] = bias
     return arrays
+
+
+def _comparable(arguments, name):
+    """Returns the value of an argument, or its default, in a form that `_difference` compares."""
+    if name == "mlp":
+        return gelu_of(arguments)
+    value = arguments.get(name, _DEFAULTS.get(name)) or False
+    # Readers do not infer the initial scale.
+    return bool(value) if name == "layer_scale" else value
 
 
 def _difference(arguments, folder):
@@ -165,18 +184,13 @@ def _difference(arguments, folder):
     Another epsilon is accepted and logged if both are tiny.
     """
 
-    def value(arguments, name):
-        if name == "mlp":
-            return gelu_of(arguments)
-        value = arguments.get(name, _DEFAULTS.get(name)) or False
-        # Readers do not infer the initial scale.
-        return bool(value) if name == "layer_scale" else value
-
     _, read = inference.find_arguments(folder)
-    different = [name for name in _CHECKED if value(arguments, name) != value(read, name)]
+    different = [
+        name for name in _CHECKED if _comparable(arguments, name) != _comparable(read, name)
+    ]
     if different == ["epsilon"]:
-        before = value(arguments, "epsilon")
-        after = value(read, "epsilon")
+        before = _comparable(arguments, "epsilon")
+        after = _comparable(read, "epsilon")
         if max(before, after) <= _LARGEST_EPSILON:
             log.warning("The library uses epsilon=%g instead of %g", after, before)
             return None

@@ -5,9 +5,9 @@
     KERAS_BACKEND=jax keras-vit check-tpu --topology=v5e:2x4 --config=...
 
 The TPU compiler compiles the training and evaluation steps of `keras-vit train`. The exit code is 0
-if both steps compile and fit in memory, 1 if not, and 2 for bad input. The check requires `pip
-install "keras_vit[cpu,aot]"`, x86-64 Linux, a few GB of memory, and a few minutes on two cores.
-From Python, call `keras_vit.tpu.check`.
+if both steps compile and fit in memory, 1 if not, and 2 for bad input. The check requires x86-64
+Linux, `pip install "keras_vit[cpu,aot]"`, a few GB of memory, and a few minutes on two cores. From
+Python, call `keras_vit.tpu.check`.
 """
 
 import math

@@ -35,8 +35,8 @@ def run(load, name, arguments):
     The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was
     stopped and saved, 130 for a `KeyboardInterrupt`, and 141 if standard output is closed. For exit
     code 75, the command that resumes training is printed. A `ValueError`, `ImportError`,
-    `ConnectionError` or `ChildProcessError` raised by this project counts as
-    bad input. Other exceptions are bugs: Python prints a traceback and exits with 1.
+    `ConnectionError` or `ChildProcessError` raised by this project counts as bad input. Other
+    exceptions are bugs: Python prints a traceback and exits with 1.
 
     `load()` imports and returns the module of the command. The module defines `define_flags()`,
     `main()`, and optionally `POSITIONAL`, the names of its positional arguments.
@@ -48,23 +48,7 @@ def run(load, name, arguments):
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
     try:
-        module = load()
-        known = set(flags.FLAGS)
-        module.define_flags()
-        if {"--help", "-h"} & set(arguments):
-            _print_help(
-                module, name, [flags.FLAGS[flag] for flag in flags.FLAGS if flag not in known]
-            )
-            return
-        positional = _parse(name, getattr(module, "POSITIONAL", ()))
-        logging.use_absl_handler()
-        # Omit the line that TensorFlow logs for every checkpoint.
-        logging.set_verbosity(logging.WARNING)
-        # Flush after each line, even if the output is a file. Escape characters that the output's
-        # encoding lacks.
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-        sys.modules["keras_vit.terminal"].show_bars()
-        module.main(*positional)
+        _run_module(load(), name, arguments)
     except BrokenPipeError:  # standard output was closed, for example by `| head`
         # The flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,13 +70,31 @@ def run(load, name, arguments):
         _end(f"the disk is full: {_text(error)}")
 
 
+def _run_module(module, name, arguments):
+    """Runs the module of a command, or prints its help."""
+    known = set(flags.FLAGS)
+    module.define_flags()
+    if {"--help", "-h"} & set(arguments):
+        _print_help(module, name, [flags.FLAGS[flag] for flag in flags.FLAGS if flag not in known])
+        return
+    positional = _parse(name, getattr(module, "POSITIONAL", ()))
+    logging.use_absl_handler()
+    # Omit the line that TensorFlow logs for every checkpoint.
+    logging.set_verbosity(logging.WARNING)
+    # Flush after each line, even if the output is a file. Escape characters that the output's
+    # encoding lacks.
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    sys.modules["keras_vit.terminal"].show_bars()
+    module.main(*positional)
+
+
 def _parse(name, positional):
     """Parses the flags and returns the positional arguments."""
     try:
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
             _set_length(flags.FLAGS.config, config_flags.get_override_values(flags.FLAGS["config"]))
-            # errors in a config are raised only when its fields are read
+            # Errors in a config are raised only when its fields are read.
             flags.FLAGS.config.to_dict()
     except flags.Error as error:
         # absl's error contains the whole traceback of a `ValueError` in a config file; print only
@@ -105,11 +107,9 @@ def _parse(name, positional):
         _end(f"--config must be a file or one of {', '.join(_config_names())}: {_text(error)}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
-        wanted = (
-            f"{' and '.join(positional)} are expected"
-            if positional
-            else "this command takes only flags"
-        )
+        wanted = "this command takes only flags"
+        if positional:
+            wanted = f"{' and '.join(positional)} are expected"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
 
@@ -167,14 +167,14 @@ def _expand_config(argument):
 def check_output(path, takes_folder=False):
     """Raises a `ValueError` if the folder of `--output` is missing or, if it is local, not
     writable, or if `--output` is a folder instead of a file; accepts ""."""
+    if not path:
+        return
     folder = os.path.dirname(path) or "."
-    if path and not (
-        files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))
-    ):
+    if not files.is_dir(folder) or not (files.is_remote(folder) or os.access(folder, os.W_OK)):
         raise ValueError(
             f"The folder of --output must exist and be writable. Received: output={path!r}"
         )
-    if path and not takes_folder and files.is_dir(path):
+    if not takes_folder and files.is_dir(path):
         raise ValueError(f"--output must be a file, not a folder. Received: output={path!r}")
 
 
@@ -192,12 +192,13 @@ def this_command():
         return os.environ["KERAS_VIT_COMMAND"]
     variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     script, *arguments = sys.argv
+    python = Path(sys.executable).name
     if script.endswith(os.path.join("keras_vit", "__main__.py")):
-        program = [Path(sys.executable).name, "-m", "keras_vit"]
+        program = [python, "-m", "keras_vit"]
+    elif script.endswith(".py"):
+        program = [python, script]
     else:
-        program = (
-            [Path(sys.executable).name, script] if script.endswith(".py") else [Path(script).name]
-        )
+        program = [Path(script).name]
     return shlex.join([*variables, *program, *arguments])
 
 

@@ -31,7 +31,7 @@ from keras_vit.plots import overlaid
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # number of classes to show
-# pixels; images are enlarged by the integer factor that brings their longer side closest to this
+# The size in pixels to which `enlarge` brings the longer side of an image.
 SIDE = 448
 # Content security policy that prevents the browser from loading anything from other servers.
 POLICY = (
@@ -115,16 +115,15 @@ class DemoModel:
     def probabilities(self, image):
         """Returns `{class name: probability}` for an image, float32 `(H, W, C)`.
 
-        If several classes have one name, as ImageNet's two classes "crane", their numbers are added
-        to it.
+        If several classes have the same name, such as ImageNet's two classes "crane", their numbers
+        are added to it.
         """
         counts = collections.Counter(self.class_names)
         names = [
             f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(self.class_names)
         ]
-        return dict(
-            zip(names, map(float, self._classifier.probabilities(image[None])[0]), strict=True)
-        )
+        probabilities = self._classifier.probabilities(image[None])[0]
+        return dict(zip(names, map(float, probabilities), strict=True))
 
     def attention(self, image, patch=None, layer=-1, head=None):
         """Returns two attention maps `(rows, columns)` of an image; see
@@ -159,11 +158,9 @@ def build_page(model):
         layer's attention."""
         if state is None or not model.layers:
             return "", None, None
-        query = (
-            "the output"
-            if patch is None
-            else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
-        )
+        query = "the output"
+        if patch is not None:
+            query = f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
         maps = model.attention(state[0], patch, int(layer), int(head) or None)
         pictures = []
         for name, attention in zip(("All layers (rollout)", f"Layer {int(layer)}"), maps):
@@ -179,23 +176,27 @@ def build_page(model):
         state = gradio.State(None)
         patch = gradio.State(None)
         gradio.Markdown(f"# {model.title}\n{model.facts}")
-        parts = _lay_out(gradio, model)
-        # Connect events to functions; only one request at a time uses the model.
-        options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
-        drawing = {
-            "fn": draw,
-            "inputs": [state, patch, parts.layer, parts.head],
-            "outputs": [parts.query, parts.rollout, parts.attention],
-            **options,
-        }
-        outputs = [state, patch, parts.classes, parts.original]
-        parts.upload.change(read, parts.upload, outputs, **options).then(**drawing)
-        for image in (parts.rollout, parts.attention):
-            image.select(choose_patch, state, patch, **options).then(**drawing)
-        parts.output.click(lambda: None, None, patch, **options).then(**drawing)
-        for slider in (parts.layer, parts.head):  # skip intermediate positions of a moving slider
-            slider.change(trigger_mode="always_last", **drawing)
+        _connect(_lay_out(gradio, model), state, patch, read, choose_patch, draw)
     return page
+
+
+def _connect(parts, state, patch, read, choose_patch, draw):
+    """Connects the events of the page to functions; only one request at a time uses the model."""
+    options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
+    drawing = {
+        "fn": draw,
+        "inputs": [state, patch, parts.layer, parts.head],
+        "outputs": [parts.query, parts.rollout, parts.attention],
+        **options,
+    }
+    outputs = [state, patch, parts.classes, parts.original]
+    parts.upload.change(read, parts.upload, outputs, **options).then(**drawing)
+    for image in (parts.rollout, parts.attention):
+        image.select(choose_patch, state, patch, **options).then(**drawing)
+    parts.output.click(lambda: None, None, patch, **options).then(**drawing)
+    # Skip the intermediate positions of a moving slider.
+    for slider in (parts.layer, parts.head):
+        slider.change(trigger_mode="always_last", **drawing)
 
 
 def _lay_out(gradio, model):
@@ -235,10 +236,9 @@ def _lay_out(gradio, model):
 
 
 def attention_picture(picture, attention, patch=None, opacity=0.6):
-    """Enlarges an image, uint8 `(H, W, 3)`, and overlays it with an attention map `(rows,
-    columns)`.
+    """Enlarges an image, uint8 `(H, W, 3)`, and overlays it with an attention map.
 
-    The map is divided by its maximum. A frame marks `patch`, `(row, column)`.
+    The map, `(rows, columns)`, is divided by its maximum. A frame marks `patch`, `(row, column)`.
     """
     picture = enlarge(picture)
     height, width = picture.shape[:2]
@@ -263,8 +263,8 @@ def enlarge(picture):
 
 
 def patch_at(x, y, size, grid):
-    """Returns the patch `(row, column)` that contains a pixel of a picture; `size` is `(height,
-    width)`."""
+    """Returns the patch `(row, column)` that contains a pixel of a picture of `size`, which is
+    `(height, width)`."""
     return tuple(
         min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid)
     )
@@ -305,11 +305,9 @@ def serve(page, host, port):
                 font=["system-ui", "sans-serif"], font_mono=["monospace"]
             ),
         )
-    reach = (
-        "only this machine can open it"
-        if host in LOCAL
-        else "anyone who can reach this machine can open it"
-    )
+    reach = "anyone who can reach this machine can open it"
+    if host in LOCAL:
+        reach = "only this machine can open it"
     print(f"the page is at http://{host}:{port} ({reach}); press Ctrl-C to stop", flush=True)
     stop.wait()
     page.close(verbose=False)

@@ -74,7 +74,7 @@ def main():
     with reuse_compiled():
         for name, evaluator in evaluators.items():
             results["metrics"][name] = evaluator.evaluate(model, inputs)
-            # After each evaluator, because some take long.
+            # Write the file after each evaluator, because some take long.
             files.write_json(output / "results.json", results)
             print(f"evaluated {name}", flush=True)
         table = metrics_table(results["metrics"], model.output_shape[-1])
@@ -123,8 +123,8 @@ def check_pages(inputs, class_names):
 
 
 def check_folder(output):
-    """Raises a `ValueError` for a file, and for the folder of a run, whose `results.json` would be
-    replaced."""
+    """Raises a `ValueError` if `output` is a file or the folder of a run, whose `results.json` must
+    stay."""
     if (output / "config.json").exists() or (output.exists() and not files.is_dir(output)):
         raise ValueError(
             f"--output must be a folder that is not a run's, such as {output / 'evaluation'}. "

@@ -86,7 +86,8 @@ def define_flags():
     )
 
 
-def main():
+def check_flags():
+    """Raises a `ValueError` for flags that do not fit together, before the model is loaded."""
     if not FLAGS.output or (FLAGS.variant and not FLAGS.weights):
         raise ValueError(
             "--output is required, and --variant requires --weights. Received: "
@@ -116,6 +117,10 @@ def main():
         )
     if FLAGS.format != "saved_model":
         command_line.check_output(FLAGS.output)
+
+
+def main():
+    check_flags()
     paths = find_images([FLAGS.calibrate]) if FLAGS.calibrate else []
     model, details, _ = shared_flags.chosen_model()
     if FLAGS.class_names:

@@ -60,11 +60,15 @@ class Classifier:
         names = details.get("class_names")
         if class_names:
             names = shared_flags.read_class_names(class_names, model.output_shape[-1])
-        how = {name: details.get(name) for name in ("rounding", "exif")}
         trained_on = (details.get("recipe") or {}).get("data") or {}
-        how["max_megapixels"] = trained_on.get("max_megapixels", Options.max_megapixels)
         self.class_names, decoder = export.check(
-            model, class_names=names, signatures=("serving_default",), activation=activation, **how
+            model,
+            class_names=names,
+            signatures=("serving_default",),
+            activation=activation,
+            rounding=details.get("rounding"),
+            exif=details.get("exif"),
+            max_megapixels=trained_on.get("max_megapixels", Options.max_megapixels),
         )
         self.model = model
         self.reader = ImageFileReader(decoder)
@@ -74,12 +78,13 @@ class Classifier:
 
     def probabilities(self, images):
         """Returns probabilities `(B, classes)` of images, float32 `(B, H, W, C)`."""
-        return np.asarray(
-            self._to_probabilities(np.asarray(self.model.predict_on_batch(images), "float32"))
-        )
+        outputs = np.asarray(self.model.predict_on_batch(images), "float32")
+        return np.asarray(self._to_probabilities(outputs))
 
 
 class ImageFileReader:
+    """Reads image files for a model."""
+
     def __init__(self, decoder):
         self._preprocessing = decoder.preprocessing
         # Trace a single graph, because eager calls would trace some functions again for every file.

@@ -13,37 +13,33 @@ import keras_vit
 
 # Packages to report. An environment needs only one of the TensorFlow packages.
 PACKAGES = (
-    *(
-        "keras",
-        "tensorflow",
-        "tensorflow-cpu",
-        "tensorflow-tpu",
-        "jax",
-        "jaxlib",
-        "libtpu",
-        "numpy",
-    ),
-    *(
-        "tensorflow-datasets",
-        "scikit-learn",
-        "ml-collections",
-        "matplotlib",
-        "onnx",
-        "tf2onnx",
-        "onnxruntime",
-    ),
+    "keras",
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-tpu",
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "numpy",
+    "tensorflow-datasets",
+    "scikit-learn",
+    "ml-collections",
+    "matplotlib",
+    "onnx",
+    "tf2onnx",
+    "onnxruntime",
 )
 # Environment variables that select or configure backends and devices.
 VARIABLES = (
-    *(
-        "KERAS_BACKEND",
-        "CUDA_VISIBLE_DEVICES",
-        "JAX_PLATFORMS",
-        "XLA_FLAGS",
-        "TF_CONFIG",
-        "TPU_NAME",
-    ),
-    *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_XLA_FLAGS", "OMP_NUM_THREADS"),
+    "KERAS_BACKEND",
+    "CUDA_VISIBLE_DEVICES",
+    "JAX_PLATFORMS",
+    "XLA_FLAGS",
+    "TF_CONFIG",
+    "TPU_NAME",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_XLA_FLAGS",
+    "OMP_NUM_THREADS",
 )
 
 
@@ -65,10 +61,8 @@ def main():
         f"{platform.platform()}"
     )
     print(f"backend: {keras.backend.backend()} (devices: {devices}), {os.cpu_count()} processors")
-    print(
-        "installed: "
-        + ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
-    )
+    versions = [f"{name} {installed[name]}" for name in PACKAGES if name in installed]
+    print(f"installed: {', '.join(versions)}")
     print("not installed: " + ", ".join(name for name in PACKAGES if name not in installed))
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     print("environment: " + (", ".join(variables) or "none of the relevant variables is set"))

@@ -66,8 +66,8 @@ def find_classifier(model, details):
 
 
 def predictions(classifier, images):
-    """Returns a text for each image: its predicted class and probability, or "" without a
-    classifier."""
+    """Returns a text for each image: its predicted class and probability, or "" if `classifier` is
+    None."""
     if classifier is None:
         return [""] * len(images)
     rows = classifier.probabilities(images)
@@ -90,9 +90,8 @@ def read_images(model, details, count):
             raise ValueError(
                 "--data must name an image file, a folder or a dataset. Received: data=''"
             )
-        images, _, names = read_test_examples(
-            inputs, np.array(_spread_first(list(sample_indices(inputs, count))))
-        )
+        indices = _spread_first(list(sample_indices(inputs, count)))
+        images, _, names = read_test_examples(inputs, np.array(indices))
         return images, names
     paths = find_images([source])
     if model.input_shape[-1] > 4:

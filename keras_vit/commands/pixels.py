@@ -21,8 +21,10 @@ from keras_vit.preprocessing import preprocessing_of
 
 
 def checked_details(model, details, class_names=""):
-    """Returns `details` with the names in the file `class_names`, if it is set; raises a
-    `ValueError` unless there is a name for each class of a mask."""
+    """Returns `details`, with the names in the file `class_names` if it is set.
+
+    Raises a `ValueError` unless there is a name for each class of a mask.
+    """
     if class_names:
         names = shared_flags.read_class_names(class_names, model.output_shape[-1])
         details = {**details, "class_names": names}
@@ -32,22 +34,22 @@ def checked_details(model, details, class_names=""):
 
 
 def write_pixels(model, details, sources, output, windows=False, top=5):
-    """Predicts the pixels of images and writes them below the folder `output`: class numbers as
-    gray PNG files in `masks`, with overlays in `overlays`, or depths as float32 `.npy` files in
-    `depths`, with pictures in `pictures`. Names of files and subfolders are kept. Prints the `top`
-    largest classes of each image.
+    """Predicts the pixels of images and writes them below the folder `output`.
 
-    Returns: the number of files that cannot be read.
+    Class numbers are gray PNG files in `masks`, with overlays in `overlays`. Depths are float32
+    `.npy` files in `depths`, with pictures in `pictures`. Names of files and subfolders are kept.
+    Prints the `top` largest classes of each image, or the range of its depths. Returns the number
+    of files that cannot be read.
     """
-    paths = output_names(sources)
     preprocessing = preprocessing_of(model)
-    for path in paths:
-        name = paths[path]
+    unreadable = 0
+    for path, name in output_names(sources).items():
         try:
             image = decode_file(path, preprocessing, details)
         except (OSError, ValueError, tf.errors.OpError) as error:
             text = f"{printable(str(path))} cannot be read: {reason_of(error)}"
             terminal.write(text, sys.stderr)
+            unreadable += 1
             continue
         outputs = predict_pixels(model, image, preprocessing, windows)
         picture = picture_of(image, 2**preprocessing.bit_depth - 1)
@@ -56,13 +58,12 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
         else:
             text = _write_masks(output, name, outputs, picture, details.get("class_names"), top)
         terminal.write(f"{printable(str(path))}  {text}")
-        paths[path] = ""
-    return sum(map(bool, paths.values()))
+    return unreadable
 
 
 def output_names(sources):
-    """Returns `{path: name}` of all images; names are relative to the folder that was given, and
-    have no ending.
+    """Returns `{path: name}` of all images; a name is the path without ending, relative to the
+    source.
 
     Raises:
         ValueError: two images would have the same name.
@@ -84,10 +85,15 @@ def output_names(sources):
 def decode_file(path, preprocessing, details):
     """Returns the pixels of a file, uint8 or float32 `(H, W, C)`, before they are resized."""
     trained_on = (details.get("recipe") or {}).get("data") or {}
-    how = {"exif": preprocessing.exif, "channels": preprocessing.channels}
-    how |= {"bit_depth": preprocessing.bit_depth, "library": preprocessing.library}
-    most = trained_on.get("max_megapixels", Options.max_megapixels)
-    return images.decode(tf.constant(path.read_bytes()), most, **how).numpy()
+    pixels = images.decode(
+        tf.constant(path.read_bytes()),
+        trained_on.get("max_megapixels", Options.max_megapixels),
+        exif=preprocessing.exif,
+        channels=preprocessing.channels,
+        bit_depth=preprocessing.bit_depth,
+        library=preprocessing.library,
+    )
+    return pixels.numpy()
 
 
 def reason_of(error):

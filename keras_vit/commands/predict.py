@@ -87,7 +87,17 @@ def main(*sources):
             "--tta=flip needs a model for images of one size. Received: "
             f"tta={FLAGS.tta!r}, model={model.name!r}"
         )
-    # Write one prediction at a time, in the selected format.
+    done = write_predictions(classifier, paths)
+    if FLAGS.output:
+        print(f"wrote {FLAGS.output}: {done} images")
+    if done < len(paths):
+        terminal.write(f"{len(paths) - done} of {len(paths)} files cannot be read", sys.stderr)
+        sys.exit(1)
+
+
+def write_predictions(classifier, paths):
+    """Writes one prediction at a time, in the selected format; returns the number of readable
+    files."""
     width = min(max(len(printable(str(path))) for path in paths), 60)
     done = 0
     with files.atomic_write(FLAGS.output) if FLAGS.output else contextlib.nullcontext() as file:
@@ -109,11 +119,7 @@ def main(*sources):
                 for i in np.argsort(-row, kind="stable")[: FLAGS.top]
             ]
             write(format_prediction(printable(str(path)), best, width))
-    if FLAGS.output:
-        print(f"wrote {FLAGS.output}: {done} images")
-    if done < len(paths):
-        terminal.write(f"{len(paths) - done} of {len(paths)} files cannot be read", sys.stderr)
-        sys.exit(1)
+    return done
 
 
 def predict_dense(model, details, sources):
@@ -125,8 +131,8 @@ def predict_dense(model, details, sources):
             f"tta={FLAGS.tta!r}"
         )
     details = checked_details(model, details, FLAGS.class_names)
-    how = FLAGS.windows, FLAGS.top
-    if unreadable := write_pixels(model, details, sources, FLAGS.output, *how):
+    unreadable = write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
+    if unreadable:
         terminal.write(f"{unreadable} files cannot be read", sys.stderr)
         sys.exit(1)
 
@@ -186,8 +192,10 @@ def predict(source, function, paths, batch_size):
 
 
 def format_prediction(name, best, width):
-    """Returns the output for one image in the selected format; `best` lists `(class name,
-    probability)`."""
+    """Returns the output for one image in the selected format.
+
+    `best` lists `(class name, probability)`, best first.
+    """
     if FLAGS.json:
         classes = [
             {"class": class_name, "probability": probability} for class_name, probability in best

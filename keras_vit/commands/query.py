@@ -51,10 +51,8 @@ def main(*paths):
             best = [
                 (f"class {j}", probabilities[j]) for j in np.argsort(-probabilities)[: FLAGS.top]
             ]
-        print(
-            f"{name}: "
-            + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
-        )
+        shown = [f"{label} {100 * probability:.1f} %" for label, probability in best]
+        print(f"{name}: {', '.join(shown)}")
 
 
 def read_inputs(paths):
@@ -81,11 +79,9 @@ def predict_rest(address, inputs):
     """Sends a REST request; returns the outputs in column format, `{name: nested lists}`."""
 
     def encoded(array):
-        return (
-            array.tolist()
-            if array.dtype != object
-            else [{"b64": base64.b64encode(x).decode()} for x in array]
-        )
+        if array.dtype != object:
+            return array.tolist()
+        return [{"b64": base64.b64encode(content).decode()} for content in array]
 
     body = {
         "signature_name": FLAGS.signature,

@@ -82,11 +82,9 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     part = ""
     if name == "folder" and has_no_splits(path):
         splits = splits_to_read(path, splits, config)
-        part = (
-            " (all images)"
-            if splits == ("",)
-            else " (held-out images; the others are for training)"
-        )
+        part = " (held-out images; the others are for training)"
+        if splits == ("",):
+            part = " (all images)"
     if name:
         inputs = evaluation.load_inputs(
             model,
@@ -109,7 +107,9 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
             ) from error
     else:
         return None, ""
-    return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip() + part
+    if not path and not FLAGS.data:
+        path = config.get("path", "")
+    return inputs, f"{name} {path}".strip() + part
 
 
 def check_data_name(name):
@@ -130,34 +130,8 @@ def chosen_model(takes_towers=False):
     Returns:
         `(model, details, title)`; `details` is a dict of arguments for `export.saved_model`.
     """
-    source = FLAGS.model
-    variant = FLAGS.variant
-    weights = FLAGS.weights
-    details = {}
-    if bool(source) == bool(variant or weights):
-        raise ValueError(
-            "Pass either --model, or at least one of --variant and --weights. "
-            f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
-        )
-    if weights.endswith(".keras"):
-        raise ValueError(
-            "--weights must not be a .keras file; pass it as --model. Received: "
-            f"weights={weights!r}"
-        )
-    if source:
-        model, details = load_model(source)
-    elif not variant:
-        tower = "both" if FLAGS.classes else "image"
-        model = keras_vit.from_pretrained(weights, tower=tower)
-    elif variant in keras_vit.families.CONSTRUCTORS:
-        model = getattr(keras_vit, variant)(weights=weights or None)
-    else:
-        known = keras_vit.families.CONSTRUCTORS
-        near = files.did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
-        raise ValueError(
-            f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}"
-        )
-    names = checkpoints.find_class_names(weights) if weights else None
+    model, details = _load_chosen(FLAGS.model, FLAGS.variant, FLAGS.weights)
+    names = checkpoints.find_class_names(FLAGS.weights) if FLAGS.weights else None
     if names and len(names) == model.output_shape[-1]:
         details = {"class_names": names}
     if FLAGS.text_embeddings:
@@ -169,13 +143,38 @@ def chosen_model(takes_towers=False):
     if isinstance(model, TwoTowers) and not takes_towers:
         raise ValueError(
             "The model has an image and a text tower; --classes=cat,dog makes a classifier of it. "
-            f"Received: model={source!r}"
+            f"Received: model={FLAGS.model!r}"
         )
-    return (
-        model,
-        details,
-        source or (f"{variant} with {weights or 'random'} weights" if variant else weights),
-    )
+    title = FLAGS.model or FLAGS.weights
+    if FLAGS.variant:
+        title = f"{FLAGS.variant} with {FLAGS.weights or 'random'} weights"
+    return model, details, title
+
+
+def _load_chosen(source, variant, weights):
+    """Returns `(model, details)` for the values of `--model`, `--variant` and `--weights`."""
+    if bool(source) == bool(variant or weights):
+        raise ValueError(
+            "Pass either --model, or at least one of --variant and --weights. "
+            f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
+        )
+    if weights.endswith(".keras"):
+        raise ValueError(
+            "--weights must not be a .keras file; pass it as --model. Received: "
+            f"weights={weights!r}"
+        )
+    if source:
+        return load_model(source)
+    if not variant:
+        tower = "both" if FLAGS.classes else "image"
+        return keras_vit.from_pretrained(weights, tower=tower), {}
+    known = keras_vit.families.CONSTRUCTORS
+    if variant not in known:
+        near = files.did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
+        raise ValueError(
+            f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}"
+        )
+    return getattr(keras_vit, variant)(weights=weights or None), {}
 
 
 def classifier_of_words(model):

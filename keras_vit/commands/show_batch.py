@@ -31,11 +31,10 @@ def main():
     rows = -(-FLAGS.batch_size // columns)
     figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
     ending = FLAGS.output.rpartition(".")[2]
-    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(
-        os.path.dirname(FLAGS.output) or "."
-    ):
+    folder = os.path.dirname(FLAGS.output) or "."
+    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(folder):
         raise ValueError(
-            f"--output must be an image file, such as .png or .pdf, in an existing folder. "
+            "--output must be an image file, such as .png or .pdf, in an existing folder. "
             f"Received: output={FLAGS.output!r}"
         )
     # Draw both batches, one below the other.

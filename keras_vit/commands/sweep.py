@@ -10,9 +10,9 @@ resumes a stopped sweep. `table.json` and `table.csv` contain the metrics of eve
 updated after each run. At the end, the sweep prints the table and, for several seeds, the mean and
 standard deviation of the final runs.
 
-With `--folds=5`, it trains five times at the config's rate, or at each of `--rates`, and tests each
-time on another fifth of the images, see `data.fold`. `spread.json` has the mean, standard deviation
-and range of each test metric.
+With `--folds=5`, the sweep trains five times at the config's rate, or at each of `--rates`. Each
+time, it tests on another fifth of the images; see `data.fold`. `spread.json` has the mean, standard
+deviation and range of each test metric.
 """
 
 import csv
@@ -56,33 +56,21 @@ def main():
     if "TF_CONFIG" in os.environ:
         raise ValueError("A sweep supports a single host only. Received: TF_CONFIG is set")
     config = FLAGS.config
-    held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
-    has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
-    has_splits = has_splits or is_list(config.data.path)
     folds = FLAGS.folds
-    if folds and (folds < 2 or config.data.fold or "fold" not in fields_of(config.data.name)):
-        raise ValueError(
-            "--folds must be 2 or more, for data that takes --config.data.fold (folder, images, "
-            "list, masks, depth), which --folds sets. Received: "
-            f"folds={folds}, data.name={config.data.name!r}, data.fold={config.data.fold!r}"
-        )
-    if not has_splits and not folds and {"tune_train", "tune_val"} & {*held_out.values()}:
-        raise ValueError(
-            "This kind of data has no splits tune_train and tune_val; set --tune_train and "
-            "--tune_val to two disjoint splits, such as train[:90%] and train[90%:] for TFDS. "
-            f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, "
-            f"tune_val={FLAGS.tune_val!r}"
-        )
+    held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
+    check_data(config.data, held_out.values(), folds)
     seeds = _numbers("seeds", int)
     if not seeds:
         raise ValueError("--seeds must have at least one number. Received: seeds=''")
     if folds:
         check_folds(config, folds)
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
+    rates = _numbers("rates", float)
+    if not rates:
+        rates = [config.schedule.base] if folds else recipes.rates(config.data.name)
     rows = make_rows(
         lambda name, changes: _results(f"{folder}/{name}", changes),
-        rates=_numbers("rates", float)
-        or ([config.schedule.base] if folds else recipes.rates(config.data.name)),
+        rates=rates,
         seeds=seeds,
         tune_seed=config.seed,
         held_out=held_out,
@@ -94,6 +82,26 @@ def main():
         files.write_json(files.as_path(folder) / "spread.json", spread(rows, config.best_metric))
     print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
+
+
+def check_data(fields, held_out, folds):
+    """Raises a `ValueError` unless the data, with the `data` fields of a config, has folds or the
+    splits `held_out`."""
+    if folds and (folds < 2 or fields.fold or "fold" not in fields_of(fields.name)):
+        raise ValueError(
+            "--folds must be 2 or more, for data that takes --config.data.fold (folder, images, "
+            "list, masks, depth), which --folds sets. Received: "
+            f"folds={folds}, data.name={fields.name!r}, data.fold={fields.fold!r}"
+        )
+    has_splits = fields.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
+    has_splits = has_splits or is_list(fields.path)
+    if not has_splits and not folds and {"tune_train", "tune_val"} & {*held_out}:
+        raise ValueError(
+            "This kind of data has no splits tune_train and tune_val; set --tune_train and "
+            "--tune_val to two disjoint splits, such as train[:90%] and train[90%:] for TFDS. "
+            f"Received: data.name={fields.name!r}, tune_train={FLAGS.tune_train!r}, "
+            f"tune_val={FLAGS.tune_val!r}"
+        )
 
 
 def check_folds(config, folds):
@@ -151,8 +159,11 @@ def make_rows(
 
 
 def _diverged(row, best_metric):
-    """Returns whether a run diverged; `skip_nonfinite` can keep the accuracy finite, and an
-    evaluator that failed has NaN without a divergence."""
+    """Returns whether a run diverged, according to its loss if it has one.
+
+    `skip_nonfinite` can keep the accuracy finite, and an evaluator that failed has NaN without a
+    divergence.
+    """
     return math.isnan(row.get("loss", row[best_metric]))
 
 
@@ -198,18 +209,19 @@ def summary(rows, best_metric="accuracy"):
         mean, lowest, highest = (
             format_metrics({metric: row[name]}) for name in ("mean", "lowest", "highest")
         )
+        without = f", without {row['diverged']} that diverged" if row["diverged"] else ""
         lines.append(
             f"rate {row['rate']:.4g}: mean {mean}, standard deviation {row['deviation']:.2g}, "
-            f"from {lowest} to {highest} over {row['runs']} runs"
-            + f", without {row['diverged']} that diverged"
-            * bool(row["diverged"])
+            f"from {lowest} to {highest} over {row['runs']} runs{without}"
         )
     return lines
 
 
 def spread(rows, best_metric="accuracy"):
-    """Returns a dict with the mean, deviation and range over folds for each rate and metric; `runs`
-    counts the folds that have the metric."""
+    """Returns a dict for each rate and metric, with the mean, deviation and range over folds.
+
+    `runs` counts the folds that have the metric.
+    """
     spreads = []
     for rate in dict.fromkeys(row["rate"] for row in rows if row["run"] == "fold"):
         of_rate = [row for row in rows if row["rate"] == rate]

@@ -1,7 +1,8 @@
 """Reads every image of a dataset and lists unreadable files, duplicates, invalid labels and empty
 classes.
 
-Also counts JPEG files that EXIF rotates, and files with a palette, gray ones and ones of 12 bits.
+The command also counts JPEG files that EXIF rotates, files with a palette, gray files and files of
+12 bits per value.
 
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --data=DIR --convert=CONVERTED
@@ -74,6 +75,12 @@ def main():
     )
     if FLAGS.output:
         files.write_json(FLAGS.output, report)
+    if print_report(report):
+        sys.exit(1)
+
+
+def print_report(report):
+    """Prints a report of `data.verify`; returns whether it has a problem."""
     for name, reason in report["reasons"].items():
         print(f"bad: {name}: {reason}")
     for names in report["duplicates"]:
@@ -90,8 +97,7 @@ def main():
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
     summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
     print(f"{report['examples']} examples: {summary}")
-    if any(counts.values()):
-        sys.exit(1)
+    return any(counts.values())
 
 
 def convert():

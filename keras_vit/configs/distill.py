@@ -1,5 +1,5 @@
-"""Distills a large model into a small one that is fast. The recipe is ours; its
-benefit has not been measured.
+"""Distills a large model into a small one that is fast. The recipe is ours; its benefit has not
+been measured.
 
     keras-vit train --config=distill:ViT-Ti/16,folder --config.teacher=runs/large \\
         --config.data.path=photos

@@ -5,8 +5,8 @@
     keras-vit train --config=finetune_pair:openai/clip-vit-base-patch16,loss=softmax,length=77
 
 The weights determine both towers. The tokenizer is that of the repository or folder of the weights;
-for a file, set --config.data.tokenizer. `loss` is sigmoid unless it is
-set, `length` is the number of tokens of a text, 64 unless it is set, and `size` that of the images.
+for a file, set --config.data.tokenizer. The choices are `loss` (sigmoid by default), `length` (the
+number of tokens of a text, by default 64) and `size` (of the images in pixels, by default 224).
 """
 
 from ml_collections import ConfigDict
@@ -22,15 +22,21 @@ def get_config(request="google/siglip2-base-patch16-224"):
     choices = {**_CHOICES, **dict(word.partition("=")[::2] for word in words)}
     if set(choices) != set(_CHOICES):
         raise ValueError(f"The choices are {', '.join(_CHOICES)}. Received: {request!r}")
-    recipe = image_text(f"fine-tuning of {weights}, ours", weights=weights, loss=choices["loss"])
-    recipe |= {"batch_size": 256, "total_epochs": 2.0, "model": {"input_shape": ()}}
-    recipe["schedule"] = {"decay": "cosine", "base": 1e-5, "warmup_steps": 100}
-    recipe["data"] = data.defaults(
-        name="captions",
-        image_size=int(choices["size"]),
-        tokenizer=weights,
-        text_length=int(choices["length"]),
-        train_crop="resize",
-        eval_crop="resize",
+    recipe = image_text(
+        f"fine-tuning of {weights}, ours",
+        weights=weights,
+        loss=choices["loss"],
+        batch_size=256,
+        total_epochs=2.0,
+        model={"input_shape": ()},
+        schedule={"decay": "cosine", "base": 1e-5, "warmup_steps": 100},
+        data=data.defaults(
+            name="captions",
+            image_size=int(choices["size"]),
+            tokenizer=weights,
+            text_length=int(choices["length"]),
+            train_crop="resize",
+            eval_crop="resize",
+        ),
     )
     return ConfigDict(recipes.defaults(**recipe))

@@ -3,8 +3,8 @@
     keras-vit train --config=lit:ViT-B/16 --config.data.train_split=train.csv \\
         --config.data.test_split=test.csv --config.data.tokenizer=tokenizer.json
 
-The weights of the image tower are published ones of the model; `--config.weights=...` chooses
-others, which determine the image tower.
+The image tower has published weights of the model. `--config.weights=...` chooses other weights,
+which then determine the image tower.
 """
 
 from ml_collections import ConfigDict

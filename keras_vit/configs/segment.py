@@ -15,7 +15,9 @@ from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.data.loading import name_and_path
 
+# The datasets that a folder and a list become, because their images have masks.
 _SOURCES = {"folder": "masks", "list": "masks"}
+# The metric that selects the best checkpoint of each task.
 _BEST = {"segmentation": "mean_iou", "depth": "abs_rel_error"}
 
 

@@ -62,6 +62,12 @@ def get_config(request=""):
             schedule={"decay": "cosine"},
         )
     )
+    _follow_images(config)
+    return config
+
+
+def _follow_images(config):
+    """Makes the fields that follow from the number of images references; see `_later`."""
     config.update(
         batch_size=_later(lambda: small_data.batch_size(_images(config))),
         total_steps=_later(lambda: small_data.total_steps(_images(config), config.batch_size)),
@@ -71,7 +77,6 @@ def get_config(request=""):
         base=_later(lambda: small_data.rate(config.batch_size), 0.0),
         warmup_steps=_later(lambda: small_data.tenth(_steps(config))),
     )
-    return config
 
 
 def _later(compute, default=0):

@@ -98,16 +98,9 @@ class BadExamples:
         training, the last step of an epoch may also contain examples of later epochs, and the limit
         includes the limits of these examples.
         """
-        n = self._source.num_examples
-        size = self._batch_size
-        epoch = step * size // n
+        epoch = step * self._batch_size // self._source.num_examples
         self.counts[epoch] += count
-        allowed = limit = self._limit
-        if endless:
-            # Positions of the epoch's steps.
-            start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))
-            parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
-            allowed = sum(min(limit, part) for part in parts)
+        allowed = self._endless_limit(epoch) if endless else self._limit
         if self.counts[epoch] > allowed:
             raise ValueError(
                 f"{self._too_many} Received: {self.counts[epoch]} bad examples in one "
@@ -118,6 +111,16 @@ class BadExamples:
     def _limit(self):
         # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
         return max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
+
+    def _endless_limit(self, epoch):
+        """Returns the limit for the steps that start in an epoch of endless batches."""
+        n = self._source.num_examples
+        size = self._batch_size
+        # These steps have the positions from `start` to `end`. `parts` are the numbers of these
+        # positions in each epoch.
+        start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))
+        parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
+        return sum(min(self._limit, part) for part in parts)
 
     @property
     def _too_many(self):
@@ -156,7 +159,10 @@ def decoder(source, options, shape=None):
     """Returns a `tf.function` that decodes an image of a source; if `shape` is set, it checks the
     image's shape."""
     spec = source.image_spec
-    decode = lambda image: examples.decode_pixels(image, source, options, shape=shape)[0]  # noqa: E731
+
+    def decode(image):
+        return examples.decode_pixels(image, source, options, shape=shape)[0]
+
     return tf.function(
         decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False
     )
@@ -170,25 +176,24 @@ def examine(source, index, decode, record=None):
     example = {}
     stored = None
     try:
-        example = (
-            source.read(tf.constant(index, tf.int64))
-            if record is None
-            else source.shards.parse(record)
-        )
-        image = example["image"].numpy()
-        stored = (
-            image
-            if isinstance(image, bytes)
-            else b"".join(image)
-            if image.dtype == object
-            else image.tobytes()
-        )
+        if record is None:
+            example = source.read(tf.constant(index, tf.int64))
+        else:
+            example = source.shards.parse(record)
+        stored = _stored_bytes(example["image"].numpy())
         if not stored:
             return example, stored, "the file is empty"
         decode(example["image"])
     except tf.errors.OpError as error:
         return example, stored, _first_line(error.message)
     return example, stored, ""
+
+
+def _stored_bytes(image):
+    """Returns the bytes of an image: those of a file, of several files, or of an array."""
+    if isinstance(image, bytes):
+        return image
+    return b"".join(image) if image.dtype == object else image.tobytes()
 
 
 def verify(
@@ -215,26 +220,13 @@ def verify(
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
-    crops = {"train_crop": "resize", "eval_crop": "resize"}
-    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
-    decoders = {
-        split: decoder(source, options.resolve(source)) for split, source in sources.items()
-    }
     counts = {
         split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()
     }
-
-    # Examine examples in parallel, and collect the results in order.
     names_of = collections.defaultdict(list)
     reasons = {}
     kinds: dict[str, list[str]] = {kind: [] for kind in ("rotated", *KINDS)}
-    threads = options.threads or 8
-    examined = (
-        (split, *row)
-        for split, source in sources.items()
-        for row in _examined(source, options.resolve(source), decoders[split], threads)
-    )
+    examined = _examined_splits(sources, fields)
     for split, name, digest, reason, labels, file_kinds in progress(examined):
         name = prefixes[split] + name
         for kind in file_kinds:
@@ -259,16 +251,33 @@ def verify(
     }
 
 
+def _examined_splits(sources, fields):
+    """Returns an iterator over the examples of all splits: a split, then the values that
+    `_examined` yields."""
+    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
+    crops = {"train_crop": "resize", "eval_crop": "resize"}
+    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
+    decoders = {
+        split: decoder(source, options.resolve(source)) for split, source in sources.items()
+    }
+    threads = options.threads or 8
+    return (
+        (split, *row)
+        for split, source in sources.items()
+        for row in _examined(source, options.resolve(source), decoders[split], threads)
+    )
+
+
 def _examined(source, options, decode, threads):
     """Yields `(name, digest, reason, labels, kinds of the file)` of each example, in order.
 
-    Reads a bounded number of examples ahead.
+    Examines a bounded number of examples ahead, in parallel.
     """
     orientation = tf.function(
         images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
     )
+    # Trace the functions first, because TensorFlow warns if several threads wait for a trace.
     for function in (decode, orientation):
-        # trace it first, because TensorFlow warns if several threads wait for it
         function.get_concrete_function()
     is_encoded = source.is_encoded
     has_target = source.class_names or source.target != "classes"
@@ -302,7 +311,7 @@ def _examined(source, options, decode, threads):
 def _first_line(message):
     """Returns the first line of a TensorFlow error message, without stack traces and names of
     operations."""
-    text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
+    without_operations = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
     stack = (
         "Graph execution error",
         "Detected at node",
@@ -311,10 +320,7 @@ def _first_line(message):
         "Stack trace",
         "[[",
     )
-    reasons = [
-        line.strip()
-        for line in text.splitlines()
-        if line.strip() and not line.strip().startswith(stack)
-    ]
-    text = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
-    return " ".join(text.removeprefix("assertion failed: ").split())[:300]
+    lines = [line.strip() for line in without_operations.splitlines()]
+    reasons = [line for line in lines if line and not line.startswith(stack)]
+    reason = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
+    return " ".join(reason.removeprefix("assertion failed: ").split())[:300]

@@ -17,9 +17,8 @@ from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import Classes, Target
 
-_BATCHES_AT_A_TIME = (
-    2  # batches made in parallel; threads that finish one batch early start on the next
-)
+# Batches made in parallel. Threads that finish one batch early start on the next.
+_BATCHES_AT_A_TIME = 2
 _ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by row
 
 
@@ -52,12 +51,12 @@ def train_batches(
             host.
         host_index: index of the share to return, from 0.
         options: `Options` to use instead of `fields`.
-        failures: dict that is filled, by step, with the indices of unreadable examples and, as `-2
-            - index`, of examples with a label out of range.
+        failures: dict that is filled, by step, with the indices of unreadable examples, and with
+            `-2 - index` for examples with a label out of range.
         target: makes the targets; None for `Classes`.
         **fields: fields of `Options`.
 
-    Returns: A `tf.data.Dataset` of `(images, targets, weights)` with static shapes and B =
+    Returns: A `tf.data.Dataset` of `(images, targets, weights)` with static shapes. B is
         `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
         `std` is set; `data.inputs` has other kinds. Targets are float32 `(B, classes)`;
         `data.targets` has other kinds. Weights are float32 `(B,)`: 1 or the weight of the class, or
@@ -78,26 +77,16 @@ def train_batches(
         )
     target = target or Classes(source, options)
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
-    n = source.num_examples
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     read_slots, *rows_and_partners = order.host_rows(
         host_slots, batch_size, options.mixup_form if mixing else ""
     )
-    steps = tf.data.Dataset.counter(start_step)
-
-    # Choose the examples of each step. Elements of `rows` are `(step, (numbers, keys))`; see
-    # `_make_batch`.
     if source.read is None:
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
+        steps = tf.data.Dataset.counter(start_step)
         rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))
     else:
-        slots = tf.constant(read_slots, tf.int64)
-
-        def rows_of(step):
-            repetition, index = target.index_at(step * batch_size + slots, seed)
-            return step, (repetition * n + index, index)
-
-        rows = steps.map(rows_of)
+        rows = _shuffled_rows(source, target, batch_size, seed, start_step, read_slots)
 
     def decode(number, example):
         key = tf.stack([tf.constant(seed, tf.int64), number])
@@ -115,6 +104,18 @@ def train_batches(
         return step, batch, failed
 
     return _finished(rows, make, target, options, failures)
+
+
+def _shuffled_rows(source, target, batch_size, seed, start_step, slots):
+    """Returns a dataset of `(step, (numbers, indices))` of the examples in these slots; see
+    `_make_batch`."""
+    slots = tf.constant(slots, tf.int64)
+
+    def rows_of(step):
+        repetition, index = target.index_at(step * batch_size + slots, seed)
+        return step, (repetition * source.num_examples + index, index)
+
+    return tf.data.Dataset.counter(start_step).map(rows_of)
 
 
 def eval_batches(
@@ -156,7 +157,10 @@ def eval_batches(
 
     def make(step, rows):
         geometry = examples.geometry(None, source, options)
-        decode = lambda number, example: (examples.eval_image(example, source, options), geometry)  # noqa: E731
+
+        def decode(number, example):
+            return examples.eval_image(example, source, options), geometry
+
         *batch, failed = _make_batch(*rows, source, decode, options, target)
         return step, tuple(batch), failed
 
@@ -173,31 +177,24 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 
 def _make_batch(numbers, keys, source, decode, options, target):
     """Returns one batch `(images, targets, weights, failed)`; unreadable examples and padding are
-    placeholders."""
-    # `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices,
-    # or records if the source is read in order. `failed` has the index of each unreadable example,
-    # `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for other rows.
+    placeholders.
+
+    `numbers` are `epoch * num_examples + index`, or `NO_EXAMPLE` for padding. `keys` are indices,
+    or records if the source is read in order. `failed` has the index of each unreadable example,
+    `wrong_label(index)` if the target is invalid, and `NO_EXAMPLE` for other rows.
+    """
     size = numbers.shape[0]
     blank = options.kind.blank(options.image_shape(source))
     placeholder = tf.constant(blank), target.padding(), tf.constant(0.0)
-    fine = tf.constant(NO_EXAMPLE, tf.int64)
     is_read = numbers >= 0
-
-    def row(number, key, is_read):
-        example = source.shards.parse(key) if source.read is None else source.read(key)
-        image, geometry = decode(number, example)
-        decoded, weight, is_valid = target.decode(example)
-        transformed = target.transform(decoded, geometry)
-        return (
-            image,
-            transformed,
-            weight,
-            tf.where(is_valid, fine, wrong_label(number % source.num_examples)),
-        )
-
-    row = tf.function(row, autograph=False)  # used twice, traced once
+    all_read = tf.reduce_all(is_read)
+    row = _row_function(source, decode, target)
+    # Each row is tried twice: first in the whole batch, then alone. If some rows are placeholders
+    # anyway, both attempts are alone.
+    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)
 
     def row_or_placeholder(number, key, is_read):
+        fine = tf.constant(NO_EXAMPLE, tf.int64)
         failed = tf.where(number >= 0, number % source.num_examples, fine)
         again = tf.data.Dataset.from_tensors((number, key, is_read))
         again = again.filter(lambda *parts: parts[-1]).repeat(attempts)
@@ -208,13 +205,10 @@ def _make_batch(numbers, keys, source, decode, options, target):
             .take(1)
         )
 
-    # First try to make the whole batch at once, because TensorFlow then fuses `map` and `batch`,
-    # which avoids a copy, unless some rows are placeholders anyway.
+    # Unless some rows are placeholders anyway, first try to make the whole batch at once, because
+    # TensorFlow then fuses `map` and `batch`, which avoids a copy.
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys, is_read))
-    all_read = tf.reduce_all(is_read)
-    # In the second phase, so that each row is tried twice.
-    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)
     whole = rows.take(tf.where(all_read, tf.constant(size, tf.int64), 0))
     whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(
         size, drop_remainder=True
@@ -233,6 +227,25 @@ def _make_batch(numbers, keys, source, decode, options, target):
     return tuple(tf.ensure_shape(part, [size, *shape]) for part, shape in zip(batch, shapes))
 
 
+def _row_function(source, decode, target):
+    """Returns a function `(number, key, is_read)` that makes one row of a batch.
+
+    The row is `(image, target, weight, failed)`; see `_make_batch`.
+    """
+
+    @tf.function(autograph=False)  # used twice, traced once
+    def row(number, key, is_read):
+        example = source.shards.parse(key) if source.read is None else source.read(key)
+        image, geometry = decode(number, example)
+        decoded, weight, is_valid = target.decode(example)
+        transformed = target.transform(decoded, geometry)
+        fine = tf.constant(NO_EXAMPLE, tf.int64)
+        failed = tf.where(is_valid, fine, wrong_label(number % source.num_examples))
+        return image, transformed, weight, failed
+
+    return row
+
+
 def _finished(rows, make, target, options, failures):
     """Returns a prefetching dataset of the batches that `make` returns; records failed examples in
     `failures`."""
@@ -246,21 +259,22 @@ def _finished(rows, make, target, options, failures):
         return np.int64(0)
 
     def note(step, batch, failed):
-        keep_failed = lambda: tf.numpy_function(keep, [step, failed], tf.int64)  # noqa: E731
         noted = tf.cond(
-            tf.reduce_any(failed != NO_EXAMPLE), keep_failed, lambda: tf.constant(0, tf.int64)
+            tf.reduce_any(failed != NO_EXAMPLE),
+            lambda: tf.numpy_function(keep, [step, failed], tf.int64),
+            lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([noted]):
             return tuple(tf.identity(part) for part in batch)
 
     batches = rows.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
-    result = tf.data.Options()
-    result.deterministic = True
+    how = tf.data.Options()
+    how.deterministic = True
     # Turn off sharding, because batches are already divided among the hosts.
-    result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    how.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     # Turn off map parallelization, which would run every map in several threads, each with a batch
     # in memory.
-    result.experimental_optimization.map_parallelization = False
+    how.experimental_optimization.map_parallelization = False
     if options.threads:
-        result.threading.private_threadpool_size = options.threads
-    return batches.map(note).prefetch(options.prefetch).with_options(result)
+        how.threading.private_threadpool_size = options.threads
+    return batches.map(note).prefetch(options.prefetch).with_options(how)

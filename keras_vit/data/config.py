@@ -18,8 +18,6 @@ from keras_vit.preprocessing import Preprocessing
 log = logging.getLogger(__name__)
 
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
-
-
 # Fields that do not belong to a source.
 _OWN = {"name", "train_split", "test_split", "max_bad_share", *_OPTIONS}
 
@@ -127,25 +125,29 @@ class InputPipeline:
         self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0
     ) -> tf.data.Dataset:
         """Returns the training batches; see `data.train_batches`."""
-        how: dict[str, Any] = {
-            "seed": self.seed,
-            "start_step": start_step,
-            "failures": self._failures["train"],
-        }
-        how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
         return batching.train_batches(
-            self.train, options=self.train_options, target=self.train_target, **how
+            self.train,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            start_step=start_step,
+            num_hosts=num_hosts,
+            host_index=host_index,
+            options=self.train_options,
+            failures=self._failures["train"],
+            target=self.train_target,
         )
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """Returns the test batches; see `data.eval_batches`."""
-        how: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "num_hosts": num_hosts,
-            "host_index": host_index,
-        }
-        how |= {"failures": self._failures["test"], "target": self.test_target}
-        return batching.eval_batches(self.test, options=self.test_options, **how)
+        return batching.eval_batches(
+            self.test,
+            batch_size=self.batch_size,
+            num_hosts=num_hosts,
+            host_index=host_index,
+            options=self.test_options,
+            failures=self._failures["test"],
+            target=self.test_target,
+        )
 
     def fingerprint(self) -> tuple[int, int, int, int, int]:
         """Returns five integers that identify the data.
@@ -191,6 +193,7 @@ class InputPipeline:
         preprocessing = preprocessing.for_channels(self.train_options.channels)
         white = 2**preprocessing.bit_depth - 1
         options = {**self.options, "library": preprocessing.library}
+        # `()` stands for half of the value of a white pixel.
         if {*preprocessing.mean, *preprocessing.std} == {white / 2}:
             return dataclasses.replace(self, options={**options, "mean": (), "std": ()})
         scale = self.test_options.white(self.test) / white
@@ -208,15 +211,22 @@ class InputPipeline:
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
         """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each
         message."""
-        is_train = split == "train"
-        source, options = (
-            (self.train, self.train_options) if is_train else (self.test, self.test_options)
-        )
-        target = self.train_target if is_train else self.test_target
-        crop = options.train_crop if is_train else options.eval_crop
+        if split == "train":
+            source, options, target = self.train, self.train_options, self.train_target
+            crop = options.train_crop
+        else:
+            source, options, target = self.test, self.test_options, self.test_target
+            crop = options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
-        rest = self.batch_size, self.max_bad_share, warn, target
-        return BadExamples(source, self._failures[split], decode, *rest)
+        return BadExamples(
+            source,
+            self._failures[split],
+            decode,
+            self.batch_size,
+            self.max_bad_share,
+            warn,
+            target,
+        )
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,7 +276,7 @@ def from_config(
     """
     fields = defaults(**dict(config))
     options = option_fields(fields)
-    Options(**options)  # raises if a field is invalid, before a dataset is loaded
+    Options(**options)  # raises an error for an invalid field, before data are loaded
     train, test = _load_pair(fields)
     max_bad_share = fields["max_bad_share"]
     target = target or train.target

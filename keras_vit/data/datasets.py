@@ -16,12 +16,11 @@ class Dataset:
 
     tfds: str  # TFDS builder, if necessary with config and version; "" for a folder
     classes: int
-    # from "train", "tune_train", "tune_val" and "test" to TFDS splits, or to split names of a
-    # folder
+    # Maps "train", "tune_train", "tune_val" and "test" to TFDS splits, or to split names of a
+    # folder.
     splits: dict
-    label: str | Callable = (
-        "label"  # name of the label feature, or a function from all features to the label
-    )
+    # The name of the label feature, or a function that maps all features to the label.
+    label: str | Callable = "label"
     image: str = "image"  # name of the image feature
     scale: int = 1  # factor that multiplies pixel values
     test_tfds: str = ""  # TFDS builder of the test split, if different

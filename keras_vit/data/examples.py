@@ -105,30 +105,10 @@ def _moved(image, seed, options, shape):
 def decode_pixels(image, source, options, window=None, shape=None):
     """Returns an image, decoded if necessary, as uint8 or float32 `(H, W, C)`, and the value of a
     white pixel."""
-    channels = options.channels
     if image.dtype == tf.string:
-        pages = tf.unstack(image) if image.shape.rank else [image]
-        how = {"window": window, "exif": options.exif, "bit_depth": options.bit_depth}
-        how["library"] = options.library or "vit_jax"
-        how |= {
-            "max_megapixels": options.max_megapixels / len(pages),
-            "channels": channels // len(pages),
-        }
-        image = tf.concat([images.decode(page, **how) for page in pages], -1)
+        image = _decode_files(image, options, window)
     else:
-        if image.shape[-1] == 1 and channels == 3:
-            image = tf.repeat(image, 3, -1)
-        image = tf.ensure_shape(image, (None, None, channels))
-        if image.dtype.is_floating:
-            image = tf.cast(image, tf.float32)
-            wrong = tf.math.count_nonzero(~tf.math.is_finite(image))
-            image = images.checked(
-                image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong
-            )
-        if window is not None:
-            y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
-            image = image[y : y + height, x : x + width]
-        image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
+        image = _pixels_of_array(image, options.channels, window)
     if shape is not None:
         message = (
             f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but "
@@ -144,6 +124,38 @@ def decode_pixels(image, source, options, window=None, shape=None):
     # resized values to integers would lose most of the precision.
     factor = int(255 // white)
     return image * factor, factor * white
+
+
+def _decode_files(encoded, options, window):
+    """Decodes an image file, a scalar string, or concatenates the channels of several files, a
+    string tensor `(P,)`."""
+    pages = tf.unstack(encoded) if encoded.shape.rank else [encoded]
+    how = {
+        "max_megapixels": options.max_megapixels / len(pages),
+        "window": window,
+        "exif": options.exif,
+        "channels": options.channels // len(pages),
+        "bit_depth": options.bit_depth,
+        "library": options.library or "vit_jax",
+    }
+    return tf.concat([images.decode(page, **how) for page in pages], -1)
+
+
+def _pixels_of_array(image, channels, window):
+    """Returns pixel values, or a window of them, as uint8 or float32 `(H, W, channels)`."""
+    if image.shape[-1] == 1 and channels == 3:
+        image = tf.repeat(image, 3, -1)
+    image = tf.ensure_shape(image, (None, None, channels))
+    if image.dtype.is_floating:
+        image = tf.cast(image, tf.float32)
+        wrong = tf.math.count_nonzero(~tf.math.is_finite(image))
+        image = images.checked(
+            image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong
+        )
+    if window is not None:
+        y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
+        image = image[y : y + height, x : x + width]
+    return image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
 
 
 def _randaugment(image, white, seed, options):

@@ -11,8 +11,8 @@ match the file. Compressed BMP files are refused. EXIF orientation is ignored by
 import tensorflow as tf
 
 _JPEG_END = b"\xff\xd9"
-# For each EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to
-# mirror horizontally first.
+# For each EXIF orientation, from 1 (entry 0 is unused): the number of counterclockwise rotations by
+# 90 degrees, and whether to mirror horizontally first.
 _ORIENTATIONS = [
     (0, False),
     (0, False),
@@ -96,8 +96,10 @@ def header_size(encoded):
     """Returns the size in the header of an image file, int32 `(height, width)`; both numbers are 0
     for an unsupported file."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
-    starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
     png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+    def starts_with(start):
+        return tf.strings.substr(encoded, 0, len(start)) == start
 
     def number(*offsets):
         """Returns the little-endian integer in the bytes at these offsets."""
@@ -105,13 +107,13 @@ def header_size(encoded):
 
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
-        lossless = number(21, 22, 23, 24)
+        packed = number(21, 22, 23, 24)  # the size of a lossless image
         # An animation gets size 0, because it may have any number of frames.
         still = 1 - number(20) // 2 % 2
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
-        lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
+        lossless = tf.stack([packed // 2**14 % 2**14 + 1, packed % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
-        sizes = tf.stack([extended, lossless_size, lossy])
+        sizes = tf.stack([extended, lossless, lossy])
         return tf.reduce_sum(tf.where((kind == [b"VP8X", b"VP8L", b"VP8 "])[:, None], sizes, 0), 0)
 
     return tf.case(
@@ -150,8 +152,8 @@ def orientation(encoded):
         same = [head[i : i + starts] == byte for i, byte in enumerate(pattern)]
         at = tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])[:1]
         values.append(tf.cast(tf.gather(head, at + len(pattern)), tf.int32))
-    orientation = tf.reduce_max(tf.concat(values, 0))
-    return tf.where(tf.io.is_jpeg(encoded) & (orientation <= 8), orientation, 1)
+    largest = tf.reduce_max(tf.concat(values, 0))
+    return tf.where(tf.io.is_jpeg(encoded) & (largest <= 8), largest, 1)
 
 
 def checked(value, condition, message, received):
@@ -188,7 +190,9 @@ def _decode_jpeg(encoded, channels, dct, window=None):
 
 def _decode_bmp(encoded, channels):
     """Decodes a BMP file; looks up the colors of a palette, which TensorFlow does not."""
-    number = lambda at, kind: tf.io.decode_raw(tf.strings.substr(encoded, at, kind.size), kind)[0]  # noqa: E731
+
+    def number(at, dtype):
+        return tf.io.decode_raw(tf.strings.substr(encoded, at, dtype.size), dtype)[0]
 
     def from_palette():
         compression = number(30, tf.int32)
@@ -203,8 +207,10 @@ def _decode_bmp(encoded, channels):
         colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8), (-1, 4))[:, 2::-1]
         return tf.gather(colors, tf.cast(places, tf.int32))
 
-    other = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-    return tf.cond(number(28, tf.uint16) == 8, from_palette, other)
+    def without_palette():
+        return tf.io.decode_image(encoded, channels, expand_animations=False)
+
+    return tf.cond(number(28, tf.uint16) == 8, from_palette, without_palette)
 
 
 def _decode_any(encoded, channels, bit_depth, widen, dct):
@@ -222,8 +228,11 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
             decoders.append(
                 (start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4])
             )
-        other = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-        return tf.ensure_shape(tf.case(decoders, default=other), (None, None, channels or None))
+        image = tf.case(
+            decoders,
+            default=lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+        )
+        return tf.ensure_shape(image, (None, None, channels or None))
 
     def eight_bits():
         if channels == 1:

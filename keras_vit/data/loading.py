@@ -36,15 +36,15 @@ def _row_of_tfds(name, split, *, path="", class_names=""):
     if callable(label):
         class_names = class_names or tuple(map(str, range(row.classes)))
     builder = row.test_tfds if is_other else row.tfds
-    words = row.splits.get(split, split)
-    source = tfds.tfds(builder, words, path, row.image, label, class_names, row.scale)
+    stored_split = row.splits.get(split, split)
+    source = tfds.tfds(builder, stored_split, path, row.image, label, class_names, row.scale)
     return _check_classes(source, name, path)
 
 
 def _row_of_folder(name, split, *, path="", class_names="", test_share=0.1, split_seed=0):
     """Loads a row of `DATASETS` from a folder."""
-    words = DATASETS[name].splits.get(split, split)
-    source = folders.folder(path, words, names_in(class_names), test_share, split_seed)
+    stored_split = DATASETS[name].splits.get(split, split)
+    source = folders.folder(path, stored_split, names_in(class_names), test_share, split_seed)
     return _check_classes(source, name, path)
 
 
@@ -116,12 +116,9 @@ def load_pair(name, train_split, test_split, is_checked=True, **fields):
     """Loads two splits; if `is_checked`, refuses splits with common examples."""
     train = load_split(name, train_split, **fields)
     # Names that were found in the training split also apply to the test split.
-    names = (
-        {"class_names": train.class_names}
-        if train.finds_classes and not fields.get("class_names")
-        else {}
-    )
-    test = load_split(name, test_split, **{**fields, **names})
+    if train.finds_classes and not fields.get("class_names"):
+        fields = {**fields, "class_names": train.class_names}
+    test = load_split(name, test_split, **fields)
     if is_checked and train_split == test_split:
         log.warning(
             "the training and test splits are equal: train_split=test_split=%r", train_split
@@ -176,7 +173,7 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
 def dataset_names() -> list[str]:
     """Returns the names of all datasets. The last name, "tfds", stands for names such as
     "tfds:mnist"."""
-    return sorted(SOURCES, key="tfds".__eq__)
+    return sorted(SOURCES, key=lambda name: name == "tfds")
 
 
 def name_and_path(text: str) -> tuple[str, str]:

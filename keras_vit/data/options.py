@@ -312,13 +312,12 @@ class Options(_FieldsOfKinds):
         white = stored if white is None else white
         scale = white / stored
         middle = (white / 2,) * self.channels
+        is_cropped = self.eval_crop.endswith("_crop")
         return Preprocessing(
             mean=tuple(value * scale for value in self.mean) or middle,
             std=tuple(value * scale for value in self.std) or middle,
             resize=self.kind.resize(self),
-            crop_fraction=self.image_size / self.resize_size
-            if self.eval_crop.endswith("_crop")
-            else 1.0,
+            crop_fraction=self.image_size / self.resize_size if is_cropped else 1.0,
             rounding=self.rounding,
             interpolation=self.interpolation,
             exif=self.exif is True,
@@ -334,9 +333,8 @@ class Options(_FieldsOfKinds):
         from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays correspond to 16-bit PNG
         files.
         """
-        is_deep = (
-            self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
-        )
+        stored_type = source.image_spec.dtype.name
+        is_deep = self.bit_depth == 16 if source.is_encoded else stored_type != "uint8"
         bit_depth = 16 if is_deep else 8
         return dataclasses.replace(
             self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth

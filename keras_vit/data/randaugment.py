@@ -130,11 +130,10 @@ def contrast(image, factor, original=False):
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
     # big_vision averages the counts of the histogram instead of the values.
-    start = (
-        tf.minimum(pixels / 256, 255.0)
-        if original
-        else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
-    )
+    if original:
+        start = tf.minimum(pixels / 256, 255.0)
+    else:
+        start = tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
     return _blend(tf.floor(start), image, factor)
 
 

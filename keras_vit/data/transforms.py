@@ -43,9 +43,10 @@ def resize(image, size, rounding="float", interpolation="", method="bilinear"):
         image, size, method=interpolation or method, antialias=bool(interpolation)
     )
     if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
-        resized = (
-            tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
-        )
+        if image.dtype == tf.uint8:
+            resized = tf.clip_by_value(resized, 0, 255)
+        else:
+            resized = tf.maximum(resized, 0)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 
@@ -57,9 +58,8 @@ def truncate(image):
 def resize_to_cover(image, size, rounding="float", interpolation="", library="vit_jax"):
     """Resizes to the smallest image of the same aspect ratio that covers `size`."""
     shape = tf.shape(image)[:2]
-    if (
-        interpolation
-    ):  # round the longer side down; timm rounds to the nearest if `size` is not square
+    if interpolation:
+        # Round the longer side down. timm rounds to the nearest if `size` is not square.
         sides = shape * size[::-1] / shape[::-1]
         is_nearest = library == "torchvision" and size[0] != size[1]
         sides = tf.cast(tf.round(sides) if is_nearest else tf.floor(sides), tf.int32)
@@ -73,7 +73,7 @@ def central_crop(image, size, library="vit_jax"):
     """Crops the center to `size`, `(height, width)`; half an odd margin is rounded as `library`
     does."""
     margins = (tf.shape(image)[:2] - size) / 2
-    # `tf.round`: half to even.
+    # `tf.round` rounds half to even.
     margins = tf.round(margins) if library == "torchvision" else tf.floor(margins)
     y, x = tf.unstack(tf.cast(margins, tf.int32))
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))

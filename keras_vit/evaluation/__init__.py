@@ -137,6 +137,7 @@ class Evaluator:
 
     @property
     def METRICS(self) -> tuple[str, ...]:
+        """The names of the metrics."""
         return self.kind.metrics
 
     def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
@@ -165,6 +166,8 @@ class Evaluator:
         return self.kind.evaluate(model, loaded, engine if loaded is inputs else None)
 
     def _inputs(self, model, inputs):
+        """Returns the data of the evaluation, which are `inputs` for an evaluator without its own
+        dataset."""
         loaded = self._loaded_inputs(model, inputs)
         if "train" not in self.kind.splits:
             check_class_names(self.class_names, loaded)
@@ -195,10 +198,17 @@ class Evaluator:
 
     def _load(self, model, names):
         splits = self.kind.splits
-        options = {"max_bad_share": self.max_bad_share, "class_names": names, "run": self.run}
         if self.dataset == "folder":
             splits = splits_to_read(self.path, splits, self.run)
-        return self.kind.load(model, self.dataset, self.path, splits, **options)
+        return self.kind.load(
+            model,
+            self.dataset,
+            self.path,
+            splits,
+            max_bad_share=self.max_bad_share,
+            class_names=names,
+            run=self.run,
+        )
 
 
 def get(
@@ -212,8 +222,8 @@ def get(
     Args:
         names: names of the form `NAME`, `NAME:DATASET` or `NAME:DATASET@FOLDER`, in which `NAME` is
             a key of `EVALUATORS`.
-        max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, in [0,
-            1].
+        max_bad_share: maximum fraction of unreadable examples in an evaluator's own dataset, from 0
+            to 1.
         class_names: names of the model's classes, in the order of its outputs; by default those of
             the run's data.
         run: the `data` fields of the run's config. A folder without subfolders for splits is
@@ -229,7 +239,8 @@ def get(
 
 
 def _parse(text, fields):
-    # Only the first colon, because a dataset "tfds:NAME" has another.
+    """Returns the evaluator that a text names; `fields` are its values from `max_bad_share` on."""
+    # Split at the first colon only, because a dataset "tfds:NAME" has another one.
     name, _, place = text.partition(":")
     dataset, _, path = place.partition("@")
     if name not in EVALUATORS:
@@ -245,7 +256,7 @@ def _parse(text, fields):
             raise ValueError(
                 f"The threshold of multi_label must be between 0 and 1. Received: {text!r}"
             )
-        compute = functools.partial(multi_label.multi_label, threshold=float(dataset))
+        compute = functools.partial(multi_label.multi_label, threshold=float(place))
         kind = dataclasses.replace(kind, evaluate=compute)
         dataset = ""
     if name == "real" and dataset.endswith(".json"):

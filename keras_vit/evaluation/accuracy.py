@@ -64,11 +64,12 @@ def real_from_file(model, inputs, engine=None, path=""):
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
     for index in np.flatnonzero(arrays["weights"]):
-        match = _NUMBER.search(inputs.test.name_of(int(index)))
+        name = inputs.test.name_of(int(index))
+        match = _NUMBER.search(name)
         if not match or not 1 <= int(match[1]) <= len(labels):
             raise ValueError(
                 f"Images must have the names ILSVRC2012_val_00000001 to {len(labels):08}, in the "
-                f"order of the labels. Received: {inputs.test.name_of(int(index))!r}"
+                f"order of the labels. Received: {name!r}"
             )
         answers = labels[int(match[1]) - 1]
         counted += bool(answers)
@@ -83,9 +84,10 @@ def check_real_labels(model, inputs, path):
     labels = files.read_json(path)
     classes = output_shape_of(model)[-1]
     known = set(range(classes))
-    if not isinstance(labels, list) or not all(
+    is_valid = isinstance(labels, list) and all(
         isinstance(entry, list) and known.issuperset(entry) for entry in labels
-    ):
+    )
+    if not is_valid:
         raise ValueError(
             f"The file must exist and contain a list of labels, integers in [0, {classes}), for "
             f"each image. Received: path={path!r}"

@@ -19,7 +19,8 @@ def balanced(model, inputs, engine=None):
     predicted = outputs.argmax(1)
     present = np.unique(labels)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about predicted classes without examples
+        # scikit-learn warns about predicted classes without examples.
+        warnings.simplefilter("ignore")
         recall = balanced_accuracy_score(labels, predicted)
     scores = log_probabilities.T
     areas = [roc_auc_score(labels == i, scores[i]) for i in present if len(present) > 1]

@@ -14,6 +14,7 @@ from keras_vit.models.any_model import gives_probabilities, last_activation_of, 
 
 
 def check_calibration(model, inputs):
+    """Raises a `ValueError` unless the model is a classifier and each example has one label."""
     check_classes(model, inputs)
     check_one_label(inputs)
 
@@ -92,9 +93,8 @@ def expected_calibration_error(probabilities, labels):
 
 
 def confusion_matrix(probabilities, labels):
-    """Counts predictions by true class (rows) and predicted class (columns), integers `(classes,
-    classes)`."""
+    """Counts predictions by true class (rows) and predicted class (columns): integers
+    `(classes, classes)`."""
     classes = probabilities.shape[1]
-    return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(
-        classes, classes
-    )
+    pairs = labels * classes + probabilities.argmax(1)
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)

@@ -18,7 +18,7 @@ from keras_vit.models.any_model import check_images_known, check_not_masked, out
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import find_preprocessing
 
-_COLUMNS = ("file_column", "label_column", "label_separator")  # of the tables of a run
+_COLUMNS = ("file_column", "label_column", "label_separator")  # fields for the tables of a run
 
 log = logging.getLogger("keras_vit")
 
@@ -66,13 +66,11 @@ def load_inputs(
         fields = {"test_share", "split_seed", "groups", "fold", *_COLUMNS}
         split_fields = fields & set(fields_of(name)) & set(run)
         details = {**{field: run[field] for field in split_fields}, **details}
-    if "image_shape" in fields_of(name) and "path" not in fields_of(
-        name
-    ):  # the source draws its images
+    draws_images = "image_shape" in fields_of(name) and "path" not in fields_of(name)
+    if draws_images:
         details["image_shape"] = check_images_known(model)
-    train, test = _in_order(
-        name, splits, tuple(class_names or class_names_of(model) or ()), details
-    )
+    names = tuple(class_names or class_names_of(model) or ())
+    train, test = _in_order(name, splits, names, details)
     kept = [field for field in data.TARGETS[test.target].defaults if field in run]
     options = _options_for(model, test) | {field: run[field] for field in kept}
     inputs = data.InputPipeline(train, test, options, batch_size, 0, max_bad_share, test.target)
@@ -89,9 +87,9 @@ def _in_order(name, splits, names, details):
                 f"class names. Received: classes {list(train.class_names)[:10]} of {name!r}, "
                 f"outputs {list(names)[:10]}"
             )
-        return train, train if splits[-1] == splits[0] else data.load_split(
-            name, splits[-1], **details
-        )
+        if splits[-1] == splits[0]:
+            return train, train
+        return train, data.load_split(name, splits[-1], **details)
     # Each split may lack classes, so both get the same names.
     names = names if set(train.class_names) <= set(names) else train.class_names
     of_split = {splits[0]: train} if names == train.class_names else {}
@@ -108,9 +106,8 @@ def splits_to_read(path, splits, run):
     A folder without subfolders for splits is read whole if `splits` is only "test", unless it is
     the folder of the run with the `data` fields `run`.
     """
-    is_run = run.get("name") == "folder" and os.path.realpath(
-        run.get("path", "")
-    ) == os.path.realpath(path)
+    is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
+    is_run = run.get("name") == "folder" and is_same_path
     return ("",) if tuple(splits) == ("test",) and not is_run and has_no_splits(path) else splits
 
 
@@ -256,29 +253,34 @@ def collect(model, compute, inputs, split="test", indices=None):
     result = {
         name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]
     }
-    left_out = int(np.count_nonzero(result["weights"] == 0))
+    _check_collected(result, split, bad_examples.count)
+    return result
+
+
+def _check_collected(arrays, split, unreadable):
+    """Logs the number of examples with weight 0; raises a `ValueError` if no example counts, or a
+    value of those that count is not finite."""
+    counted = arrays["weights"] > 0
+    total = len(counted)
+    left_out = int(np.count_nonzero(arrays["weights"] == 0))
     if left_out:
         log.warning(
             "%s: skipped %d of %d examples: %d cannot be read, %d have no label",
             split,
             left_out,
             total,
-            bad_examples.count,
-            left_out - bad_examples.count,
+            unreadable,
+            left_out - unreadable,
         )
     if left_out == total:
         raise ValueError(
             f"At least one example must be readable and labeled. Received: {total} examples"
         )
-    for name, array in result.items():
-        if (
-            np.issubdtype(array.dtype, np.floating)
-            and not np.isfinite(array[result["weights"] > 0]).all()
-        ):
+    for name, array in arrays.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array[counted]).all():
             raise ValueError(
                 f"The model's outputs must be finite. Received: {name} with NaN or infinity"
             )
-    return result
 
 
 def with_class(arrays, split="test"):
@@ -323,8 +325,11 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns the indices of up to `number` test examples, with a class if that is known: evenly
-    spaced, or the first ones of a sequential source."""
+    """Returns the indices of up to `number` test examples: evenly spaced, or the first ones of a
+    sequential source.
+
+    If the labels of a multi-label source are known, only examples with a class are chosen.
+    """
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
@@ -366,9 +371,8 @@ def read_test_examples(inputs, indices):
             "At least one example must be readable and have a correct class. Received: "
             f"{len(indices)} examples"
         )
-    images, labels, names = zip(
-        *(examples[index] for index in index_at.values() if index in examples)
-    )
+    found = [examples[index] for index in index_at.values() if index in examples]
+    images, labels, names = zip(*found)
     return np.stack(images), np.stack(labels), names
 
 

@@ -19,7 +19,7 @@ from keras_vit.tasks.dense import depth_scores, segmentation_scores
 
 log = logging.getLogger("keras_vit")
 
-STRIDE = 2 / 3  # of a window, as a share of its side, as in DINOv3's protocol
+STRIDE = 2 / 3  # distance of neighboring windows, in window sides, as in DINOv3's protocol
 _SHOWN = 8  # worst images in a report
 
 
@@ -33,22 +33,23 @@ def predict_pixels(model, image, preprocessing, windows=False):
         preprocessing: the `Preprocessing` of the model, for pixels as in `image`.
         windows: False resizes the whole image to the model's size. True keeps its aspect ratio: the
             image is resized so that it covers the model's size, and outputs are averaged over
-            windows of this size, each a third of a side from the next.
+            windows of this size, each two thirds of a side from the next.
     """
     size = check_images_known(model)[:2]
     how = (preprocessing.rounding, preprocessing.interpolation)
     if not windows:
-        image_of_model = transforms.normalize(transforms.resize(image, size, *how), preprocessing)
-        return _resized(_outputs(model, image_of_model), image.shape[:2])
+        resized = transforms.normalize(transforms.resize(image, size, *how), preprocessing)
+        return _resized(_outputs(model, resized), image.shape[:2])
     covering = transforms.resize_to_cover(image, size, *how, preprocessing.library)
     covering = np.asarray(transforms.normalize(covering, preprocessing))
-    total = 0.0
+    total = None
     counts = np.zeros((*covering.shape[:2], 1), "float32")
     for y in _starts(covering.shape[0], size[0]):
         for x in _starts(covering.shape[1], size[1]):
             window = slice(y, y + size[0]), slice(x, x + size[1])
             outputs = _resized(_outputs(model, covering[window]), size)
-            total = total + np.zeros((*covering.shape[:2], outputs.shape[-1]), "float32")
+            if total is None:  # the outputs show the number of channels
+                total = np.zeros((*covering.shape[:2], outputs.shape[-1]), "float32")
             total[window] += outputs
             counts[window] += 1
     return _resized(total / counts, image.shape[:2])

@@ -27,9 +27,8 @@ log = logging.getLogger("keras_vit")
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
 L2 = 2.0**10  # big_vision's ridge weight
-_BIAS = (
-    100.0  # constant feature of ridge regression, large so that its weight is barely regularized
-)
+# The constant feature of ridge regression. It is large, so that its weight is barely regularized.
+_BIAS = 100.0
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
@@ -46,11 +45,8 @@ def representation_model(model):
     while getattr(inner, "layers", None) and not isinstance(inner, ImageModel):
         inner = inner.layers[-1]
     backbone = next((part for part in (model, inner) if isinstance(part, ImageModel)), None)
-    if (
-        backbone is not None
-        and not backbone.arguments["include_top"]
-        and len(output_shape_of(model)) == 2
-    ):
+    has_no_head = backbone is not None and not backbone.arguments["include_top"]
+    if has_no_head and len(output_shape_of(model)) == 2:
         return model
     if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
         return keras.Model(model.inputs[0], last.input)
@@ -58,11 +54,13 @@ def representation_model(model):
 
 
 def check_representation(model, inputs):
+    """Raises a `ValueError` if test examples have several labels or the model has no features."""
     check_one_label(inputs)
     representation_model(model)
 
 
 def check_linear_probe(model, inputs):
+    """Raises a `ValueError` unless a linear probe can be fitted to the model's features."""
     check_representation(model, inputs)
     if inputs.train.labels is not None:
         _check_counts(inputs.train.labels)
@@ -123,6 +121,7 @@ def _features(model, inputs, split, indices):
 
 
 def _train_and_test(model, inputs):
+    """Returns `(x, y, x_test, y_test)`: features and labels of both splits."""
     return *representations(model, inputs, "train")[:2], *representations(model, inputs)[:2]
 
 
@@ -202,7 +201,7 @@ def linear_probe(model, inputs, engine=None):
 
 def fit_and_score(x, y, x_test, y_test):
     """Computes the metrics of `linear_probe` from features and classes."""
-    # scikit-learn takes about a second to import.
+    # Import it here, because the import takes about a second.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
@@ -239,16 +238,15 @@ def knn(model, inputs, engine=None):
     """Computes the accuracy of weighted 20-nearest-neighbor classification, as in DINO (Caron et
     al., 2021)."""
     x, y, x_test, y_test = _train_and_test(model, inputs)
-    return {
-        "accuracy": float(
-            (nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean()
-        )
-    }
+    predicted = nearest_classes(x, y, x_test, len(inputs.train.class_names))
+    return {"accuracy": float((predicted == y_test).mean())}
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Predicts classes `(M,)` by a vote of nearest neighbors, weighted by `exp(cosine similarity /
-    temperature)`."""
+    """Predicts classes `(M,)` by a vote of nearest neighbors.
+
+    The weight of a vote is `exp(cosine similarity / temperature)`.
+    """
     x = _unit(x)
     x_test = _unit(x_test)
     neighbors = min(neighbors, len(x))
@@ -258,9 +256,8 @@ def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
         # Subtract 1, the largest possible similarity, to avoid overflow. This does not change the
         # vote.
-        weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype(
-            "float64"
-        )
+        nearest_similarity = np.take_along_axis(similarity, nearest, 1)
+        weights = np.exp((nearest_similarity - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
         predictions[start : start + 1024] = votes.argmax(1)

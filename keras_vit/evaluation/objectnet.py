@@ -137,5 +137,6 @@ def score(outputs, labels, groups):
 
 
 def _any_of_best(values, right, count):
+    """Returns the share of rows for which any of the `count` largest values is right."""
     best = np.argsort(-values, axis=1, kind="stable")[:, :count]
     return float(np.take_along_axis(right, best, axis=1).any(1).mean())

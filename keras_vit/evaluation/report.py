@@ -36,21 +36,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         names,
     )
     if len(order):
-        images, _, files = read_test_examples(inputs, indices[order])
-        page.draw(
-            "worst.png",
-            "Worst mistakes",
-            "The wrong predictions whose true class has the lowest probability, worst first.",
-            plots.predictions,
-            to_pictures(images, inputs.model_preprocessing()),
-            labels[order],
-            probabilities[order],
-            names,
-            8,
-            files,
-            wide=True,
-            columns=min(8, len(order)),
-        )
+        _draw_worst(page, inputs, indices[order], labels[order], probabilities[order])
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
         f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} "
@@ -58,3 +44,22 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         for index, label, row in zip(indices[order], labels[order], probabilities[order])
     ]
     return page.save(f"{len(labels)} images, accuracy {100 * accuracy:.2f} %", items, table)
+
+
+def _draw_worst(page, inputs, indices, labels, probabilities):
+    """Draws the mistakes at these indices of the test split, with their labels and predictions."""
+    images, _, files = read_test_examples(inputs, indices)
+    page.draw(
+        "worst.png",
+        "Worst mistakes",
+        "The wrong predictions whose true class has the lowest probability, worst first.",
+        plots.predictions,
+        to_pictures(images, inputs.model_preprocessing()),
+        labels,
+        probabilities,
+        inputs.test.class_names,
+        8,
+        files,
+        wide=True,
+        columns=min(8, len(indices)),
+    )

@@ -14,10 +14,7 @@ from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
 # Arguments that the card omits or stores as `image_shape`.
-_ELSEWHERE = (
-    "include_top",
-    "input_shape",
-)
+_ELSEWHERE = ("include_top", "input_shape")
 _WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\

@@ -21,9 +21,8 @@ CANDIDATES = (
     "saved_model bfloat16",
     *(name + ending for name in FORMATS for ending in ("", "_int8")),
 )
-SAME_CLASS = (
-    0.99  # minimum share of images for which bfloat16 and int8 must predict the model's class
-)
+# The minimum share of images for which bfloat16 and int8 must predict the model's class.
+SAME_CLASS = 0.99
 _BATCH = 8  # maximum number of images in a timed batch
 
 
@@ -100,9 +99,11 @@ def choose(measurements, calibrated):
 
 def _saved_model(model, path, spec, precision):
     copy = inference_copy(model, precision)
-    write_graph(
-        path, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)}
-    )
+
+    def logits_of(images):
+        return {"logits": copy(images, training=False)}
+
+    write_graph(path, copy, {"logits": (logits_of, spec)})
     signature = tf.saved_model.load(path).signatures["logits"]
     return lambda images: signature(images=tf.constant(images))["logits"]
 

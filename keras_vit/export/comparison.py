@@ -101,18 +101,16 @@ def compare(path, size_bytes, model, reference, outputs):
             f"The converted model must return finite logits of shape {expected.shape}. "
             f"Received: shape={outputs.shape}, finite={bool(np.isfinite(outputs).all())}"
         )
-    same = np.mean(outputs.argmax(-1) == expected.argmax(-1))
+    same_class = np.mean(outputs.argmax(-1) == expected.argmax(-1))
     norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
     cosine = np.mean(np.sum(outputs * expected, -1) / np.maximum(norms, 1e-30))
-    difference = float(np.abs(outputs - expected).max())
-    size = 4 * model.count_params()
     return ExportReport(
-        str(path),
-        size_bytes,
-        size,
-        difference,
-        float(np.ptp(expected)),
-        float(same),
-        float(cosine),
-        name,
+        path=str(path),
+        size_bytes=size_bytes,
+        weights_bytes=4 * model.count_params(),
+        largest_difference=float(np.abs(outputs - expected).max()),
+        logits_range=float(np.ptp(expected)),
+        same_class=float(same_class),
+        cosine=float(cosine),
+        images=name,
     )

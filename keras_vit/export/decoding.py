@@ -37,8 +37,8 @@ class Decoder:
             )
 
     def __call__(self, encoded):
-        """Converts image files, string `(B,)`, to a batch for the model, float32 `(B,
-        *image_shape)`."""
+        """Converts image files, string `(B,)`, to a batch for the model, which is float32
+        `(B, *image_shape)`."""
         return tf.map_fn(
             self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32)
         )

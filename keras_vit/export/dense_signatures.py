@@ -9,8 +9,7 @@ MOST_CLASSES = 255  # in a mask, 255 marks ignored pixels
 
 
 def _outputs_of(served):
-    """Returns a function from images to outputs at the size of the images, float32 `(B, H, W,
-    outputs)`."""
+    """Returns a function from images to outputs at their size, float32 `(B, H, W, outputs)`."""
     size = served.model.input_shape[1:3]
 
     def function(images):
@@ -40,7 +39,11 @@ def masks(served):
 def depths(served):
     """Returns a function from batches to depths, float32 `(B, H, W)`."""
     compute = _outputs_of(served)
-    return lambda images: {"depths": compute(images)[..., 0]}
+
+    def function(images):
+        return {"depths": compute(images)[..., 0]}
+
+    return function
 
 
 KINDS = {"segmentation": masks, "depth": depths}

@@ -25,8 +25,8 @@ class Format:
         ending: extension of its files.
         convert: function `(model, spec, quantization, images)` that returns the content of a file,
             given an inference copy of a model and the `TensorSpec` of its images.
-        runner: function from the content of a file to a function of images, float32 `(B, H, W,
-            C)`.
+        runner: function from the content of a file to a function of images, which are float32
+            `(B, H, W, C)`.
         extra: extra of this package that installs `packages`.
         packages: further packages that the format needs.
         calibrates: whether "int8" needs images.
@@ -102,7 +102,8 @@ def check_convertible(model, format_name):
     """Returns the `TensorSpec` of a model's images.
 
     Raises a `ValueError` if the backend is not TensorFlow, the model takes images of any size or
-    has several outputs, or its image size is unknown."""
+    has several outputs, or its image size is unknown.
+    """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{format_name} is converted from a TensorFlow graph; save the model as .keras and "

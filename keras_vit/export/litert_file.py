@@ -44,9 +44,11 @@ def litert(
 
 
 def _convert(model, spec, quantization, images):
+    def logits_of(images):
+        return {"logits": model(images, training=False)}
+
     with tempfile.TemporaryDirectory() as folder:
-        logits = lambda images: {"logits": model(images, training=False)}  # noqa: E731
-        write_graph(folder, model, {"logits": (logits, spec)})
+        write_graph(folder, model, {"logits": (logits_of, spec)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
         if quantization == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -54,8 +56,8 @@ def _convert(model, spec, quantization, images):
 
 
 def _runner(content):
-    """Returns a function that runs the content of a LiteRT file on images, float32 `(B, H, W,
-    C)`."""
+    """Returns a function that runs the content of a LiteRT file on images, which are float32
+    `(B, H, W, C)`."""
     with warnings.catch_warnings():
         # TensorFlow announces that its interpreter will move to another package.
         warnings.simplefilter("ignore")

@@ -75,8 +75,8 @@ def _convert(model, spec, quantization, images):
 
 
 def _runner(content):
-    """Returns a function that runs the content of an ONNX file on images, float32 `(B, H, W,
-    C)`."""
+    """Returns a function that runs the content of an ONNX file on images, which are float32
+    `(B, H, W, C)`."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -86,8 +86,6 @@ def _runner(content):
 def _quantized(content, images):
     """Returns the content of an ONNX file with int8 kernels, calibrated on every second image; see
     `onnx`."""
-    import onnx
-    import onnxruntime
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
@@ -98,21 +96,14 @@ def _quantized(content, images):
 
     kinds = ["MatMul", "Gemm", "Conv"]
     with tempfile.TemporaryDirectory() as folder:
-        # Fuse each product with its bias before quantization. If onnxruntime fuses them later, it
-        # computes in float32.
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = f"{folder}/fused.onnx"
-        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        model = onnx.load(f"{folder}/fused.onnx")
-        nodes = model.graph.node
+        model = _fused(content, f"{folder}/fused.onnx")
         kernels = {tensor.name for tensor in model.graph.initializer}
         products = [
             node.name
-            for node in nodes
+            for node in model.graph.node
             if node.op_type in kinds and kernels.intersection(node.input)
         ]
-        # Suppresses the advice to preprocess the model.
+        # Suppress the advice to preprocess the model.
         quantization.quant_utils.add_pre_process_metadata(model)
         quantization.quantize_static(
             model,
@@ -120,13 +111,28 @@ def _quantized(content, images):
             Reader(),
             nodes_to_quantize=products,
             per_channel=True,
-            # 7-bit kernels, because sums of two 8-bit products overflow without VNNI
-            reduce_range=True,
+            reduce_range=True,  # 7-bit kernels, see `onnx`
             activation_type=quantization.QuantType.QUInt8,
             extra_options={"OpTypesToExcludeOutputQuantization": kinds},
         )
         with open(f"{folder}/int8.onnx", "rb") as file:
             return file.read()
+
+
+def _fused(content, path):
+    """Writes the content of an ONNX file to `path` with each product fused with its bias, and
+    returns the model.
+
+    If onnxruntime fused them after the quantization, it would compute in float32.
+    """
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = path
+    onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return onnx.load(path)
 
 
 def _erfc(graph, node, name, _):
@@ -141,8 +147,7 @@ def _erfc(graph, node, name, _):
 def _fold_weights(model, weights):
     """Replaces the inputs named in `weights` with constants, and precomputes nodes that depend only
     on constants."""
-    import onnxruntime
-    from onnx import helper, numpy_helper
+    from onnx import numpy_helper
 
     graph = model.graph
     images = [value for value in graph.input if value.name not in weights]
@@ -152,26 +157,15 @@ def _fold_weights(model, weights):
     folded = []
     kept = []
     for node in graph.node:
-        constant = known.issuperset(node.input)
-        (folded if constant else kept).append(node)
-        if constant:
+        if known.issuperset(node.input):
+            folded.append(node)
             known.update(node.output)
+        else:
+            kept.append(node)
     read = {name for node in kept for name in node.input}
     names = [name for node in folded for name in node.output if name in read]
     if names:
-        outputs = [helper.make_empty_tensor_value_info(name) for name in names]
-        inputs = [
-            constants[name]
-            for name in {name for node in folded for name in node.input} & constants.keys()
-        ]
-        part = helper.make_graph(folded, "constants", [], outputs, inputs)
-        content = helper.make_model(
-            part, opset_imports=model.opset_import, ir_version=model.ir_version
-        )
-        session = onnxruntime.InferenceSession(
-            content.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
-        values = zip(names, session.run(names, {}))
+        values = zip(names, _computed(model, folded, constants, names))
         constants |= {name: numpy_helper.from_array(value, name) for name, value in values}
     del graph.input[:], graph.node[:], graph.initializer[:]
     graph.input.extend(images)
@@ -179,20 +173,36 @@ def _fold_weights(model, weights):
     graph.initializer.extend(tensor for name, tensor in constants.items() if name in read)
 
 
+def _computed(model, nodes, constants, names):
+    """Returns the values `names` that nodes of a model compute from constants."""
+    import onnxruntime
+    from onnx import helper
+
+    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
+    read = {name for node in nodes for name in node.input}
+    inputs = [constants[name] for name in read & constants.keys()]
+    part = helper.make_graph(nodes, "constants", [], outputs, inputs)
+    content = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+    session = onnxruntime.InferenceSession(
+        content.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(names, {})
+
+
 def _separate_pads_from_max_pools(graph):
     """Inserts a maximum with the lowest float, which changes nothing, between each Pad and a
     MaxPool that follows."""
-    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but the
-    # ResNets pad with zeros by default.
-    from onnx import helper
+    from onnx import TensorProto, helper
 
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but the ResNets
+    # pad with zeros by default.
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
     for i, node in reversed(list(enumerate(graph.node))):
         if node.op_type == "MaxPool" and node.input[0] in pads:
             lowest = f"{node.name}_lowest"
             separated = f"{node.name}_input"
-            # 1: FLOAT.
-            graph.initializer.append(helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min]))
+            value = [np.finfo(np.float32).min]
+            graph.initializer.append(helper.make_tensor(lowest, TensorProto.FLOAT, (), value))
             graph.node.insert(
                 i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated)
             )

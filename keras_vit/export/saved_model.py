@@ -132,19 +132,13 @@ def saved_model(
     if keras.backend.backend() != "tensorflow":
         return _by_tensorflow(model, base_dir, given)
 
-    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run
+    # Build the signatures twice: `written` as graphs of an inference copy, and `reference` to run
     # eagerly with the model.
     copy = inference_copy(model, precision)
-    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
-
-    def in_graph(function):
-        return tf.function(function, input_signature=[images], autograph=False)
-
-    served = ServedModel(copy, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
+    served = _served_in_graphs(copy, activation, decoder, labels, top)
     reference = dataclasses.replace(served, model=model, wrap=lambda function: function)
     written = build_signatures(signatures, served, max_batch_size)
     image_files = example_files(model.input_shape[1:])
-    preprocessing = decoder and decoder.preprocessing
     card = model_card(
         copy,
         weights_sha256=weights_digest(model),
@@ -153,12 +147,7 @@ def saved_model(
         precision=precision,
         activation=activation,
         max_batch_size=max_batch_size,
-        preprocessing={
-            "model": preprocessing and preprocessing.to_config(),
-            "rounding": preprocessing.rounding if preprocessing else rounding,
-            "exif": preprocessing.exif if preprocessing else exif,
-            "max_megapixels": max_megapixels,
-        },
+        preprocessing=_preprocessing_entry(decoder, rounding, exif, max_megapixels),
         training=recipe or {},
         metrics=metrics or {},
     )
@@ -177,6 +166,31 @@ def saved_model(
         card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
         files.write_json(os.path.join(folder, versions.CARD), card)
         return versions.publish(folder, base_dir, version)
+
+
+def _served_in_graphs(model, activation, decoder, labels, top):
+    """Returns the `ServedModel` whose functions are TensorFlow graphs."""
+    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
+
+    def in_graph(function):
+        return tf.function(function, input_signature=[images], autograph=False)
+
+    return ServedModel(model, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
+
+
+def _preprocessing_entry(decoder, rounding, exif, max_megapixels):
+    """Returns the entry "preprocessing" of a card."""
+    preprocessing = None
+    if decoder is not None:
+        preprocessing = decoder.preprocessing.to_config()
+        rounding = decoder.preprocessing.rounding
+        exif = decoder.preprocessing.exif
+    return {
+        "model": preprocessing,
+        "rounding": rounding,
+        "exif": exif,
+        "max_megapixels": max_megapixels,
+    }
 
 
 def _check_arguments(name, *, version, top, max_batch_size):
@@ -225,9 +239,8 @@ def check(
         ValueError: an argument is invalid, or the model cannot be served.
     """
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
-    check_outputs(
-        model, logits_activation_of(model) if activation is None else activation, signatures
-    )
+    activation = logits_activation_of(model) if activation is None else activation
+    check_outputs(model, activation, signatures)
     if not signatures or not set(signatures) <= set(SIGNATURES):
         raise ValueError(
             f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: "
@@ -237,6 +250,18 @@ def check(
         vit = find_vision_transformer(model)
         if "attention" in signatures:
             vit.check_grid()
+    labels = _labels_of(model, class_names)
+    if signatures == ("tensor",):
+        return labels, None
+    changes: dict[str, Any] = {"rounding": rounding, "exif": exif}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    preprocessing = dataclasses.replace(preprocessing_of(model), **changes)
+    return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
+
+
+def _labels_of(model, class_names):
+    """Returns the given class names as a tuple; for None, the model's, or else the numbers of the
+    classes."""
     classes = 0 if predicts_of(model) == "depth" else model.output_shape[-1]
     class_names = class_names_of(model) if class_names is None else class_names
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
@@ -245,12 +270,7 @@ def check(
             f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} "
             "names"
         )
-    if signatures == ("tensor",):
-        return labels, None
-    changes: dict[str, Any] = {"rounding": rounding, "exif": exif}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    preprocessing = dataclasses.replace(preprocessing_of(model), **changes)
-    return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
+    return labels
 
 
 _EXPORT_BY_TENSORFLOW = """

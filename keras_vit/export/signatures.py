@@ -118,21 +118,15 @@ def _serving_default(served):
 
 
 def _tensor(served):
-    if served.pixels:
-        compute = served.pixels
-    else:
-        probabilities = served.probabilities
-        compute = lambda images: {"probabilities": probabilities(images)}  # noqa: E731
+    # Access the shared functions before the graph is traced.
+    pixels = served.pixels
+    probabilities = None if pixels else served.probabilities
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        # Check the output too, because finite but huge pixels overflow inside the model.
-        return {
-            name: tf.debugging.check_numerics(output, "the output is not finite")
-            if output.dtype.is_floating
-            else output
-            for name, output in compute(images).items()
-        }
+        outputs = pixels(images) if pixels else {"probabilities": probabilities(images)}
+        # Check the outputs too, because finite but huge pixels overflow inside the model.
+        return {name: _checked_output(output) for name, output in outputs.items()}
 
     height, width, channels = served.model.input_shape[1:]
 
@@ -152,6 +146,12 @@ def _tensor(served):
         tf.TensorSpec((None, height, width, channels), tf.float32, "images"),
         example_inputs,
     )
+
+
+def _checked_output(output):
+    if not output.dtype.is_floating:
+        return output
+    return tf.debugging.check_numerics(output, "the output is not finite")
 
 
 def _classify(served):

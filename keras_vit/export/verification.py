@@ -45,17 +45,14 @@ def example_files(image_shape, count=3):
     images = tf.cast(
         tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2)), tf.uint8
     )
-    encode = (
-        tf.io.encode_png
-        if channels in (2, 4)
-        else lambda image: tf.io.encode_jpeg(image, quality=95)
-    )
-    return [encode(image).numpy() for image in images]
+    if channels in (2, 4):
+        return [tf.io.encode_png(image).numpy() for image in images]
+    return [tf.io.encode_jpeg(image, quality=95).numpy() for image in images]
 
 
 def verification_case(signature, image_files):
-    """Returns a signature's example inputs and float32 outputs, `{"inputs": tensor, output name:
-    tensor, ...}`."""
+    """Returns a signature's example inputs and float32 outputs as a dict of tensors; the key of the
+    inputs is "inputs"."""
     inputs = signature.example_inputs(image_files)
     try:
         outputs = {

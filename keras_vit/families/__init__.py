@@ -24,7 +24,7 @@ from keras_vit.families.registry import (
     sizes,
 )
 
-# In this order, the families are registered. Files are matched against the last one first.
+# The families are registered in this order. Files are matched against the last one first.
 _MODULES = (
     "vit",
     "axial",

@@ -1,5 +1,7 @@
-"""Axial-ViT (paper appendix D.6). No weights are published; models load files written by
-`checkpoints.save`."""
+"""Axial-ViT (paper appendix D.6).
+
+No weights are published; models load files written by `checkpoints.save`.
+"""
 
 from keras_vit.checkpoints.registry import Family
 from keras_vit.families import inference

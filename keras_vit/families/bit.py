@@ -25,6 +25,7 @@ BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 def _branch(number, letter):
     """Returns pairs `(name in the file, canonical name)` for a convolution and its norm.
 
+    `number` is the number of the convolution in big_vision, and `letter` is its name in the file.
     `{count}` stands for the number that TensorFlow may append to the name of a layer.
     """
     prefix = f"resnet/{{unit}}/{letter}"
@@ -59,8 +60,7 @@ def _row(collection, name, model, classes):
 
 
 def parse(name):
-    """Returns the `PublishedWeights` for a file name, or None if the name does not match the naming
-    rule."""
+    """Returns the `PublishedWeights` for a file name, or None for a name outside the rule."""
     match = re.fullmatch(
         r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name
     )
@@ -75,9 +75,8 @@ def parse(name):
 def infer(shapes, facts):
     """Infers the arguments of a BiT ResNet; see `Family.infer`."""
     has_stem = names.STEM_ROOT in shapes
-    if not (has_stem or names.BIT_ROOT in shapes) or any(
-        name.startswith("Transformer/") for name in shapes
-    ):
+    has_blocks = any(name.startswith("Transformer/") for name in shapes)
+    if has_blocks or not (has_stem or names.BIT_ROOT in shapes):
         return None
     width = dimension(shapes, names.STEM_ROOT if has_stem else names.BIT_ROOT, -1)
     depth = next((depth for depth, units in BIT_UNITS.items() if units == stages(shapes)), None)

@@ -1,5 +1,7 @@
-"""CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared
-with the text tower."""
+"""CLIP image towers from OpenAI, LAION, DataComp and DFN.
+
+The head projects to the space shared with the text tower.
+"""
 
 from dataclasses import replace
 
@@ -61,8 +63,10 @@ QUICK_GELU = {
 
 
 def gelu_of_release(architecture, tag):
-    """Returns the argument `mlp` of published CLIP weights, given timm's name of their architecture
-    and their tag."""
+    """Returns the argument `mlp` of published CLIP weights.
+
+    `architecture` is timm's name of their architecture, and `tag` their tag.
+    """
     is_quick = "quickgelu" in architecture or tag in QUICK_GELU.get(architecture, ())
     return "quick_gelu" if is_quick else "gelu"
 
@@ -166,8 +170,7 @@ def read_open_clip_config(config):
     )
 
 
-# Fields of `vision_cfg` that are supported, and their defaults in open_clip. The arrays determine
-# those with None, and `final_ln_after_pool` selects the dialect.
+# Fields of `vision_cfg` that are supported, and their defaults in open_clip.
 _OPEN_CLIP: dict = {
     "width": 768,
     "head_width": 64,
@@ -175,9 +178,11 @@ _OPEN_CLIP: dict = {
     "pool_type": "tok",
     "act_kwargs": None,
     "norm_kwargs": None,
+    # The arrays determine these fields, or the fields do not affect the output.
     **dict.fromkeys(
         ("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")
     ),
+    # `final_ln_after_pool` selects the dialect.
     **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
 }
 _OPEN_CLIP_CHOICES = {
@@ -189,8 +194,11 @@ _OPEN_CLIP_CHOICES = {
 
 
 def _is_original(shapes, config, norm_after_pool=False):
-    """Returns whether a file has the dialect of CLIP's authors and open_clip, with its last norm
-    before the pooling."""
+    """Returns whether a file has the dialect of CLIP's authors and open_clip.
+
+    `norm_after_pool` selects files whose last norm follows the pooling.
+    """
+    # The reader of the config starts the message with the name of the file.
     if "class_embedding" in shapes and "ln_pre.weight" not in shapes and not config:
         raise ValueError(
             "it is missing, and without `ln_pre` the arrays do not determine the pooling"
@@ -240,7 +248,9 @@ def infer(shapes, facts):
 
     `mlp` is "unknown" if the file does not determine the kind of GELU.
     """
-    arguments = inference.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
+    if "Transformer/pre_norm/scale" not in shapes:
+        return None
+    arguments = inference.infer(shapes, facts)
     return arguments and {"mlp": "unknown", **arguments}
 
 

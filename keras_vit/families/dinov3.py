@@ -1,5 +1,7 @@
-"""DINOv3, whose only position embedding is rotary. The weights listed in this module have no
-head."""
+"""DINOv3, whose only position embedding is rotary.
+
+The weights listed in this module have no head.
+"""
 
 from dataclasses import replace
 
@@ -58,12 +60,15 @@ def write_timm_config(arguments):
         return None
     is_swiglu = arguments["mlp"] == "swiglu"
     has_bias = "q" in arguments["attention_bias"]
-    architecture = (
-        f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
-    )
+    plus = "plus_" if is_swiglu else ""
+    ending = "_qkvb" if has_bias else ""
+    architecture = f"vit_small_{plus}patch16_dinov3{ending}"
     config = timm.shared_config(arguments, architecture)
-    options = {"num_reg_tokens": arguments["num_registers"], "use_fc_norm": arguments["pool_norm"]}
-    config["model_args"] |= {**options, "rope_temperature": rotary["theta"]}
+    config["model_args"] |= {
+        "num_reg_tokens": arguments["num_registers"],
+        "use_fc_norm": arguments["pool_norm"],
+        "rope_temperature": rotary["theta"],
+    }
     return Folder(config, omit=("blocks.{i}.mlp.fc1",) if is_swiglu else ())
 
 
@@ -144,7 +149,9 @@ def write_config(arguments):
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
         return None
     config = transformers.shared_config(
-        *(arguments, "dinov3_vit", "DINOv3ViTModel"),
+        arguments,
+        "dinov3_vit",
+        "DINOv3ViTModel",
         use_gated_mlp=is_swiglu,
         num_register_tokens=arguments["num_registers"],
         rope_theta=rotary["theta"],
@@ -192,10 +199,8 @@ def _rows():
         ("sat493m", _SAT, ("L", "7B")),
     ):
         for size in sizes:
-            letter = size.lower()
-            letter = letter.replace("+", "16plus") if "+" in letter else f"{letter}16"
-            name = f"dinov3-vit{letter}"
-            name += f"-pretrain-{collection}"
+            plus = "plus" if size.endswith("+") else ""
+            name = f"dinov3-vit{size.lower().rstrip('+')}16{plus}-pretrain-{collection}"
             url = f"https://huggingface.co/facebook/{name}"
             fields = {**preprocessing, "library": "transformers"}
             yield PublishedWeights(

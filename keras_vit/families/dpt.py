@@ -16,7 +16,6 @@ from keras_vit.models.linear_segmenter import LinearSegmenter
 _CLASSIFIER = "head/classifier/kernel"
 _FUSION = "head/fusion_0/projection/kernel"
 
-# Sizes
 _DPT_LARGE = {
     "patch_size": 16,
     "predicts": "depth",
@@ -64,8 +63,12 @@ DepthAnything_L14 = _size(
 )
 
 
-# Names in the files of transformers. `fusion_0` is the fusion of the last level.
+# The tables below contain the names in the files of transformers. `fusion_0` is the fusion of the
+# last level.
+
+
 def _norm(theirs, ours):
+    """Returns the pairs of a BatchNorm."""
     return (
         (theirs, ours),
         (f"{theirs}.running_mean", f"{ours}/moving_mean"),
@@ -156,13 +159,17 @@ def adapt(weights, facts, config):
     return facts
 
 
-_DPT = {"preprocessing": {"resize": "stretch", "crop_fraction": 1.0, "interpolation": "bicubic"}}
-_DPT["preprocessing"] |= {"mean": [127.5] * 3, "std": [127.5] * 3}
-_DEPTH = {"preprocessing": {**IMAGENET, "resize": "stretch", "crop_fraction": 1.0}}
+# Facts of the dialects.
+_STRETCH = {"resize": "stretch", "crop_fraction": 1.0, "interpolation": "bicubic"}
+_DPT = {"preprocessing": {**_STRETCH, "mean": [127.5] * 3, "std": [127.5] * 3}}
+_DEPTH = {"preprocessing": {**IMAGENET, **_STRETCH}}
 
 
 def _dialect(marker, head, tower, prefix, facts):
-    """Returns the `Dialect` of a head on a tower, whose dialect has other prefixes."""
+    """Returns the `Dialect` of a head on a tower.
+
+    `tower` is the dialect of the tower in its own files, where it has other prefixes.
+    """
     return Dialect(
         "huggingface",
         marker,
@@ -224,13 +231,12 @@ def _rows():
     yield _row("dpt", "Intel/dpt-large", "DPT-L/16", 384, _DPT)
     yield _row("dpt-ade", "Intel/dpt-large-ade", "DPT-L/16", 480, _DPT, **ade)
     for letter, word in (("S", "Small"), ("B", "Base"), ("L", "Large")):
-        for kind, most in (("", 0.0), ("Metric-Indoor-", 20.0), ("Metric-Outdoor-", 80.0)):
+        for kind, max_depth in (("", 0.0), ("Metric-Indoor-", 20.0), ("Metric-Outdoor-", 80.0)):
             name = f"depth-anything/Depth-Anything-V2-{kind}{word}-hf"
             collection = f"depth-anything-v2{'-' if kind else ''}{kind.lower().rstrip('-')}"
             model = f"DepthAnything-{letter}/14"
-            yield _row(
-                collection, name, model, 518, _DEPTH, **({"max_depth": most} if most else {})
-            )
+            metric = {"max_depth": max_depth} if max_depth else {}
+            yield _row(collection, name, model, 518, _DEPTH, **metric)
 
 
 FAMILY = _size.register(

@@ -1,5 +1,7 @@
-"""EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings. The head reads the mean
-of the patches."""
+"""EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings.
+
+The head reads the mean of the patches.
+"""
 
 from dataclasses import replace
 
@@ -121,10 +123,8 @@ def _rows():
             size, side = model.split("/")
             name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
             classes = 21841 if collection.endswith("in22k") else 1000
-            fields = {
-                **PREPROCESSING,
-                "resize": "stretch" if "ft_in22k" in collection else "shorter_side",
-            }
+            resize = "stretch" if "ft_in22k" in collection else "shorter_side"
+            fields = {**PREPROCESSING, "resize": resize}
             yield timm_row(collection, name, f"EVA02-{size}/14", classes, int(side), fields)
 
 

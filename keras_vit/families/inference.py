@@ -1,5 +1,4 @@
-"""Infers the arguments of a model from the shapes of its weights and from what a file says about
-it."""
+"""Infers the arguments of a model from the shapes of its weights and from facts about it."""
 
 import re
 
@@ -26,12 +25,10 @@ def head_arguments(shapes):
 
 def infer(shapes, facts):
     """Infers the arguments of a Vision Transformer; see `Family.infer`."""
-    if names.EMBEDDING not in shapes and not any(
-        name.startswith("Transformer/") for name in shapes
-    ):
+    has_blocks = any(name.startswith("Transformer/") for name in shapes)
+    if names.EMBEDDING not in shapes and not has_blocks:
         return None
-    # Count the blocks instead of trusting their numbers, which a damaged or hostile file may
-    # choose.
+    # Count the blocks instead of trusting their numbers, because a file may contain any numbers.
     blocks = {
         match[1] for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))
     }
@@ -62,14 +59,13 @@ def infer(shapes, facts):
         arguments["resnet_blocks"] = stages(shapes)
         stride = stride and stride * stem_stride_of(arguments["resnet_blocks"])
     if grid is not None and stride:
-        arguments["input_shape"] = (
-            *(side * stride for side in grid),
-            shapes[names.first_kernel(shapes)][2],
-        )
+        channels = shapes[names.first_kernel(shapes)][2]
+        arguments["input_shape"] = (*(side * stride for side in grid), channels)
     return arguments
 
 
 def _classifier(shapes, facts):
+    """Returns the argument `classifier`."""
     has_token = names.CLASS_TOKEN in shapes
     if "MAPHead_0/probe" in shapes:
         if facts.pool == "map" and (has_token or "register_tokens" in shapes):
@@ -122,16 +118,12 @@ def _parts(shapes, facts):
 def _published_heads(arguments):
     """Returns the number of heads of the published size with equal dimensions, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
+    has_token = arguments["classifier"].startswith("token")
     for size in sizes().values():
-        is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
-        is_alike &= size.get("classifier") != "map" or not arguments["classifier"].startswith(
-            "token"
-        )
-        if (
-            is_alike
-            and "num_heads" in size
-            and all(size.get(name) == arguments[name] for name in known)
-        ):
+        has_same_mlp = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
+        has_same_dimensions = all(size.get(name) == arguments[name] for name in known)
+        is_other_tower = size.get("classifier") == "map" and has_token
+        if "num_heads" in size and has_same_mlp and has_same_dimensions and not is_other_tower:
             return size["num_heads"]
     return None
 
@@ -142,14 +134,13 @@ def stages(shapes):
     for name in shapes:
         if match := re.match(r"block(\d+)/unit(\d+)/", name):
             units.setdefault(match[1], set()).add(match[2])
-    return tuple(
-        len(units[stage]) for stage in sorted(units, key=lambda digits: (len(digits), digits))
-    )
+    # Sort the digits as numbers, but without `int`, which refuses thousands of digits.
+    in_order = sorted(units, key=lambda digits: (len(digits), digits))
+    return tuple(len(units[stage]) for stage in in_order)
 
 
 def _positions(shapes, facts, patch_size):
-    """Returns the arguments of the position embedding, and the patch grid `(rows, columns)` or
-    None."""
+    """Returns the arguments of the position embedding, and the patch grid or None."""
     has_token = names.CLASS_TOKEN in shapes
     arguments = {}
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):

@@ -23,29 +23,34 @@ from keras_vit.models.vision_transformer import VisionTransformer
 # Constructor arguments that are not fields of `config.model`, because the data or other fields set
 # them or because training does not use them.
 _NOT_FIELDS = (
-    *(
-        "classes",
-        "include_top",
-        "weights",
-        "classifier_activation",
-        "preprocessing",
-        "remat",
-        "name",
-    ),
+    "classes",
+    "include_top",
+    "weights",
+    "classifier_activation",
+    "preprocessing",
+    "remat",
+    "name",
     "dtype",
 )
 
 
+# Types of fields by the type of the argument, if they differ.
+_STORED_AS = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}
+
+
 def register(family: Family) -> Family:
-    """Adds a family to the registry. Files are matched against the most recently added families
-    first."""
+    """Adds a family to the registry, and returns it.
+
+    Files are matched against the most recently added families first.
+    """
     FAMILIES.append(family)
     return family
 
 
 class Sizes:
-    """The named sizes of a model constructor. Calling an instance adds a size and returns the
-    function that builds it.
+    """The named sizes of a model constructor.
+
+    Calling an instance adds a size and returns the function that builds it.
 
     Args:
         constructor: function or class that builds a model of any size.
@@ -68,31 +73,20 @@ class Sizes:
             note: text for the docstring, such as the number of parameters.
             **arguments: arguments of the constructor that define the size.
         """
-        default = constructor_name(size).lower()
-        shape = parameters_of(self.constructor)["input_shape"].default
+        default_name = constructor_name(size).lower()
+        default_shape = parameters_of(self.constructor)["input_shape"].default
 
-        def build(name: str = default, **kwargs: Any) -> keras.Model:
+        def build(name: str = default_name, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
-            arguments = {**self.table[size], **kwargs}
-            if kwargs.get("weights") is not None:  # download before the model is built
-                found = {"input_shape": shape, **arguments}
-                weights = found.pop("weights")
-                side = found["input_shape"][0]
-                names = find_sizes(found)
-                names = [size] if size in names else names  # another family may have the same size
-                row = published.find(weights, names, side)
-                published.resolve(weights, names, side)
-                arguments = {
-                    **self.table[size],
-                    **(row.arguments if row else _of_file(weights, arguments)),
-                    **kwargs,
-                }
-            return self.constructor(**arguments, name=name)
+            of_weights: dict[str, Any] = {}
+            if kwargs.get("weights") is not None:
+                of_weights = self._arguments_of_weights(size, default_shape, kwargs)
+            return self.constructor(**{**self.table[size], **of_weights, **kwargs}, name=name)
 
         parameters = [
-            p.replace(default=default) if p.name == "name" else p
-            for p in parameters_of(self.constructor).values()
-            if p.name not in arguments
+            parameter.replace(default=default_name) if parameter.name == "name" else parameter
+            for parameter in parameters_of(self.constructor).values()
+            if parameter.name not in arguments
         ]
         build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)  # type: ignore[attr-defined]
         build.__name__ = build.__qualname__ = constructor_name(size)
@@ -101,6 +95,21 @@ class Sizes:
         self.functions[build.__name__] = build
         return build
 
+    def _arguments_of_weights(self, size, default_shape, kwargs):
+        """Returns the arguments that the argument `weights` implies, and downloads the weights.
+
+        The download comes before the model is built, so that a wrong name fails fast.
+        """
+        arguments = {**self.table[size], **kwargs}
+        known = {"input_shape": default_shape, **arguments}
+        weights = known.pop("weights")
+        side = known["input_shape"][0]
+        names = find_sizes(known)
+        names = [size] if size in names else names  # another family may have the same size
+        row = published.find(weights, names, side)
+        published.resolve(weights, names, side)
+        return row.arguments if row else _arguments_of_file(weights, arguments)
+
     def register(self, **fields: Any) -> Family:
         """Registers a `Family` with these sizes; the keyword arguments set its other fields."""
         return register(
@@ -108,15 +117,16 @@ class Sizes:
         )
 
 
-def _of_file(path, arguments):
-    """Returns `{"include_top": False}` for an unpublished file without a head if `classes` is not
-    set, otherwise {}."""
+def _arguments_of_file(path, arguments):
+    """Returns the arguments that an unpublished file implies.
+
+    They are `{"include_top": False}` for a file without a head if `classes` is not set, and {}
+    otherwise.
+    """
+    if "num_heads" not in arguments:
+        return {}
     with contextlib.suppress(ValueError):  # `checkpoints.load` reports bad files
-        found = (
-            inference.find_arguments(path, arguments["num_heads"])[1]
-            if "num_heads" in arguments
-            else {}
-        )
+        _, found = inference.find_arguments(path, arguments["num_heads"])
         if found.get("include_top") is False and arguments.get("classes") is None:
             return {"include_top": False}
     return {}
@@ -149,11 +159,9 @@ def find_family(architecture: str) -> Family:
     Raises:
         ValueError: the architecture is unknown.
     """
+    size = canonical_name(architecture)
     for family in FAMILIES:
-        if (
-            canonical_name(architecture) in family.sizes
-            or architecture == family.constructor.__name__
-        ):
+        if size in family.sizes or architecture == family.constructor.__name__:
             return family
     constructors = dict.fromkeys(family.constructor.__name__ for family in FAMILIES)
     known = [*sizes(), *constructors]
@@ -215,13 +223,12 @@ def constructor_arguments(
 
 def _field_type(parameter):
     """Returns the type of a field, or None if a config cannot store the argument."""
-    kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
-    is_union = isinstance(parameter.annotation, type(int | None))
-    kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
-    kind = typing.get_origin(kind) or kind
-    kind = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}.get(
-        kind, kind
-    )
+    annotation = parameter.annotation
+    if isinstance(annotation, type(int | None)):
+        kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+        annotation = kinds[0] if len(kinds) == 1 else annotation
+    kind = typing.get_origin(annotation) or annotation
+    kind = _STORED_AS.get(kind, kind)
     return kind if kind in (bool, int, float, str, tuple, dict) else None
 
 
@@ -301,17 +308,7 @@ def from_pretrained(
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
     """Builds and loads a model like `from_pretrained`, and returns it with its `LoadReport`."""
-    row = _published_row(source) if published.is_name(source) else None
-    if row is not None and row.url.startswith(hub.URL):
-        source = row.url.removeprefix(hub.URL)
-        row = None
-    if row is not None:
-        family = find_family(row.model)
-        arguments = _arguments_of_row(row, family, source)
-    else:
-        family, arguments = inference.find_arguments(
-            source, overrides.get("num_heads"), source_grid
-        )
+    family, arguments, source = _family_of_source(source, overrides.get("num_heads"), source_grid)
     check_arguments(family.constructor, overrides)
     overrides = _with_new_head(overrides, arguments, head, source)
     if "exact_gelu" in overrides and arguments.get("mlp") not in (None, "swiglu"):
@@ -321,18 +318,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     if resizes:
         arguments.setdefault("position_resampling", "bilinear_antialias")
     arguments |= overrides  # what the caller says wins over the file
-    if "input_shape" not in arguments and "patch_size" in arguments:
-        raise ValueError(
-            "`input_shape` is required, because the file does not determine the image size. "
-            "`source_grid` is required too if the file's position embeddings do not form a square "
-            f"grid. Received: source={source!r}"
-        )
-    if arguments.get("mlp") == "unknown":
-        raise ValueError(
-            '`mlp` is required, because the file does not determine the GELU: "quick_gelu" for '
-            "OpenAI and DFN weights, "
-            f'"gelu" for LAION and DataComp weights. Received: source={source!r}'
-        )
+    _check_determined(arguments, source)
     model = family.constructor(**arguments)
     given = [
         name for name, value in overrides.items() if name != "preprocessing" or value is not None
@@ -347,6 +333,37 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         given=given,
     )
     return model, report
+
+
+def _family_of_source(source, num_heads, source_grid):
+    """Returns the family and arguments of the model in a source, and the source of its weights.
+
+    The source of published weights on the Hub is the name of their repository.
+    """
+    row = _published_row(source) if published.is_name(source) else None
+    if row is not None and row.url.startswith(hub.URL):
+        source = row.url.removeprefix(hub.URL)
+        row = None
+    if row is not None:
+        family = find_family(row.model)
+        return family, _arguments_of_row(row, family, source), source
+    return *inference.find_arguments(source, num_heads, source_grid), source
+
+
+def _check_determined(arguments, source):
+    """Raises a `ValueError` if the image size or the GELU of a model is unknown."""
+    if "input_shape" not in arguments and "patch_size" in arguments:
+        raise ValueError(
+            "`input_shape` is required, because the file does not determine the image size. "
+            "`source_grid` is required too if the file's position embeddings do not form a square "
+            f"grid. Received: source={source!r}"
+        )
+    if arguments.get("mlp") == "unknown":
+        raise ValueError(
+            '`mlp` is required, because the file does not determine the GELU: "quick_gelu" for '
+            'OpenAI and DFN weights, "gelu" for LAION and DataComp weights. Received: '
+            f"source={source!r}"
+        )
 
 
 def _published_row(source):
@@ -364,8 +381,7 @@ def _published_row(source):
 
 
 def _arguments_of_row(row, family, source):
-    """Returns the arguments of the model in a published file; downloads it before the model is
-    built."""
+    """Returns the arguments of the model in a published file, and downloads the file."""
     arguments = {**family.sizes[row.model], **row.arguments}
     if row.representation_size:
         arguments["representation_size"] = row.representation_size

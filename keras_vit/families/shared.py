@@ -16,7 +16,9 @@ IMAGENET = {
     "crop_fraction": 0.875,
     "interpolation": "bicubic",
 }
-TIMM_IMAGENET = {**IMAGENET, "crop_fraction": 0.9}  # most files of timm at 224 pixels
+# The preprocessing of most files of timm at 224 pixels.
+TIMM_IMAGENET = {**IMAGENET, "crop_fraction": 0.9}
+# The arguments that identify a size in most families.
 IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 
@@ -30,8 +32,10 @@ def timm_row(collection, name, model, classes, side, preprocessing=TIMM_IMAGENET
 
 
 def big_vision_row(collection, path, model, classes, side, **fields):
-    """Returns the `PublishedWeights` of a file in big_vision's bucket; `path` omits the
-    extension."""
+    """Returns the `PublishedWeights` of a file in big_vision's bucket.
+
+    `path` omits the extension.
+    """
     url = f"https://storage.googleapis.com/big_vision/{path}.npz"
     return PublishedWeights(
         collection, path.rpartition("/")[2], model, url, classes, side, **fields

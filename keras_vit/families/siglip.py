@@ -65,8 +65,10 @@ TIMM = replace(
 
 
 def read_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in a config.json, with default activation, epsilon and heads; see
-    `Dialect.read_config`."""
+    """Returns the facts in a config.json; see `Dialect.read_config`.
+
+    `activation`, `epsilon` and 12 heads are the defaults of missing fields.
+    """
     config = {
         "hidden_act": activation,
         "layer_norm_eps": epsilon,
@@ -88,11 +90,10 @@ def write_config(arguments):
     """Returns the `Folder` for `SiglipVisionModel`; see `Dialect.write_config`."""
     if arguments["classifier"] != "map" or arguments["include_top"]:
         return None
-    return Folder(
-        transformers.shared_config(
-            arguments, "siglip_vision_model", "SiglipVisionModel", square=True
-        )
+    config = transformers.shared_config(
+        arguments, "siglip_vision_model", "SiglipVisionModel", square=True
     )
+    return Folder(config)
 
 
 # CLIP's and SigLIP's image towers in transformers.
@@ -173,10 +174,10 @@ def _rows():
     for collection, models in _FILES.items():
         for model, files in models.items():
             for file in files:
-                path = f"{collection}/{'webli' if collection == 'siglip' else collection}_{file}"
-                side = int(
-                    next(part for part in file.split("_") if part in ("224", "256", "384", "512"))
-                )
+                prefix = "webli" if collection == "siglip" else collection
+                path = f"{collection}/{prefix}_{file}"
+                sides = ("224", "256", "384", "512")
+                side = int(next(part for part in file.split("_") if part in sides))
                 side -= side % _size.table[model]["patch_size"]
                 yield big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
     path = "siglip/webli_i18n_b16_256_66117334"

@@ -1,5 +1,7 @@
-"""SigLIP 2 NaFlex image towers for images of any aspect ratio, with attention pooling and no
-head."""
+"""SigLIP 2 NaFlex image towers for images of any aspect ratio.
+
+They have attention pooling and no head.
+"""
 
 import math
 from dataclasses import replace
@@ -30,8 +32,7 @@ def infer(shapes, facts):
 
 
 def adapt(weights, facts, config):
-    """Reshapes the patch matrix to a convolution kernel, and a 2-D grid of positions to a
-    sequence."""
+    """Reshapes the patch matrix to a kernel, and a grid of positions to a sequence."""
     channels = siglip.tower_of(config).get("num_channels", 3)
     kernel = weights.get(names.EMBEDDING)
     is_matrix = kernel is not None and len(kernel.shape) == 2
@@ -41,9 +42,8 @@ def adapt(weights, facts, config):
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
     arguments = {"max_patches": 256, **facts.arguments}  # the value of the published models
     positions = weights.get(names.POSITIONS)
-    if (
-        positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1
-    ):  # big_vision's layout
+    # big_vision stores a grid `(rows, columns, D)`.
+    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:
         rows, columns, hidden_size = positions.shape
         weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
         facts = replace(facts, grid=(rows, columns))
@@ -70,7 +70,8 @@ HUGGING_FACE = replace(
     ),
     read_config=read_config,
     fits=lambda shapes, config: any(
-        n.endswith("patch_embedding.weight") and len(s) == 2 for n, s in shapes.items()
+        name.endswith("patch_embedding.weight") and len(shape) == 2
+        for name, shape in shapes.items()
     ),
     adapt=adapt,
     write_config=None,

@@ -29,7 +29,8 @@ _CLIP = {
     "mlp": "quick_gelu",
     "epsilon": 1e-5,
 }
-_CLIP_WIDTHS = {  # hidden size and embedding size, blocks, heads
+# The hidden size, which is also the embedding size, the number of blocks and the number of heads.
+_CLIP_WIDTHS = {
     "CLIP-B/32": (512, 12, 8),
     "CLIP-B/16": (512, 12, 8),
     "CLIP-L/14": (768, 12, 12),
@@ -59,6 +60,7 @@ TEXT_SIZES: dict[str, dict[str, Any]] = dict(_text_sizes())
 
 
 def _size(name):
+    """Returns the arguments of a text tower in `TEXT_SIZES`."""
     if name not in TEXT_SIZES:
         raise ValueError(f"`size` must be one of {', '.join(TEXT_SIZES)}. Received: size={name!r}")
     return TEXT_SIZES[name]
@@ -140,8 +142,10 @@ def build_both(source, *, head="keep", **options):
 
 
 def _load_text(source, overrides):
-    """Returns a text tower with the weights of a file, the report of its arrays, and the scale and
-    bias in the file."""
+    """Returns a text tower with the weights of a file, a report, and the scale and bias.
+
+    The report is a string. The scale and bias are the arrays in the file, by canonical name.
+    """
     check_arguments(TextTransformer, overrides)
     resolved = published.resolve(_repository_of(source))
     heads = overrides.get("num_heads")
@@ -156,14 +160,7 @@ def _load_text(source, overrides):
             if name in arrays
         }
         variables = names.canonical_variables(model)
-        if arrays.keys() != variables.keys():
-            missing = sorted(variables.keys() - arrays.keys())
-            unused = sorted(arrays.keys() - variables.keys())
-            raise ValueError(
-                "The file must have exactly the weights of the text tower. It lacks "
-                f"{', '.join(missing[:5]) or 'none'}, and does not use "
-                f"{', '.join(unused[:5]) or 'none'}. Received: {source}"
-            )
+        _check_same_names(arrays, variables, source)
         # Read and check every array before the first assignment.
         values = {
             name: _checked(name, arrays[name], variable.shape, source)
@@ -174,6 +171,18 @@ def _load_text(source, overrides):
     report = f"loaded {len(values)} arrays of the text tower in {source}"
     _LOG.info("%s", report)
     return model, report, logits
+
+
+def _check_same_names(arrays, variables, source):
+    """Raises a `ValueError` unless a file has exactly the weights of the text tower."""
+    missing = sorted(variables.keys() - arrays.keys())
+    unused = sorted(arrays.keys() - variables.keys())
+    if missing or unused:
+        raise ValueError(
+            "The file must have exactly the weights of the text tower. It lacks "
+            f"{', '.join(missing[:5]) or 'none'}, and does not use "
+            f"{', '.join(unused[:5]) or 'none'}. Received: {source}"
+        )
 
 
 def _tokenizer_near(source, path):
@@ -193,8 +202,10 @@ def _repository_of(source):
 
 
 def _checked(name, array, shape, source):
-    """Returns the values of an array in a shape; raises a `ValueError` for other sizes, NaN and
-    infinity."""
+    """Returns the values of an array in a shape.
+
+    Raises a `ValueError` for another size, NaN or infinity.
+    """
     size = int(np.prod(shape))
     if int(np.prod(array.shape)) != size:
         raise ValueError(
@@ -213,9 +224,10 @@ def _arguments(checkpoint, source, overrides):
     """Returns the arguments of the text tower in a file."""
     shapes = checkpoint.shapes
     facts = checkpoint.facts
-    known = [name.split("/")[1] for name in shapes if name.startswith("Transformer/encoderblock_")]
+    blocks = {name.split("/")[1] for name in shapes if name.startswith("Transformer/encoderblock_")}
 
     def length(name, axis):
+        """Returns the length of an axis of a matrix or larger array, or None."""
         shape = shapes.get(name, ())
         return shape[axis] if len(shape) > 1 else None
 
@@ -223,7 +235,7 @@ def _arguments(checkpoint, source, overrides):
     arguments = {
         "vocabulary_size": length(dialects.TOKENS, 0),
         "length": length(names.POSITIONS, 1),
-        "num_layers": len(set(known)),
+        "num_layers": len(blocks),
         "hidden_size": length(dialects.TOKENS, 1),
         "mlp_dim": length(f"{names.MLP}Dense_0/kernel".format(i=0), 1),
         "num_heads": query[1] if len(query) == 3 else facts.num_heads,
@@ -238,7 +250,7 @@ def _arguments(checkpoint, source, overrides):
             'The file has no text tower of CLIP or SigLIP; tower="image" loads an image tower. '
             f"Received: source={source!r}"
         )
-    missing = [n for n, value in arguments.items() if value is None and n not in overrides]
+    missing = [name for name, value in arguments.items() if value is None and name not in overrides]
     if missing:
         raise ValueError(
             f"The file does not determine {', '.join(missing)} of the text tower; put its "

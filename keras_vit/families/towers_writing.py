@@ -64,8 +64,8 @@ def _kind_of(model):
     for kind, needed in _KINDS.items():
         is_kind = all(arguments[name] == value for name, value in needed.items())
         # In a config.json of CLIP, the end token 2 stands for the largest id.
-        is_pooled = kind == "siglip" or arguments["pool"] == "largest"
-        is_pooled |= arguments["pool"] == "end" and arguments["end_id"] != 2
+        has_end_id = arguments["pool"] == "end" and arguments["end_id"] != 2
+        is_pooled = kind == "siglip" or arguments["pool"] == "largest" or has_end_id
         has_bias = kind == "siglip" or model.logit_bias is None
         if is_kind and is_pooled and has_bias:
             return kind
@@ -77,11 +77,13 @@ def _kind_of(model):
 
 
 def _image_name(name):
+    """Returns the name of an image tower's tensor in the file of both towers."""
     is_whole = name.startswith(("vision_model.", "visual_projection."))
     return name if is_whole else f"vision_model.{name}"
 
 
 def _text_tensors(model, kind):
+    """Returns `{name in the file: array}` of the text tower."""
     variables = names.canonical_variables(model.text)
     arrays = {name: np.asarray(variable, "float32") for name, variable in variables.items()}
     dialect = dialects.CLIP if kind == "clip" else dialects.SIGLIP
@@ -90,6 +92,7 @@ def _text_tensors(model, kind):
 
 
 def _logits(model, kind):
+    """Returns `{name in the file: array}` of the scale and bias of the logits."""
     if kind == "clip":
         return {dialects.SCALE: np.asarray(model.logit_scale, "float32").reshape(())}
     bias = np.zeros(1, "float32") if model.logit_bias is None else np.asarray(model.logit_bias)
@@ -101,17 +104,17 @@ def _logits(model, kind):
 
 def _config(model, kind, vision):
     """Returns the config.json of both towers."""
-    a = model.text.arguments
+    arguments = model.text.arguments
     text = {
         "model_type": f"{kind}_text_model",
-        "vocab_size": a["vocabulary_size"],
-        "max_position_embeddings": a["length"],
-        "hidden_size": a["hidden_size"],
-        "intermediate_size": a["mlp_dim"],
-        "num_hidden_layers": a["num_layers"],
-        "num_attention_heads": a["num_heads"],
-        "hidden_act": _NAMES[a["mlp"]],
-        "layer_norm_eps": a["epsilon"],
+        "vocab_size": arguments["vocabulary_size"],
+        "max_position_embeddings": arguments["length"],
+        "hidden_size": arguments["hidden_size"],
+        "intermediate_size": arguments["mlp_dim"],
+        "num_hidden_layers": arguments["num_layers"],
+        "num_attention_heads": arguments["num_heads"],
+        "hidden_act": _NAMES[arguments["mlp"]],
+        "layer_norm_eps": arguments["epsilon"],
     }
     config = {
         "architectures": ["CLIPModel" if kind == "clip" else "SiglipModel"],
@@ -121,10 +124,10 @@ def _config(model, kind, vision):
         "vision_config": vision,
     }
     if kind == "clip":
-        text["eos_token_id"] = 2 if a["pool"] == "largest" else a["end_id"]
-        text["projection_dim"] = config["projection_dim"] = a["embedding_size"]
+        text["eos_token_id"] = 2 if arguments["pool"] == "largest" else arguments["end_id"]
+        text["projection_dim"] = config["projection_dim"] = arguments["embedding_size"]
     else:
-        text["projection_size"] = a["embedding_size"]
+        text["projection_size"] = arguments["embedding_size"]
     return config
 
 

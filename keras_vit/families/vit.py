@@ -26,8 +26,10 @@ _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
 def rows(table, collection, classes, resolution, models, ending=""):
-    """Yields the `PublishedWeights` of `models` in a collection. Files of "imagenet21k" contain
-    `pre_logits`."""
+    """Yields the `PublishedWeights` of `models` in a collection.
+
+    Files of "imagenet21k" contain `pre_logits`.
+    """
     for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
@@ -66,13 +68,16 @@ _DOWNSTREAM_CLASSES = {
 
 
 def parse_augreg(name, models=None):
-    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None for other
-    names."""
+    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None.
+
+    `models` are the names of the sizes to compare; None for all sizes.
+    """
     match = _AUGREG_NAME.fullmatch(name)
-    model = match and next(
-        (m for m in models or sizes() if _augreg_model(m) == match["model"]), None
-    )
-    if not model:
+    if not match:
+        return None
+    known = models or sizes()
+    model = next((size for size in known if _augreg_model(size) == match["model"]), None)
+    if model is None:
         return None
     classes = {"i1k": 1000}.get(match["ds"], 21843)
     if match["adapt_ds"]:
@@ -84,8 +89,7 @@ def parse_augreg(name, models=None):
 
 AUGREG_RULE = (
     "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, followed in fine-tuned "
-    "files by "
-    "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels}",
+    "files by --{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels}",
     parse_augreg,
 )
 _B_AND_L = ("ViT-B/16", "ViT-B/32", "ViT-B/8", "ViT-L/16", "ViT-L/32")

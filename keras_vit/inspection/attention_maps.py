@@ -92,16 +92,12 @@ def attention_maps(
             return token_row(model, matrix)
         return layout.mean_over_queries(ops.convert_to_numpy(matrix), images)
 
-    if method == "rollout":
+    if method == "rollout":  # one image at a time, to save memory
         singles = [images[i : i + 1] for i in range(len(images))]
         parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
     elif method == "mean":
-        parts = [
-            maps_of(
-                attention_scores(model, images, layer_number(vit, layer, least=1), reduce="mean"),
-                images,
-            )
-        ]
+        number = layer_number(vit, layer, least=1)
+        parts = [maps_of(attention_scores(model, images, number, reduce="mean"), images)]
     else:
         parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
     maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
@@ -115,8 +111,8 @@ def attention_maps(
 
 
 def rollout_map(model, images):
-    """Computes the rollout map of each image in `keras.ops`, one layer at a time: float32 `(B,
-    rows, columns)`."""
+    """Computes the rollout map of each image, float32 `(B, rows, columns)`, in `keras.ops` and one
+    layer at a time."""
     return token_row(model, _rollout(model, images))
 
 
@@ -148,11 +144,11 @@ def rollout_step(rollout, scores, residual=True):
 
 
 def token_row(model, matrix, patch=None):
-    """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B,
-    N, N)`.
+    """Returns a token's attention to each patch, `(B, rows, columns)`.
 
-    With `patch`, `(row, column)`, the token is that patch token. Without `patch`, the result is the
-    mean over the tokens that the output reads, such as the class token.
+    `matrix` contains attention matrices `(B, N, N)`. With `patch`, `(row, column)`, the token is
+    that patch token. Without `patch`, the result is the mean over the tokens that the output reads,
+    such as the class token.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
@@ -207,10 +203,9 @@ def token_attention(
             rollout = rollout_step(rollout, scores)
         if number == layer:
             attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
-    row_of_all, row_of_one = (
-        ops.convert_to_numpy(token_row(model, m, patch)) for m in (rollout, attention)
-    )
-    return row_of_all, row_of_one
+    rollout_row = ops.convert_to_numpy(token_row(model, rollout, patch))
+    attention_row = ops.convert_to_numpy(token_row(model, attention, patch))
+    return rollout_row, attention_row
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -83,8 +83,8 @@ def mean_distance(
 
 
 def _grid_distances(grid, patch_size):
-    """Returns the distances between the centers of all pairs of patches, in pixels, float32 `(P,
-    P)`."""
+    """Returns the distances in pixels between the centers of all pairs of patches, float32
+    `(P, P)`."""
     rows, columns = np.indices(grid).reshape(2, -1)
     y = rows * patch_size[0]
     x = columns * patch_size[1]

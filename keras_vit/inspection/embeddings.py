@@ -31,10 +31,9 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     vit.check_grid()
     # Apply the layer to zeros to obtain the position embeddings of any kind.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
-    positions = ops.convert_to_numpy(
-        ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32")
-    )
-    positions = positions[0, tokens - math.prod(vit.grid) :]
+    outputs = vit.positions[0](ops.zeros((1, tokens, vit.hidden_size)))
+    outputs = ops.convert_to_numpy(ops.cast(outputs, "float32"))
+    positions = outputs[0, tokens - math.prod(vit.grid) :]
     norms = np.linalg.norm(positions, axis=-1, keepdims=True)
     unit = positions / np.where(norms > 0, norms, 1)
     return (unit @ unit.T).reshape(*vit.grid, *vit.grid)
@@ -63,11 +62,8 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
     kernel = vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, min(count, *filters.shape)).components_
-    return (
-        _unit_range(components, axis=-1)
-        .reshape(len(components), patch_size, patch_size, -1)
-        .astype("float32")
-    )
+    scaled = _unit_range(components, axis=-1).astype("float32")
+    return scaled.reshape(len(components), patch_size, patch_size, -1)
 
 
 def patch_components(

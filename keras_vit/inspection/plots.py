@@ -117,7 +117,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
             numbers = range(0, count, max(1, count // 7))
             set_ticks(
                 [number * (side + 1) + (side - 1) / 2 for number in numbers],
-                [n + 1 for n in numbers],
+                [number + 1 for number in numbers],
             )
         axes.set_xlabel("column of the patch")
         axes.set_ylabel("row of the patch")

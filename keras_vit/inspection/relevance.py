@@ -16,9 +16,9 @@ def attention_relevance(
 ) -> np.ndarray:
     """Computes the relevance of each input token to each output token for one class of each image.
 
-    `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of `max(0,
-    gradient * attention)`, where `gradient` is the gradient of the class output with respect to the
-    attention.
+    `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of
+    `max(0, gradient * attention)`, where `gradient` is the gradient of the class output with
+    respect to the attention.
 
     Args:
         model, images: as in `attention_scores`; the model's outputs must be `(B, classes)`.
@@ -36,13 +36,9 @@ def attention_relevance(
     """
     vit, images = as_images(model, images)
     # Compute the outputs, and use the predicted classes by default.
-    outputs = [model(images[i : i + 1], training=False) for i in range(len(images))]
-    if any(len(getattr(output, "shape", ())) != 2 for output in outputs):
-        shapes = keras.tree.map_structure(lambda part: tuple(part.shape), outputs[0])
-        raise ValueError(f"The model's outputs must be (B, classes). Received: shape={shapes}")
-    outputs = [ops.convert_to_numpy(output) for output in outputs]
-    classes = outputs[0].shape[-1]
-    targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
+    outputs = _outputs_of(model, images)
+    classes = outputs.shape[-1]
+    targets = np.asarray(outputs.argmax(-1) if targets is None else targets)
     if targets.shape != (len(images),) or not np.isin(targets, np.arange(classes)).all():
         raise ValueError(
             f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} "
@@ -53,17 +49,28 @@ def attention_relevance(
     relevances = []
     for index, target in enumerate(targets):
         image = images[index : index + 1]
-        of_layers = gradients.compute(image, np.eye(classes, dtype="float32")[None, target])
+        gradients_of_layers = gradients.compute(
+            image, np.eye(classes, dtype="float32")[None, target]
+        )
         relevance = np.eye(vit.num_tokens)
-        for number, scores in iterate_scores(model, image, last=len(of_layers)):
+        for number, scores in iterate_scores(model, image, last=len(gradients_of_layers)):
             scores = ops.convert_to_numpy(scores)[0]
-            gradient = of_layers[number - 1][0]
+            gradient = gradients_of_layers[number - 1][0]
             # If the output depends only on the class token, the last block may compute only that
             # token's row.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
         relevances.append(relevance - np.eye(vit.num_tokens))
     return np.stack(relevances)
+
+
+def _outputs_of(model, images):
+    """Returns the outputs `(B, classes)` as an array; raises a `ValueError` for another shape."""
+    outputs = [model(images[i : i + 1], training=False) for i in range(len(images))]
+    if any(len(getattr(output, "shape", ())) != 2 for output in outputs):
+        shapes = keras.tree.map_structure(lambda part: tuple(part.shape), outputs[0])
+        raise ValueError(f"The model's outputs must be (B, classes). Received: shape={shapes}")
+    return np.concatenate([ops.convert_to_numpy(output) for output in outputs])
 
 
 class _ScoreGradients(keras.Model):
@@ -74,7 +81,7 @@ class _ScoreGradients(keras.Model):
 
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
-        # A lambda hides them from Keras, which would train their weights.
+        # A function hides the models from Keras, which would train their weights.
         self.models = lambda: (model, vit)
         reader = find_feature_model(model)
         needs_all = reader is not None and reader.tokens in ("registers", "patch", "all")

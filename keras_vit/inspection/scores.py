@@ -39,9 +39,8 @@ def attention_scores(
     """
     check_choice("reduce", reduce, ("none", "mean"))
     vit = find_vision_transformer(model)
-    chosen, is_single = layer_numbers(
-        vit, range(1, vit.num_layers + 1) if layers is None else layers, least=1
-    )
+    layers = range(1, vit.num_layers + 1) if layers is None else layers
+    chosen, is_single = layer_numbers(vit, layers, least=1)
     scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:

@@ -26,8 +26,9 @@ def runs_on_gpu():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(BaseLayer):
-    """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute
-    dtype.
+    """Multi-head attention, self-attention by default.
+
+    Maps `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
     The softmax is computed in float32 even under mixed precision.
 
@@ -88,6 +89,17 @@ class MultiHeadAttention(BaseLayer):
                 f"Received: num_heads={self.num_heads}, hidden_size={hidden_size}"
             )
         head_size = hidden_size // self.num_heads
+        head_shape = (*input_shape[:2], self.num_heads, head_size)
+        self._make_projections(hidden_size, head_size)
+        self._make_norms(input_shape, head_shape)
+        self._make_positions(input_shape, head_size)
+        self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
+        for layer in (self.query, self.key, self.value):
+            layer.build(input_shape)
+        self.out.build(head_shape)
+
+    def _make_projections(self, hidden_size, head_size):
+        """Creates the projections of the queries, keys and values, and of the output."""
         # Glorot limit of the (D, D) matrix; Keras would derive a different limit from the 3-D
         # kernel shape.
         limit = math.sqrt(6 / (hidden_size + hidden_size))
@@ -102,6 +114,15 @@ class MultiHeadAttention(BaseLayer):
                 name=name,
             )
 
+        heads = (None, self.num_heads, head_size)
+        self.query = projection("query", "bnd,dhk->bnhk", heads, "hk")
+        self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
+        self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
+        self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
+
+    def _make_norms(self, input_shape, head_shape):
+        """Creates and builds the optional norms."""
+
         def norm(name, shape):
             layer = keras.layers.LayerNormalization(
                 epsilon=self.epsilon, dtype=self.dtype_policy, name=name
@@ -109,20 +130,15 @@ class MultiHeadAttention(BaseLayer):
             layer.build(shape)
             return layer
 
-        heads = (None, self.num_heads, head_size)
-        self.query = projection("query", "bnd,dhk->bnhk", heads, "hk")
-        self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
-        self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
-        self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
-        # Optional norms.
         self.query_norm = self.key_norm = self.out_norm = None
         if self.use_out_norm:
             self.out_norm = norm("out_norm", input_shape)
-        head_shape = (*input_shape[:2], self.num_heads, head_size)
         if self.qk_norm:
             self.query_norm = norm("query_norm", head_shape)
             self.key_norm = norm("key_norm", head_shape)
-        # Optional rotary and relative position embeddings.
+
+    def _make_positions(self, input_shape, head_size):
+        """Creates the optional rotary and relative position embeddings."""
         if self.rotary is not None:
             self._cosines, self._sines = rotary_table(head_size, **self.rotary)
             if input_shape[1] != len(self._cosines):
@@ -138,10 +154,6 @@ class MultiHeadAttention(BaseLayer):
             self.relative_embedding = self.add_weight(
                 name="relative_embedding", shape=shape, initializer=initializer
             )
-        self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
-        for layer in (self.query, self.key, self.value):
-            layer.build(input_shape)
-        self.out.build(head_shape)
 
     def call(self, tokens, queries=None, training=False, score_change=None, real=None):
         query = self._positioned(
@@ -162,15 +174,15 @@ class MultiHeadAttention(BaseLayer):
         return self.out(mixed)
 
     def _positioned(self, x, norm):
-        """Applies the optional norm and rotary embedding to queries or keys `(B, M, heads,
-        D/heads)`."""
+        """Applies the optional norm and rotary embedding to queries or keys.
+
+        Their shape is `(B, M, heads, D/heads)`.
+        """
         if norm is not None:
             x = norm(x)
-        return (
-            x
-            if self.rotary is None
-            else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
-        )
+        if self.rotary is None:
+            return x
+        return rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
 
     def _attend(self, query, key, value, training=False, score_change=None, real=None):
         """Returns the values weighted by the scores, in the shape of `query`."""
@@ -182,8 +194,10 @@ class MultiHeadAttention(BaseLayer):
         return ops.transpose(mixed, (0, 2, 1, 3))
 
     def _attend_without_scores(self, query, key, value, real=None):
-        """Computes `_attend` on JAX: in half precision on GPUs by Keras' attention, for long
-        sequences in chunks."""
+        """Computes `_attend` on JAX, if no caller needs the scores.
+
+        In half precision on GPUs, this is Keras' attention. Long sequences are split into chunks.
+        """
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
             mask = self.visible(query.shape[1], key.shape[1], real)
             # Uses cuDNN flash attention if supported.
@@ -209,16 +223,19 @@ class MultiHeadAttention(BaseLayer):
         return mixed[:, :queries]
 
     def scores_of(self, tokens, real=None):
-        """Returns the attention scores between all tokens: `(B, N, D)` to float32 `(B, heads, N,
-        N)`."""
+        """Returns the attention scores between all tokens.
+
+        Maps `(B, N, D)` to float32 `(B, heads, N, N)`.
+        """
         query = self._positioned(self.query(tokens), self.query_norm)
-        return self.scores(
-            query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real
-        )
+        key = self._positioned(self.key(tokens), self.key_norm)
+        return self.scores(query, key, dtype="float32", real=real)
 
     def scores(self, query, key, dtype=None, real=None):
-        """Returns the attention scores after the softmax, `(B, heads, M, N)`; `dtype` defaults to
-        the compute dtype."""
+        """Returns the attention scores after the softmax, `(B, heads, M, N)`.
+
+        `dtype` defaults to the compute dtype.
+        """
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
@@ -233,13 +250,17 @@ class MultiHeadAttention(BaseLayer):
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def visible(self, queries, keys, real=None):
-        """Returns which keys a query attends to, bool, broadcast to `(B, heads, M, N)`; None for
-        all."""
+        """Returns which keys a query attends to, or None for all keys.
+
+        The array is bool and can be broadcast to `(B, heads, M, N)`.
+        """
         return None if real is None else real[:, None, None, :]
 
     def _distance_scores(self, query):
-        """Computes `q . r[i - j]` for queries at positions i < M: `(B, heads, M, D/heads)` to `(B,
-        heads, M, N)`."""
+        """Computes `q . r[i - j]` for queries at positions i < M.
+
+        Maps `(B, heads, M, D/heads)` to `(B, heads, M, N)`.
+        """
         queries = query.shape[2]
         distances = self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
@@ -261,8 +282,10 @@ class MultiHeadAttention(BaseLayer):
         return tokens_shape if queries_shape is None else queries_shape
 
     def multiply_accumulates(self, tokens_shape, queries_shape=None):
-        """Returns the multiply-accumulates of one example for tokens `(B, N, D)` and queries `(B,
-        M, D)`."""
+        """Returns the multiply-accumulates of one example.
+
+        The shapes are those of the tokens, `(B, N, D)`, and of the queries, `(B, M, D)`.
+        """
         tokens, hidden_size = tokens_shape[1:]
         queries = tokens if queries_shape is None else queries_shape[1]
         projections = 2 * (tokens + queries) * hidden_size**2

@@ -12,11 +12,10 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(BaseLayer):
-    """Two encoder blocks that attend along the rows, then the columns of a token grid: `(B, N, D)`
-    to `(B, N, D)`.
+    """Two encoder blocks that attend along the rows, then the columns of a token grid.
 
-    Both blocks are `TransformerBlock`s with their own weights. Each token attends to rows + columns
-    tokens instead of rows * columns.
+    Maps `(B, N, D)` to `(B, N, D)`. Both blocks are `TransformerBlock`s with their own weights.
+    Each token attends to rows + columns tokens instead of rows * columns.
 
     Args:
         grid: `(rows, columns)` of the tokens, which are in row-major order.
@@ -68,17 +67,17 @@ class AxialTransformerBlock(BaseLayer):
     def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         rows, columns = self.grid
         size = tokens.shape[2]
-        # (B*rows, columns, D)
+        # The rows are examples of the first block: (B*rows, columns, D).
         x = self.row(ops.reshape(tokens, (-1, columns, size)), training=training)
         x = ops.transpose(ops.reshape(x, (-1, rows, columns, size)), (0, 2, 1, 3))
-        x = self.column(ops.reshape(x, (-1, rows, size)), training=training)  # (B*columns, rows, D)
+        # The columns are examples of the second block: (B*columns, rows, D).
+        x = self.column(ops.reshape(x, (-1, rows, size)), training=training)
         x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))
         return ops.reshape(x, (-1, rows * columns, size))
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, D)`."""
         rows, columns = self.grid
-        by_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
-        return rows * by_row + columns * self.column.multiply_accumulates(
-            (None, rows, input_shape[2])
-        )
+        of_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
+        of_column = self.column.multiply_accumulates((None, rows, input_shape[2]))
+        return rows * of_row + columns * of_column

@@ -12,8 +12,10 @@ class BaseLayer(keras.layers.Layer):
     _kept: tuple = ()
 
     def _keep_arguments(self, local_names, but=()):
-        """Stores the arguments in a constructor's `locals()`, except `but`, as attributes that
-        `get_config` returns."""
+        """Stores arguments as attributes that `get_config` returns.
+
+        `local_names` is the `locals()` of a constructor. Arguments named in `but` are left out.
+        """
         left_out = ("self", "kwargs", "__class__", *but)
         arguments = {name: value for name, value in local_names.items() if name not in left_out}
         for name, value in arguments.items():

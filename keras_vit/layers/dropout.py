@@ -11,8 +11,10 @@ _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: draw n uses the seed `key + (0, n)`. `key` is an integer array
-    of shape `(2,)`."""
+    """The seeds of one forward pass: draw n uses the seed `key + (0, n)`.
+
+    `key` is an integer array of shape `(2,)`.
+    """
 
     def __init__(self, key):
         # Do not call the parent constructor, which creates a variable.
@@ -43,8 +45,7 @@ def current_seeds():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`, except that inside `seed_scope` masks depend only on the key and the order
-    of the draws."""
+    """Keras' `Dropout`, except that it draws from the seeds of `seed_scope` inside such a scope."""
 
     # Keras' layer derives seeds from a call counter. With it, replicas would share masks, and
     # rematerialized blocks would draw different masks in the recomputation.

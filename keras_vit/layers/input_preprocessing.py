@@ -12,8 +12,9 @@ from keras_vit.preprocessing import Preprocessing, check_channels, concrete_valu
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class InputPreprocessing(BaseLayer):
-    """Returns images `(B, H, W, C)` unchanged; records their preprocessing and the activation of
-    the logits.
+    """Returns images `(B, H, W, C)` unchanged.
+
+    The layer records their preprocessing and the activation of the logits.
 
     Every architecture in keras_vit starts with this layer, because a layer's config survives
     saving, `from_config` and `clone_model`. `keras_vit.preprocessing_of` reads the config. An eager
@@ -66,30 +67,29 @@ class InputPreprocessing(BaseLayer):
         return images
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because a model that Keras has quantized could not be loaded from
-        its file."""
+        """Raises a `ValueError`, because the file of a quantized model could not be loaded."""
         raise ValueError(
-            "Models of keras_vit do not support `quantize`. For 8-bit inference, use "
-            "`export.onnx` or `export.litert` "
-            f'with quantization="int8". Received: layer={self.name!r}'
+            "Models of keras_vit do not support `quantize`. For 8-bit inference, use `export.onnx` "
+            f'or `export.litert` with quantization="int8". Received: layer={self.name!r}'
         )
 
     def _warn_about_range(self, images):
-        values = None if self._has_warned else concrete_values(images[:1])
-        if values is not None:
-            values = self.preprocessing.layout.pixels(values)
-        message = (
-            range_error(values, self.preprocessing) if values is not None and values.size else None
-        )
+        """Warns once if the values of the first image do not fit the preprocessing."""
+        if self._has_warned:
+            return
+        values = concrete_values(images[:1])
+        if values is None:
+            return
+        values = self.preprocessing.layout.pixels(values)
+        message = range_error(values, self.preprocessing) if values.size else None
         if message:
             self._has_warned = True
             warnings.warn(message, stacklevel=2)
 
     def get_config(self) -> dict[str, Any]:
-        preprocessing = self.preprocessing.to_config()
         return {
             **super().get_config(),
-            "preprocessing": preprocessing,
+            "preprocessing": self.preprocessing.to_config(),
             "logits_activation": self.logits_activation,
         }
 

@@ -29,13 +29,16 @@ def _with_derivative(formula):
     @ops.custom_gradient
     def activation(x):
         y, derivative = formula(ops.cast(x, "float32"))
-        return ops.cast(y, x.dtype), lambda dy: ops.cast(
-            ops.cast(dy, "float32") * derivative(), x.dtype
-        )
+
+        def gradient(dy):
+            return ops.cast(ops.cast(dy, "float32") * derivative(), x.dtype)
+
+        return ops.cast(y, x.dtype), gradient
 
     return activation
 
 
+# The GELUs for training, by `approximate`.
 _TRAINED = {True: _with_derivative(_gelu_tanh), False: _with_derivative(_gelu_exact)}
 
 
@@ -59,8 +62,7 @@ MLPS = (*ACTIVATIONS, "swiglu")
 
 
 def mlp_dense(units, name, dtype, use_bias=True, activate=None):
-    """Builds a dense layer of an MLP, `(B, N, D)` to `(B, N, units)`, initialized as in the
-    reference."""
+    """Builds a dense layer of an MLP, initialized as in the reference."""
     return TokenDense(
         units,
         activate=activate,

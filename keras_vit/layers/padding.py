@@ -1,5 +1,7 @@
-"""Padding tokens: tokens of zeros that fill the sequences of a batch to the same length and stay
-zero."""
+"""Padding: tokens of zeros that give the sequences of a batch the same length.
+
+Layers keep these tokens at zero.
+"""
 
 import keras
 from keras import ops
@@ -11,8 +13,7 @@ def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for
-    padding."""
+    """Sets padding tokens of `(B, N, D)` to zero; the mask `(B, N)` is False for them."""
     return values * ops.cast(mask, values.dtype)[..., None]
 
 

@@ -14,8 +14,9 @@ REPLACED_SHARE = 0.1
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchMasking(BaseLayer):
-    """Corrupts a fraction of the patch embeddings `(B, N, D)`; also returns a mask `(B, N)`, 1 for
-    corrupted patches.
+    """Corrupts a fraction of the patch embeddings `(B, N, D)`.
+
+    The layer also returns a mask `(B, N)`, which is 1 for corrupted patches.
 
     In every image, 80 % of the corrupted patches become the learned mask embedding, 10 % become
     another patch of the same image, and 10 % stay unchanged. These numbers are rounded to whole
@@ -66,23 +67,29 @@ class PatchMasking(BaseLayer):
         )
         rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
         if patches > 1:
-            step = keras.random.uniform(
-                (rows, patches), 0, patches - 1, dtype="float32", seed=seeds
-            )
-            # A float32 draw may round up to the upper bound of its range.
-            step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
-            other = (ops.arange(patches, dtype="int32")[None] + step) % patches
-            other = ops.broadcast_to(other, (batch, patches))
-            others = ops.take_along_axis(tokens, other[..., None], axis=1)
-            tokens = ops.where(
-                (rank >= masked)[..., None] & (rank < masked + replaced)[..., None], others, tokens
-            )
+            others = _other_patches(tokens, rows, seeds)
+            is_replaced = (rank >= masked)[..., None] & (rank < masked + replaced)[..., None]
+            tokens = ops.where(is_replaced, others, tokens)
         mask = ops.cast(self.mask_embedding, self.compute_dtype)
         tokens = ops.where((rank < masked)[..., None], mask, tokens)
         return tokens, ops.cast(rank < corrupted, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape, input_shape[:2]
+
+
+def _other_patches(tokens, rows, seeds):
+    """Returns a random other patch of the same image for each patch, `(B, N, D)`.
+
+    `rows` is the number of draws: B, or 1 for the same draw in all images.
+    """
+    patches = tokens.shape[1]
+    step = keras.random.uniform((rows, patches), 0, patches - 1, dtype="float32", seed=seeds)
+    # A float32 draw may round up to the upper bound of its range.
+    step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
+    other = (ops.arange(patches, dtype="int32")[None] + step) % patches
+    other = ops.broadcast_to(other, (ops.shape(tokens)[0], patches))
+    return ops.take_along_axis(tokens, other[..., None], axis=1)
 
 
 def masking_counts(patches, rate):

@@ -18,24 +18,26 @@ from keras_vit.layers.validation import (
 class _Positions(BaseLayer):
     """Base class of position embeddings for a grid of patches: `(B, N, D)` to `(B, N, D)`."""
 
-    has_class_token_position = (
-        True  # whether the layer accepts a class token in front of the patches
-    )
+    # Whether the layer accepts a class token in front of the patches.
+    has_class_token_position = True
 
     def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        grid = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
+        if grid is not None or not isinstance(self, PositionEmbedding):
+            grid = check_grid(grid)
         self._keep_arguments(locals())
 
     def _table(self, name, length, size):
+        """Adds a learned table `(1, length, size)`."""
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         return self.add_weight(name=name, shape=(1, length, size), initializer=initializer)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(_Positions):
-    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be
-    static.
+    """Adds a learned vector to the token at each position.
+
+    Maps `(B, N, D)` to `(B, N, D)`; N must be static.
 
     Args:
         grid: `(rows, columns)` of the patches. N must be `rows * columns` plus the number of class
@@ -114,8 +116,9 @@ class PositionEmbedding2D(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SinCosPositionEmbedding(_Positions):
-    """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N,
-    D)`.
+    """Adds fixed sines and cosines of the column and the row of each patch.
+
+    Maps `(B, N, D)` to `(B, N, D)`.
 
     The D/4 frequencies w are a geometric series from 1 to 1/10000. Each frequency contributes the
     four values sin(w*column), cos(w*column), sin(w*row) and cos(w*row). A class token has no
@@ -144,7 +147,8 @@ class SinCosPositionEmbedding(_Positions):
             )
         frequencies = 10000.0 ** -np.linspace(0, 1, hidden_size // 4)
         rows, columns = self.grid
-        y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:rows, :columns])  # (N, D/4)
+        # y and x are the angles of each patch, (N, D/4).
+        y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:rows, :columns])
         self._values = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype(
             "float32"
         )

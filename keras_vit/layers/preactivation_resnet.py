@@ -22,8 +22,9 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationResNet(ResNetStem):
-    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to non-negative features
-    `(B, h, w, F)`.
+    """A pre-activation ResNet (V2) without its head.
+
+    Maps images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
     The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. The root has no norm or
     activation. In every unit, norm and activation come before each convolution. A final GroupNorm
@@ -32,8 +33,8 @@ class PreActivationResNet(ResNetStem):
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: channels of the root, a multiple of 32. The last of n stages has `4 * width *
-            2**(n-1)` output channels.
+        width: channels of the root, a multiple of 32. The last of n stages has
+            `4 * width * 2**(n-1)` output channels.
         pool_padding: padding of the root's max-pool, "zeros" (as the published weights were
             trained) or "minus_infinity" (as in big_vision). The results differ only if features at
             the border are negative.
@@ -68,7 +69,7 @@ class PreActivationResNet(ResNetStem):
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = self.conv_root(images)  # (B, H/2, W/2, width)
         x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
-        # (B, H/4, W/4, width)
+        # The pool returns (B, H/4, W/4, width).
         x = ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")
         for unit in self.units:
             x = unit(x)
@@ -82,8 +83,10 @@ class PreActivationResNet(ResNetStem):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationUnit(BottleneckUnit):
-    """A pre-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 *
-    channels)`."""
+    """A pre-activation bottleneck unit.
+
+    Maps `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+    """
 
     def build(self, input_shape):
         policy = self.dtype_policy

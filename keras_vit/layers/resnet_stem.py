@@ -30,8 +30,9 @@ BIT_UNITS = {
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
-    """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w,
-    F)`.
+    """A ResNet (V1) without its head.
+
+    Maps images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
     The root is a 7x7 convolution and a 3x3 max-pool, each with stride 2. Stages of bottleneck units
     follow. Every stage except the first has stride 2. The height and width are divided by the total
@@ -80,8 +81,10 @@ class ResNetStem(BaseLayer):
         build_in_turn(self.units, shape)
 
     def _make_units(self, unit_class, name):
-        """Creates the units of all stages; each stage after the first starts with a unit of stride
-        2."""
+        """Creates the units of all stages.
+
+        Each stage after the first starts with a unit of stride 2.
+        """
         return [
             unit_class(
                 self.width * 2**stage,
@@ -111,8 +114,10 @@ class ResNetStem(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class BottleneckUnit(BaseLayer):
-    """A post-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 *
-    channels)`."""
+    """A post-activation bottleneck unit.
+
+    Maps `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+    """
 
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)
@@ -152,8 +157,7 @@ class BottleneckUnit(BaseLayer):
 
 
 def check_stages(blocks, width):
-    """Raises a `ValueError` unless `blocks` are positive integers and `width` is a positive
-    multiple of 32."""
+    """Raises a `ValueError` unless `blocks` and `width` are valid arguments of `ResNetStem`."""
     if not isinstance(blocks, list | tuple):
         raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
     for units in blocks:
@@ -164,8 +168,10 @@ def check_stages(blocks, width):
 
 
 def resolve_stem(stem, resnet_blocks):
-    """Returns the number of units in each stage of a model's ResNet stem, or None for a model
-    without a stem."""
+    """Returns the number of units in each stage of a model's ResNet stem.
+
+    Returns None for a model without a stem.
+    """
     if stem not in (None, "", "resnet"):
         raise ValueError(f'`stem` must be None, "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:

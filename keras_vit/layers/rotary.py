@@ -11,8 +11,10 @@ ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference
 
 
 def check_rotary(rotary):
-    """Checks arguments of `rotary_table` and returns them as a read-only mapping, which Keras does
-    not track."""
+    """Checks arguments of `rotary_table` and returns them as a read-only mapping.
+
+    Keras does not track the values of such a mapping.
+    """
     if rotary is None:
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
@@ -35,8 +37,9 @@ def rotary_table(
     reference=None,
     offset=0.0,
 ):
-    """Returns the cosines and sines that rotate queries and keys: each float32 `(prefix +
-    rows*columns, size)`.
+    """Returns the cosines and sines that rotate queries and keys.
+
+    Both are float32 arrays of shape `(prefix + rows*columns, size)`.
 
     Frequency k is `theta ** (-k / (size/4))`. Each frequency is used twice, for the row and for the
     column.
@@ -69,6 +72,7 @@ def rotary_table(
     frequencies = theta ** (-np.arange(size // 4) / (size / 4))
 
     def angles(side):
+        """Returns the angles along an axis of this length, `(side, size/4)`."""
         if coordinates == "centered":
             places = 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
         else:

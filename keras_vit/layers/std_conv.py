@@ -12,10 +12,9 @@ from keras_vit.layers.validation import check_choice
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(BaseLayer):
-    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, ⌈H/s⌉,
-    ⌈W/s⌉, filters)`.
+    """A convolution with a weight-standardized kernel and no bias.
 
-    The kernel is standardized in float32.
+    Maps `(B, H, W, C)` to `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`. The kernel is standardized in float32.
 
     Args:
         filters: number of output channels.
@@ -68,22 +67,22 @@ class StdConv2D(BaseLayer):
         return strided_shape(input_shape, self.strides, self.filters)
 
     def multiply_accumulates(self, input_shape):
-        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, excluding products
-        with padding."""
+        """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`.
+
+        Products with padding do not count.
+        """
         return conv_multiply_accumulates(
             self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2
         )
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
-    """Builds a GroupNorm with 32 groups of neighboring channels. big_vision's `bit_paper.py` has
-    epsilon 1e-5."""
+    """Builds a GroupNorm with 32 groups of neighboring channels."""
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
 
 
 def strided_shape(input_shape, strides, channels):
-    """Returns `(B, H / strides, W / strides, channels)`, rounding sides up, given `(B, H, W,
-    C)`."""
+    """Returns the output shape `(B, ⌈H/strides⌉, ⌈W/strides⌉, channels)` for `(B, H, W, C)`."""
     batch, *sides, _ = input_shape
     return (batch, *(None if side is None else -(-side // strides) for side in sides), channels)
 
@@ -96,8 +95,10 @@ def pad_sides(x, width, value=0.0):
 def conv_multiply_accumulates(
     layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)
 ):
-    """Returns the multiply-accumulates of a convolution for one image, excluding products with
-    padding."""
+    """Returns the multiply-accumulates of a convolution for one image.
+
+    Products with padding do not count.
+    """
     output_shape = layer.compute_output_shape(input_shape)
     count = math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):

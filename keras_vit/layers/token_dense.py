@@ -18,8 +18,10 @@ _THREAD = threading.local()
 
 @contextlib.contextmanager
 def compiling_for(platform):
-    """Tells the layers of this thread for which platform they are compiled, such as "tpu"; None
-    changes nothing."""
+    """Tells the layers of this thread for which platform they are compiled, such as "tpu".
+
+    None changes nothing.
+    """
     before = getattr(_THREAD, "platform", None)
     _THREAD.platform = platform or before
     try:
@@ -37,8 +39,10 @@ def flattens(layer):
 
 
 class TokenDense(keras.layers.Dense):
-    """A `Dense` layer for tokens: `(B, N, D)` to `(B, N, units)`, followed by `activate(x,
-    training)`."""
+    """A `Dense` layer for tokens, `(B, N, D)` to `(B, N, units)`.
+
+    If `activate` is set, `activate(x, training)` follows.
+    """
 
     def __init__(self, units, activate=None, **kwargs):
         super().__init__(units, **kwargs)

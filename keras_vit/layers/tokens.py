@@ -34,8 +34,9 @@ class ClassToken(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RegisterTokens(BaseLayer):
-    """Inserts learned tokens without position embeddings into each sequence: `(B, N, D)` to `(B,
-    N+count, D)`.
+    """Inserts learned tokens without position embeddings into each sequence.
+
+    Maps `(B, N, D)` to `(B, N+count, D)`.
 
     Args:
         count: number of register tokens, 1 or more.
@@ -64,11 +65,9 @@ class RegisterTokens(BaseLayer):
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         registers = ops.broadcast_to(self.register_tokens, (batch, self.count, hidden_size))
-        parts = (
-            [tokens[:, : self.after], registers, tokens[:, self.after :]]
-            if self.after
-            else [registers, tokens]
-        )
+        parts = [registers, tokens]
+        if self.after:
+            parts = [tokens[:, : self.after], registers, tokens[:, self.after :]]
         return ops.concatenate(parts, axis=1)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -103,8 +102,10 @@ class LayerScale(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DistilledHead(keras.layers.Dense):
-    """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron
-    et al., DeiT)."""
+    """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)`.
+
+    Reference: Touvron et al., "Training data-efficient image transformers" (DeiT).
+    """
 
     # `kernel` and `bias` belong to the head of the class token, which is the first half of the
     # input. `distillation` is the head of the distillation token, which is the second half.

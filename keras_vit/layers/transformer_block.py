@@ -18,8 +18,9 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(BaseLayer):
-    """A pre-norm encoder block with self-attention, MLP and residual connections: `(B, N, D)` to
-    `(B, N, D)`.
+    """A pre-norm encoder block with self-attention, MLP and residual connections.
+
+    Maps `(B, N, D)` to `(B, N, D)`:
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
@@ -109,7 +110,7 @@ class TransformerBlock(BaseLayer):
         check_rank("TransformerBlock", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
-        self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
+        self.norm_1 = self._make_norm("norm_1")
         norms = {"qk_norm": self.qk_norm, "out_norm": self.attention_norm, "epsilon": self.epsilon}
         positions = {"relative_positions": self.relative_positions, "rotary": self.rotary}
         self.attention = self.attention_class(
@@ -121,7 +122,7 @@ class TransformerBlock(BaseLayer):
             **positions,
             **policy,
         )
-        self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
+        self.norm_2 = self._make_norm("norm_2")
         activate = ACTIVATIONS.get(self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh"))
         self.mlp_1 = mlp_dense(
             self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, activate=activate, **policy
@@ -131,7 +132,16 @@ class TransformerBlock(BaseLayer):
         self.drop_path = Dropout(
             self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
         )
-        # Add the optional parts, and build the layers that have weights.
+        self._build_parts(input_shape)
+
+    def _make_norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, name=name, dtype=self.dtype_policy
+        )
+
+    def _build_parts(self, input_shape):
+        """Adds the optional parts, and builds the layers that have weights."""
+        policy = {"dtype": self.dtype_policy}
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
         if self.mlp_kind == "swiglu":
@@ -145,9 +155,7 @@ class TransformerBlock(BaseLayer):
         for layer in parts:
             layer.build(input_shape)
         if self.mlp_norm:
-            self.inner_norm = keras.layers.LayerNormalization(
-                epsilon=self.epsilon, name="mlp_norm", **policy
-            )
+            self.inner_norm = self._make_norm("mlp_norm")
             self.inner_norm.build((*input_shape[:-1], self.mlp_dim))
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
 
@@ -163,8 +171,10 @@ class TransformerBlock(BaseLayer):
         first_token_only: bool = False,
         score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        """Computes the block without rematerialization; adds `score_change` to the scores after the
-        softmax."""
+        """Computes the block without rematerialization.
+
+        `score_change` is added to the attention scores after the softmax.
+        """
         real = real_tokens(tokens) if self.masked else None
         x = self.norm_1(tokens)
         queries = None
@@ -183,12 +193,15 @@ class TransformerBlock(BaseLayer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def attention_scores(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Computes the attention scores after the softmax: `(B, N, D)` to float32 `(B, heads, N,
-        N)`."""
+        """Computes the attention scores after the softmax.
+
+        Maps `(B, N, D)` to float32 `(B, heads, N, N)`.
+        """
         real = real_tokens(tokens) if self.masked else None
         return self.attention.scores_of(self.norm_1(tokens), real)
 
     def _rematerialized(self, tokens):
+        """Computes `encode` in training, and recomputes it in the backward pass."""
         # `keras.RematScope` fails on functional models inside `tf.function`. In its recomputation,
         # Keras' dropout also draws different masks than in the forward pass, which would silently
         # make gradients wrong.
@@ -205,8 +218,7 @@ class TransformerBlock(BaseLayer):
         return keras.remat(encode)(tokens)
 
     def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
-        """Computes the MLP, with dropout before and after its second dense layer: `(B, N, D)` to
-        `(B, N, D)`."""
+        """Computes the MLP, with dropout before and after its second dense layer."""
         hidden = self.mlp_1(x, training=training)  # (B, N, mlp_dim)
         if self.mlp_gate is not None:
             hidden = ops.silu(self.mlp_gate(x)) * hidden

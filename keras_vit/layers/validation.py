@@ -39,21 +39,22 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless `tokens` is the number of patches; `class_token` also allows 1
-    or 2 class tokens."""
+    """Raises a `ValueError` unless `tokens` is the number of patches in the grid.
+
+    With `class_token`, 1 or 2 more tokens are valid too.
+    """
     rows, columns = grid
     counts = [rows * columns + more for more in range(3 if class_token else 1)]
     if tokens not in counts:
-        others = (
-            ", or {} with a class token, or {} with two".format(*counts[1:]) if class_token else ""
-        )
+        others = ""
+        if class_token:
+            others = f", or {counts[1]} with a class token, or {counts[2]} with two"
         message = f"A {rows}x{columns} grid requires {counts[0]} tokens{others}."
         raise ValueError(f"{message} Received: tokens={tokens}, grid={grid}")
 
 
 def check_static_tokens(layer, shape, reason):
-    """Raises a `ValueError` that contains `reason` unless `shape` is `(B, N, D)` with a static
-    N."""
+    """Raises a `ValueError` with the reason unless `shape` is `(B, N, D)` with a static N."""
     check_rank(layer, shape, "B, N, D")
     if shape[1] is None:
         raise ValueError(
@@ -63,7 +64,6 @@ def check_static_tokens(layer, shape, reason):
 
 
 def check_rank(layer, shape, axes):
-    """Raises a `ValueError` unless `shape` has as many dimensions as `axes` names, such as "B, N,
-    D"."""
+    """Raises a `ValueError` unless `shape` has as many axes as the text `axes`, as in "B, N, D"."""
     if len(shape) != len(axes.split(",")):
         raise ValueError(f"{layer} needs inputs of shape ({axes}). Received: shape={tuple(shape)}")

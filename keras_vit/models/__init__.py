@@ -1,5 +1,4 @@
-"""The model classes: Vision Transformer, Axial-ViT and BiT ResNet. For named sizes, see
-`keras_vit.families`."""
+"""The model classes. For named sizes, see `keras_vit.families`."""
 
 from keras_vit.models.any_model import load_keras_file
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer

@@ -1,5 +1,4 @@
-"""Loads .keras files, and inspects Keras models: their weights, shapes, activations and nested
-models."""
+"""Loads .keras files, and inspects Keras models."""
 
 import hashlib
 import os
@@ -37,9 +36,8 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except (
-        Exception
-    ) as error:  # zipfile, json, h5py and Keras raise many exception types for damaged files
+    except Exception as error:
+        # zipfile, json, h5py and Keras raise many exception types for damaged files.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
             "The file must be a complete .keras file that contains only layers of Keras and "
@@ -56,8 +54,10 @@ def weights_digest(model: keras.Model) -> str:
 
 
 def model_digest(model: keras.Model) -> str:
-    """Returns the SHA-256 of a model's config (if the model is serializable) and weights, in
-    hexadecimal."""
+    """Returns the SHA-256 of a model's config and weights, in hexadecimal.
+
+    A model that is not serializable has only weights.
+    """
     try:
         config = model.to_json()
     except (NotImplementedError, TypeError, ValueError):
@@ -66,8 +66,10 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Returns a model's image shape `(H, W, C)`. Unknown sizes are None, such as all sizes of a
-    subclassed model."""
+    """Returns a model's image shape `(H, W, C)`.
+
+    Unknown sizes are None, such as all sizes of a subclassed model.
+    """
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -76,14 +78,14 @@ def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | No
     return tuple(shape[1:]) if len(shape) == 4 else (None, None, None)
 
 
+# How to give a subclassed model a static shape, for error messages.
 _FUNCTIONAL = (
     "make it functional: keras.Model(x, model(x)) with x = keras.Input((height, width, channels))."
 )
 
 
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
-    """Returns `image_shape_of(model)`; raises a `ValueError` if any of the three sizes is
-    unknown."""
+    """Returns `image_shape_of(model)`; raises a `ValueError` if any size is unknown."""
     height, width, channels = shape = image_shape_of(model)
     if height is None or width is None or channels is None:
         raise ValueError(
@@ -105,8 +107,7 @@ def check_not_masked(model: keras.Model) -> None:
 
 
 def output_shape_of(model: keras.Model) -> tuple:
-    """Returns `model.output_shape`; raises a `ValueError` if it is unknown, as in a subclassed
-    model."""
+    """Returns `model.output_shape`; raises a `ValueError` for a model that has none."""
     try:
         return model.output_shape
     except (AttributeError, ValueError):
@@ -117,8 +118,10 @@ def output_shape_of(model: keras.Model) -> tuple:
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """Returns the activation name of the last layer, which may be nested; "linear" if the layer has
-    no activation."""
+    """Returns the activation name of the last layer, which may be nested.
+
+    The name is "linear" if the layer has no activation.
+    """
     last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
         operations = getattr(last, "operations", None) or last.layers
@@ -131,8 +134,10 @@ def last_activation_of(model: keras.Model) -> str:
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Returns whether a model outputs probabilities, judged by its last activation or by outputs
-    for random images."""
+    """Returns whether a model outputs probabilities.
+
+    The last activation or the outputs for random images show this.
+    """
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]
@@ -145,8 +150,9 @@ def gives_probabilities(model: keras.Model) -> bool:
 
 
 def logits_activation_of(model: keras.Model) -> str:
-    """Returns the activation that a model records for its logits, "softmax" (the default) or
-    "sigmoid".
+    """Returns the activation that a model records for its logits.
+
+    This is "softmax" (the default) or "sigmoid".
 
     In a zero-shot classifier, the last layer takes precedence over the image tower, which other
     models may share.
@@ -162,15 +168,16 @@ def logits_activation_of(model: keras.Model) -> str:
 
 
 def set_logits_activation(model: keras.Model, activation: str) -> None:
-    """Records the activation that turns a model's logits into probabilities, "softmax" or
-    "sigmoid"."""
+    """Records the activation of a model's logits, "softmax" or "sigmoid"."""
     for layer in layers_inside(model, InputPreprocessing):
         layer.logits_activation = activation
 
 
 def layers_inside(model, kind):
-    """Yields the model itself if it is an instance of `kind`, otherwise the instances in it and its
-    nested models."""
+    """Yields the instances of `kind` in a model and its nested models.
+
+    If the model itself is an instance, yields only the model.
+    """
     if isinstance(model, kind):
         yield model
     elif isinstance(model, keras.Model):
@@ -185,8 +192,10 @@ def takes_any_size(model: keras.Model) -> bool:
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """Returns the only `VisionTransformer` that a model is or contains; raises a `ValueError` for
-    none or several."""
+    """Returns the only `VisionTransformer` that a model is or contains.
+
+    Raises a `ValueError` for none or several.
+    """
     found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
     if len(found) == 1:
         return found[0]
@@ -203,8 +212,10 @@ def find_vision_transformer(model: keras.Model) -> VisionTransformer:
 
 
 def images_into(model, vit, images, training=False):
-    """Returns the input that `vit` receives inside a model, by calling the model with zeros as the
-    output of `vit`."""
+    """Returns the input that `vit` receives inside a model.
+
+    The model is called with zeros as the output of `vit`.
+    """
     if model is vit:
         return images
     if not model.built:
@@ -233,8 +244,7 @@ def images_into(model, vit, images, training=False):
 
 
 def layers_before(model, vit):
-    """Returns the layers of a model that come before the `VisionTransformer` inside it, in
-    order."""
+    """Returns the layers that come before the `VisionTransformer` in a model, in order."""
     before = []
     while model is not vit:
         inner = next(
@@ -248,8 +258,10 @@ def layers_before(model, vit):
 
 
 def check_images(model, vit, images):
-    """Raises a `ValueError` unless images have the model's input shape. Images for `vit` itself
-    must also be floats."""
+    """Raises a `ValueError` unless images have the model's input shape.
+
+    Images for `vit` itself must also be floats.
+    """
     vit.check_input(images)
     shape = tuple(images.shape)
     dtype = keras.backend.standardize_dtype(images.dtype)

@@ -34,8 +34,8 @@ class AxialVisionTransformer(ImageModel):
         representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the
             layer.
 
-    Returns: float32 logits `(B, classes)`, or with `include_top=False` features `(B,
-        representation_size or hidden_size)` in the compute dtype.
+    Returns: float32 logits `(B, classes)`. With `include_top=False`, features
+        `(B, representation_size or hidden_size)` in the compute dtype.
 
     Attributes:
         arguments, image_shape, preprocessing, input_preprocessing, head: see `ImageModel`.
@@ -82,21 +82,15 @@ class AxialVisionTransformer(ImageModel):
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
         policy = {"dtype": policy_of(dtype)}
-        shared = parameters_of(layers.AxialTransformerBlock)
-        options = {**policy, **{name: arguments[name] for name in shared if name in arguments}}
-
-        # Embed the patches, then apply the blocks, the pooling and the head.
         images = keras.Input(shape=input_shape, name="images")
         x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
         x = layers.Patches(patch_size, name="patches", **policy)(x)
         x = layers.PatchEncoder(hidden_size, name="embedding", **policy)(x)
         x = layers.PositionEmbedding2D(grid, name="position_embedding", **policy)(x)
         x = Dropout(dropout, name="dropout", **policy)(x)
-        blocks = []
-        for i in range(num_layers):
-            options["stochastic_depth"] = stochastic_depth * i / max(num_layers - 1, 1)
-            blocks.append(layers.AxialTransformerBlock(grid, name=f"encoderblock_{i}", **options))
-            x = blocks[-1](x)
+        blocks = _make_blocks(arguments, grid, policy)
+        for block in blocks:
+            x = block(x)
         x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
         x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(
             x
@@ -113,3 +107,15 @@ class AxialVisionTransformer(ImageModel):
         self.blocks = tuple(blocks)
         if weights is not None:
             load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
+
+
+def _make_blocks(arguments, grid, policy):
+    """Creates the blocks, which get every argument that they have in common with the model."""
+    shared = parameters_of(layers.AxialTransformerBlock)
+    options = {**policy, **{name: arguments[name] for name in shared if name in arguments}}
+    last = arguments["num_layers"] - 1
+    blocks = []
+    for i in range(arguments["num_layers"]):
+        options["stochastic_depth"] = arguments["stochastic_depth"] * i / max(last, 1)
+        blocks.append(layers.AxialTransformerBlock(grid, name=f"encoderblock_{i}", **options))
+    return blocks

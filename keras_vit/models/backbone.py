@@ -121,6 +121,7 @@ def _power_of_two(side, stride):
 
 
 def _neck(power, hidden_size, name):
+    """Creates the layers that resize a map; see `_power_of_two` for `power`."""
     steps = []
     for index in range(power):
         if index:

@@ -80,14 +80,7 @@ class BiTResNet(ImageModel):
         arguments["classes"] = 1000 if classes is None else classes
         check_positive_int("classes", arguments["classes"])
         policy = {"dtype": policy_of(dtype)}
-        blocks = BIT_UNITS[depth]
-        channels = width * width_factor
-        if version == 1:
-            resnet = layers.ResNetStem(blocks, channels, name="resnet_stem", **policy)
-        else:
-            resnet = layers.PreActivationResNet(
-                blocks, channels, pool_padding, name="resnet", **policy
-            )
+        resnet = _make_resnet(arguments, policy)
         images = keras.Input(shape=input_shape, name="images")
         x = resnet(
             layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
@@ -101,3 +94,14 @@ class BiTResNet(ImageModel):
         self.resnet = resnet
         if weights is not None:
             load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
+
+
+def _make_resnet(arguments, policy):
+    """Creates the layer with all units of the ResNet."""
+    blocks = BIT_UNITS[arguments["depth"]]
+    channels = arguments["width"] * arguments["width_factor"]
+    if arguments["version"] == 1:
+        return layers.ResNetStem(blocks, channels, name="resnet_stem", **policy)
+    return layers.PreActivationResNet(
+        blocks, channels, arguments["pool_padding"], name="resnet", **policy
+    )

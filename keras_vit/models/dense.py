@@ -97,19 +97,24 @@ class DenseVisionTransformer(VisionTransformer):
             tokens = self.run_block(number, tokens, training)
             if number in self.levels:
                 level = self.norm(tokens) if self.level_norm else tokens
+                # A small model may have the same block in several levels.
                 levels += [level] * self.levels.count(number)
         return self.head(levels, training=training)  # type: ignore[misc]
 
 
 def _checked_levels(levels, num_layers):
+    """Returns valid levels as a tuple; raises a `ValueError` for other values."""
     ordered = sorted(int(number) for number in levels)
     if list(levels) != ordered or not ordered or ordered[0] < 1:
-        problem = "be block numbers from 1, in order"
-    elif ordered[-1] != num_layers:
-        problem = f"end with the last block, {num_layers}, because later blocks would be unused"
-    else:
-        return tuple(ordered)
-    raise ValueError(f"`levels` must {problem}. Received: levels={levels}")
+        raise ValueError(
+            f"`levels` must be block numbers from 1, in order. Received: levels={levels}"
+        )
+    if ordered[-1] != num_layers:
+        raise ValueError(
+            f"`levels` must end with the last block, {num_layers}, because later blocks would be "
+            f"unused. Received: levels={levels}"
+        )
+    return tuple(ordered)
 
 
 def batch_norm(name: str, **kwargs: Any) -> keras.layers.BatchNormalization:

@@ -115,13 +115,22 @@ class DensePredictionTransformer(DenseVisionTransformer):
 
 
 _HEAD_ARGUMENTS = (
-    *("predicts", "level_channels", "features", "readout", "batch_norm", "residual_bias"),
-    *("match_levels", "depth_projection", "depth_features", "max_depth", "head_dropout"),
+    "predicts",
+    "level_channels",
+    "features",
+    "readout",
+    "batch_norm",
+    "residual_bias",
+    "match_levels",
+    "depth_projection",
+    "depth_features",
+    "max_depth",
+    "head_dropout",
 )
 
 
 def _check(own, classes):
-    """Checks the arguments of the head."""
+    """Raises a `ValueError` for invalid arguments of the head."""
     check_choice("predicts", own["predicts"], PREDICTIONS)
     check_choice("readout", own["readout"], READOUTS)
     check_positive_int("features", own["features"])
@@ -143,13 +152,17 @@ def _check(own, classes):
 
 
 def _conv(filters, size, name, policy, **options):
+    """Creates a convolution that keeps the size of a map unless `options` change that."""
     options = {"padding": "same", "data_format": "channels_last", **options}
     return keras.layers.Conv2D(filters, size, name=name, **options, **policy)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DPTHead(BaseLayer):
-    """The head of `DensePredictionTransformer`: a list of four tokens `(B, N, D)` to maps."""
+    """The head of `DensePredictionTransformer`.
+
+    Maps the tokens of four levels, a list of arrays `(B, N, D)`, to the outputs of the model.
+    """
 
     def __init__(
         self,
@@ -177,12 +190,13 @@ class DPTHead(BaseLayer):
         policy = {"dtype": self.dtype_policy}
         self.reassemble = []
         for i, (factor, channels) in enumerate(zip(_FACTORS, self.level_channels)):
-            sizes = (self.grid, self.prefix, factor, channels, self.features, self.readout)
-            self.reassemble.append(Reassemble(*sizes, name=f"reassemble_{i}", **policy))
+            arguments = (self.grid, self.prefix, factor, channels, self.features, self.readout)
+            self.reassemble.append(Reassemble(*arguments, name=f"reassemble_{i}", **policy))
         shapes = [layer.built_shape(tokens) for layer, tokens in zip(self.reassemble, input_shape)]
         use_bias = not self.batch_norm if self.residual_bias is None else self.residual_bias
+        # The fusions start with the last level. `sizes` are those of their resized outputs.
         self.fusions = []
-        self.sizes = []  # of the output of each fusion, which starts with the last level
+        self.sizes = []
         size = shapes[-1][1:3]
         for i in range(4):
             fusion = Fusion(
@@ -198,6 +212,7 @@ class DPTHead(BaseLayer):
         self.final_size = make(fused, policy)
 
     def _make_segmentation(self, shape, policy):
+        """Creates and builds the last layers for segmentation; returns the size of the outputs."""
         self.hidden = _conv(self.features, 3, "hidden", policy, use_bias=False)
         self.hidden_norm = batch_norm("hidden_norm", **policy)
         self.dropout = Dropout(self.head_dropout, name="dropout", **policy)
@@ -208,6 +223,7 @@ class DPTHead(BaseLayer):
         return 2 * shape[1], 2 * shape[2]
 
     def _make_depth(self, shape, policy):
+        """Creates and builds the last layers for depth; returns the size of the outputs."""
         self.projection = None
         if self.depth_projection:
             self.projection = _conv(self.features, 3, "projection", policy)
@@ -215,7 +231,7 @@ class DPTHead(BaseLayer):
         size = self.image_size if self.match_levels else (2 * shape[1], 2 * shape[2])
         self.narrow = _conv(self.features // 2, 3, "narrow", policy)
         self.hidden = _conv(self.depth_features, 3, "hidden", policy)
-        # Depths above 0, because the ReLU of other depths would have no gradient.
+        # Initial depths are above 0, because the ReLU of other depths would have no gradient.
         bias = "zeros" if self.max_depth else "ones"
         self.classifier = _conv(1, 1, "classifier", {"dtype": "float32"}, bias_initializer=bias)
         build_conv(self.narrow, shape)
@@ -318,8 +334,11 @@ class Fusion(BaseLayer):
         self._keep_arguments(locals())
 
     def build(self, input_shape):
-        options = {"dtype": self.dtype_policy}
-        options |= {"use_bias": self.use_bias, "batch_norm": self.batch_norm}
+        options = {
+            "dtype": self.dtype_policy,
+            "use_bias": self.use_bias,
+            "batch_norm": self.batch_norm,
+        }
         self.skip = None if self.is_first else ResidualUnit(name="skip", **options)
         self.main = ResidualUnit(name="main", **options)
         self.projection = _conv(self.features, 1, "projection", {"dtype": self.dtype_policy})
@@ -342,7 +361,7 @@ class Fusion(BaseLayer):
 
 
 class ResidualUnit(BaseLayer):
-    """Two convolutions before each of which comes a ReLU, added to the input."""
+    """Adds the result of two convolutions to the input. A ReLU precedes each convolution."""
 
     def __init__(self, batch_norm, use_bias, **kwargs):
         super().__init__(**kwargs)

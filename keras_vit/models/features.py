@@ -31,8 +31,9 @@ def features(
     norm: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray | list[np.ndarray]:
-    """Computes representations of images in one forward pass per batch, up to the last requested
-    layer.
+    """Computes representations of images in one forward pass per batch.
+
+    The pass ends at the last requested layer.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -42,10 +43,10 @@ def features(
         layers: layer number, or a list of layer numbers in any order: 1 is the output of the first
             block, 0 is the input of the first block, and -1 is the output of the last block. None
             for the last block.
-        tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R,
-            D)`; "patch" for the patch tokens in raster order, `(N, P, D)`; "all" for all tokens in
-            this order; "pooled" for the pooled tokens `(N, F)`, which the head reads. For "pooled",
-            `pre_logits` is applied only to the last layer.
+        tokens: "class" for the class token `(N, D)`; "registers" for the register tokens
+            `(N, R, D)`; "patch" for the patch tokens in raster order, `(N, P, D)`; "all" for all
+            tokens in this order; "pooled" for the pooled tokens `(N, F)`, which the head reads. For
+            "pooled", `pre_logits` is applied only to the last layer.
         grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
         norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True
             for "pooled".
@@ -80,8 +81,10 @@ def features(
 
 
 def _batches(images, batch_size):
-    """Yields the batches of an array or a `tf.data.Dataset`; at least one of an array, so that the
-    result for zero images has the right shape."""
+    """Yields the batches of an array or a `tf.data.Dataset`.
+
+    An array has at least one batch, so that the result for zero images has the right shape.
+    """
     if not hasattr(images, "element_spec"):
         for start in range(0, max(len(images), 1), batch_size):
             yield images[start : start + batch_size]
@@ -136,22 +139,22 @@ class FeatureModel(keras.Model):
         return self.model.inputs
 
     def _used_layers(self):
+        """Returns the layers that affect the output."""
         vit = self.vit
         last = vit.layers.index(vit.blocks[max(*self._numbers, 1) - 1])
         used = layers_before(self.model, vit) + vit.layers[: last + 1]
         if self.norm:
             used.append(vit.norm)
         if self.tokens == "pooled":
-            used += [
-                layer
-                for layer in (vit.pool_layer, vit.pool_norm, vit.pre_logits)
-                if layer is not None
-            ]
+            pooling = (vit.pool_layer, vit.pool_norm, vit.pre_logits)
+            used += [layer for layer in pooling if layer is not None]
         return used
 
     def _only_used(self, variables):
-        """Removes variables that do not affect the output and have no gradient, such as those of
-        the head."""
+        """Removes variables that do not affect the output, such as those of the head.
+
+        These variables have no gradient.
+        """
         used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
         return [variable for variable in variables if id(variable) in used]
 
@@ -186,6 +189,7 @@ class FeatureModel(keras.Model):
         return result[0] if self.is_single else result
 
     def _select(self, x, number):
+        """Returns the requested tokens of layer `number`, given all its tokens."""
         vit = self.vit
         if self.norm:
             x = vit.norm(x)
@@ -196,9 +200,7 @@ class FeatureModel(keras.Model):
         if self.tokens == "all":
             return x
         if self.tokens == "registers":
-            return x[
-                :, vit.num_prefix_tokens - vit.arguments["num_registers"] : vit.num_prefix_tokens
-            ]
+            return x[:, vit.num_class_tokens : vit.num_prefix_tokens]
         x = x[:, vit.num_prefix_tokens :]
         return ops.reshape(x, (-1, *vit.grid, vit.hidden_size)) if self.use_grid else x
 
@@ -240,14 +242,10 @@ def find_feature_model(model: keras.Model) -> FeatureModel | None:
 
 
 def returns_features(model: keras.Model) -> bool:
-    """Returns whether a model's output is that of a `FeatureModel`, or of a model of keras_vit
-    without a head."""
+    """Returns whether a model returns the output of a `FeatureModel` or of a headless model."""
     while not isinstance(model, FeatureModel | ImageModel):
-        steps = (
-            model.layers
-            if isinstance(model, keras.Sequential)
-            else getattr(model, "operations", None)
-        )
+        is_sequential = isinstance(model, keras.Sequential)
+        steps = model.layers if is_sequential else getattr(model, "operations", None)
         if not steps:
             return False
         model = steps[-1]
@@ -255,6 +253,7 @@ def returns_features(model: keras.Model) -> bool:
 
 
 def _validate(vit, tokens, grid, norm):
+    """Raises a `ValueError` for an invalid argument of a `FeatureModel`."""
     check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:
         raise ValueError(

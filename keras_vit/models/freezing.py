@@ -17,12 +17,11 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 def freeze(
     model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print
 ) -> int:
-    """Freezes a model up to a block or the head of its Vision Transformer, and makes all other
-    layers trainable.
+    """Freezes a model up to a block or the head of its Vision Transformer.
 
-    If the Vision Transformer is nested in another model, the layers before it are frozen too.
-    Earlier calls have no effect on the result. Recompile a compiled model afterwards. To train
-    everything, call `unfreeze`.
+    All other layers become trainable. If the Vision Transformer is nested in another model, the
+    layers before it are frozen too. Earlier calls have no effect on the result. Recompile a
+    compiled model afterwards. To train everything, call `unfreeze`.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -42,8 +41,11 @@ def freeze(
         frozen = [layer for layer in vit.layers if layer is not vit.head]
     elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
         number = layer_number(vit, up_to)
-        first = vit.layers.index(vit.blocks[0])
-        frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
+        if number:
+            end = vit.layers.index(vit.blocks[number - 1]) + 1
+        else:
+            end = vit.layers.index(vit.blocks[0])
+        frozen = vit.layers[:end]
     else:
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")
     _set_trainable(model, True)
@@ -53,8 +55,7 @@ def freeze(
 
 
 def unfreeze(model: keras.Model, write: Callable[[str], object] = print) -> int:
-    """Makes all layers of a model trainable, for example to fine-tune everything after a linear
-    probe.
+    """Makes all layers of a model trainable, as for fine-tuning after a linear probe.
 
     With TensorFlow, `model.trainable = True` has no effect if the attribute is True already, even
     if layers of the model are frozen. If the model has LoRA adapters, both the adapters and the
@@ -78,13 +79,12 @@ def enable_lora(
     alpha: float | None = None,
     write: Callable[[str], object] = print,
 ) -> int:
-    """Adds low-rank adapters to every block of a Vision Transformer and freezes all other weights
-    before the head.
+    """Adds low-rank adapters to every block of a Vision Transformer.
 
-    The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export
-    or `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels,
-    and load it again. The loaded model has no adapters and trains only the head; call `enable_lora`
-    again to train new adapters.
+    All other weights before the head are frozen. The adapters use Keras' `enable_lora`. Recompile a
+    compiled model afterwards. Before an export or `checkpoints.save`, save the model as `.keras`,
+    which merges the adapters into the kernels, and load it again. The loaded model has no adapters
+    and trains only the head; call `enable_lora` again to train new adapters.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -111,18 +111,18 @@ def enable_lora(
             f"targets={tuple(targets)}"
         )
     vit = find_vision_transformer(model)
-    kernels = [
+    adapted_layers = [
         [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]
         for block in vit.blocks
     ]
-    if any(layer.lora_enabled for layers in kernels for layer in layers):
+    if any(layer.lora_enabled for layers in adapted_layers for layer in layers):
         raise ValueError(
             f"The model must not have adapters already. Received: model={model.name!r}"
         )
     freeze(model, "head", write=lambda line: None)
-    for block, adapted in zip(vit.blocks, kernels):
+    for block, layers in zip(vit.blocks, adapted_layers):
         block.trainable = True
-        for layer in adapted:
+        for layer in layers:
             layer.enable_lora(rank, lora_alpha=alpha)
         for variable in block.variables:
             variable.trainable = "lora_kernel" in variable.path
@@ -147,8 +147,12 @@ def merge_lora(model: keras.Model) -> keras.Model:
 
 def frozen_weights(model: keras.Model) -> list[keras.Variable]:
     """Returns the weights that a model would train if they were not frozen."""
-    layers = model._flatten_layers()
-    return [v for layer in layers for v in layer._trainable_variables if not v.trainable]
+    return [
+        variable
+        for layer in model._flatten_layers()
+        for variable in layer._trainable_variables
+        if not variable.trainable
+    ]
 
 
 def _set_trainable(layer, value):
@@ -161,6 +165,7 @@ def _set_trainable(layer, value):
 
 
 def _report(model, write):
+    """Writes and returns the number of trainable parameters."""
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     total = sum(math.prod(variable.shape) for variable in model.weights)
     write(f"{trained:,} of {total:,} parameters are trainable")

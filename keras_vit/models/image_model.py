@@ -18,8 +18,7 @@ VARIANTS: dict[str, type[keras.Model]] = {}
 
 
 class ImageModel(keras.Model):
-    """A functional model from images to logits or features that `from_config(get_config())` can
-    rebuild.
+    """A functional model from images to logits or features, which its config can rebuild.
 
     A subclass builds a graph of layers. It passes the graph's inputs and outputs and its own
     `arguments` to this constructor.
@@ -42,11 +41,8 @@ class ImageModel(keras.Model):
 
     def __new__(cls, *args, **kwargs):
         bases = cls.__mro__[: cls.__mro__.index(ImageModel)]
-        check_names(
-            cls.__name__,
-            [*(name for base in bases for name in parameters_of(base)), "trainable"],
-            kwargs,
-        )
+        known = [name for base in bases for name in parameters_of(base)]
+        check_names(cls.__name__, [*known, "trainable"], kwargs)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
@@ -86,8 +82,7 @@ class ImageModel(keras.Model):
         return {}
 
     def check_input(self, images: Any) -> None:
-        """Raises a `ValueError` for images that a model cannot use; subclasses may override
-        this."""
+        """Raises a `ValueError` for images that a model cannot use; subclasses override this."""
 
     def check_grid(self) -> None:
         """Raises a `ValueError` if the patch tokens do not form maps of the model's grid."""
@@ -107,15 +102,16 @@ class ImageModel(keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def keep(self, **parts: Any) -> None:
-        """Sets attributes before the graph is built, without Keras' tracking, which would reorder
-        the weights."""
+        """Sets attributes before the graph is built.
+
+        This avoids Keras' tracking, which would reorder the weights.
+        """
         for name, part in parts.items():
             object.__setattr__(self, name, part)
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """Expected preprocessing of the images; can be set to a `Preprocessing` or a dict of its
-        fields."""
+        """Expected preprocessing of the images, which can also be set to a dict of its fields."""
         return self.input_preprocessing.preprocessing
 
     @preprocessing.setter
@@ -123,9 +119,8 @@ class ImageModel(keras.Model):
         self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
-        if any(
-            isinstance(layer.dtype_policy, QuantizedDTypePolicy) for layer in self._flatten_layers()
-        ):
+        policies = [layer.dtype_policy for layer in self._flatten_layers()]
+        if any(isinstance(policy, QuantizedDTypePolicy) for policy in policies):
             # Quantized models cannot be saved; this raises the error that says so.
             self.input_preprocessing.quantize("int8")
         activation = self.arguments["classifier_activation"]
@@ -142,8 +137,7 @@ class ImageModel(keras.Model):
         }
 
     def _frozen(self):
-        """Returns the names of frozen layers and, for partly frozen layers, the paths of the frozen
-        variables."""
+        """Returns the names of frozen layers, and the paths of other frozen variables."""
         frozen = []
         for layer in self.layers:
             # Saving merges adapters into the kernels, so a layer that trains only its adapters is
@@ -183,8 +177,7 @@ def _path_inside(layer, variable):
 
 
 def kept_arguments(variables):
-    """Returns `ImageModel.arguments`, given the `locals()` at the start of a subclass's
-    constructor."""
+    """Returns `ImageModel.arguments`, given the `locals()` of a subclass's constructor."""
     left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
     arguments = {name: value for name, value in variables.items() if name not in left_out}
     shape = arguments["input_shape"]
@@ -224,8 +217,7 @@ def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
 def add_head(
     x: keras.KerasTensor, arguments: Mapping[str, Any], dtype: Any = None
 ) -> keras.KerasTensor:
-    """Applies `pre_logits` and the head to features `(..., F)`, each only if the arguments include
-    it."""
+    """Applies `pre_logits` and the head, if the model has them, to features `(..., F)`."""
     for layer in (make_pre_logits(arguments, dtype), make_head(arguments)):
         x = x if layer is None else layer(x)
     return x

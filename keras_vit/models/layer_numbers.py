@@ -1,5 +1,4 @@
-"""Layer numbers as in the paper: layer 1 is the first block, and layer 0 is the input of that
-block."""
+"""Layer numbers as in the paper: layer 1 is the first block, and layer 0 is its input."""
 
 import numbers
 from collections.abc import Sequence
@@ -12,8 +11,10 @@ if TYPE_CHECKING:
 
 
 def layer_number(vit: "VisionTransformer", layer: int, least: int = 0) -> int:
-    """Converts a layer number, which counts from the end if negative, to one from `least` to
-    `num_layers`."""
+    """Converts a layer number to one from `least` to `num_layers`.
+
+    A negative number counts from the end.
+    """
     last = vit.num_layers
     is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
     number = -1

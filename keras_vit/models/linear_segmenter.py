@@ -54,7 +54,10 @@ class LinearSegmenter(DenseVisionTransformer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LinearHead(BaseLayer):
-    """Classifies patches: a list of tokens `(B, N, D)` to float32 logits `(B, *grid, outputs)`."""
+    """Classifies patches: the tokens of several levels to float32 logits `(B, *grid, outputs)`.
+
+    The tokens are a list of arrays `(B, N, D)`.
+    """
 
     def __init__(
         self, grid: tuple[int, int], prefix: int, outputs: int, rate: float = 0.0, **kwargs: Any

@@ -11,8 +11,7 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchVisionTransformer(VisionTransformer):
-    """A Vision Transformer that corrupts some of its patch embeddings, see
-    `layers.patch_masking.PatchMasking`.
+    """A Vision Transformer that corrupts some of its patch embeddings, see `PatchMasking`.
 
     Args:
         masking_rate: fraction of the patch embeddings to corrupt, in (0, 1].
@@ -22,7 +21,8 @@ class MaskedPatchVisionTransformer(VisionTransformer):
         corrupted patch.
     """
 
-    saved_as = "VisionTransformer"  # in checkpoints, which keep no corruption
+    # The name of the constructor in checkpoints, which do not store the corruption.
+    saved_as = "VisionTransformer"
 
     def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
         masking = PatchMasking(masking_rate, name="mask_patches", dtype=policy_of(dtype))

@@ -24,11 +24,11 @@ _REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexVisionTransformer(VisionTransformer):
-    """A Vision Transformer for batches of `keras_vit.naflex`: `(B, max_patches, P*P + 2, C)` to
-    `(B, classes)`.
+    """A Vision Transformer for batches of `keras_vit.naflex`.
 
-    Every image has its own patch grid. The position table has the grid of `input_shape` and is
-    resized to the grid of each image. Padding patches stay zero and are not attended to.
+    Maps `(B, max_patches, P*P + 2, C)` to `(B, classes)`. Every image has its own patch grid. The
+    position table has the grid of `input_shape` and is resized to the grid of each image. Padding
+    patches stay zero and are not attended to.
 
     Args:
         max_patches: largest number of patches of an image.
@@ -106,8 +106,7 @@ class NaFlexVisionTransformer(VisionTransformer):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_input(self, images: Any) -> None:
-        """Raises a `ValueError` for plain images and, in eager calls, for an image without
-        patches."""
+        """Raises a `ValueError` for plain images and, in eager calls, images without patches."""
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) != 4:
             return
@@ -139,16 +138,19 @@ VARIANTS["max_patches"] = NaFlexVisionTransformer
 
 def _check(arguments):
     """Raises a `ValueError` for arguments that a NaFlex model does not support."""
-    needed = {"classifier": "map", "position_embedding": "learned", "position_embedding_at": "stem"}
-    needed |= dict.fromkeys(_REFUSED)
+    needed = {
+        "classifier": "map",
+        "position_embedding": "learned",
+        "position_embedding_at": "stem",
+        **dict.fromkeys(_REFUSED),
+    }
     other = [name for name, value in needed.items() if (arguments[name] or None) != value]
     if other:
         received = ", ".join(f"{name}={arguments[name]!r}" for name in other)
         raise ValueError(
-            'A NaFlex model requires classifier="map" and learned position embeddings added '
-            "once, and does not support "
-            "registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet stems. Received: "
-            f"{received}"
+            'A NaFlex model requires classifier="map" and learned position embeddings added once, '
+            "and does not support registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet "
+            f"stems. Received: {received}"
         )
 
 
@@ -158,10 +160,10 @@ def _check(arguments):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatches(keras.layers.Layer):
-    """Unpacks batches `(B, S, P*P + 2, C)` into patches `(B, S, P*P*C)` and their positions, int32
-    `(B, S, 2)`.
+    """Unpacks the patches and their positions from a batch.
 
-    A position is `(row, column)` in the image's patch grid, counted from 1; padding has position
+    Maps `(B, S, P*P + 2, C)` to patches `(B, S, P*P*C)` and positions, int32 `(B, S, 2)`. A
+    position is `(row, column)` in the image's patch grid, counted from 1; padding has position
     `(0, 0)`.
 
     Args:
@@ -197,8 +199,10 @@ class NaFlexPatches(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatchEncoder(PatchEncoder):
-    """A `PatchEncoder` for the outputs of `NaFlexPatches`. It also returns the positions,
-    unchanged."""
+    """A `PatchEncoder` for the outputs of `NaFlexPatches`.
+
+    It also returns the positions, unchanged.
+    """
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
@@ -216,19 +220,16 @@ class NaFlexPatchEncoder(PatchEncoder):
 
     def compute_output_spec(self, inputs: tuple, training: bool | None = None) -> tuple:
         patches, places = inputs
-        shape = (*patches.shape[:-1], self.hidden_size)
-        return keras.KerasTensor(shape, self.compute_dtype), keras.KerasTensor(
-            places.shape, "int32"
-        )
+        tokens = keras.KerasTensor((*patches.shape[:-1], self.hidden_size), self.compute_dtype)
+        return tokens, keras.KerasTensor(places.shape, "int32")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPositionEmbedding(BaseLayer):
-    """Adds a learned position table, resized to each image's grid: `((B, S, D), (B, S, 2))` to `(B,
-    S, D)`.
+    """Adds a learned position table, resized to each image's grid.
 
-    The resize is bilinear with antialiasing. It multiplies each image's resize weights by the
-    table, in float32.
+    Maps `((B, S, D), (B, S, 2))`, tokens and their positions, to `(B, S, D)`. The resize is
+    bilinear with antialiasing. It multiplies each image's resize weights by the table, in float32.
 
     Args:
         grid: `(rows, columns)` of the table.
@@ -256,7 +257,7 @@ class NaFlexPositionEmbedding(BaseLayer):
     def call(self, inputs: tuple) -> keras.KerasTensor:
         tokens, places = inputs
         real = ops.max(places, axis=-1) > 0
-        # (B, 1, 2)
+        # The rows and columns of each image's grid, (B, 1, 2).
         sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")
         places = ops.cast(ops.maximum(places - 1, 0), "float32")
         rows, columns = (

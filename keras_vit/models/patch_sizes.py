@@ -17,14 +17,14 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 @contextlib.contextmanager
 def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
-    """Returns a context in which a model uses another patch size in this thread, even inside
-    another model.
+    """Returns a context in which a model uses another patch size in this thread.
 
-    The forward pass resizes the patch kernel and the position embeddings in the same way as
-    `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. The model's own
-    `fit`, `evaluate` and `predict` follow the context. Other compiled functions, such as `predict`
-    of a model around this one, keep the patch size of their first call. Maps of patches, such as
-    `features(..., grid=True)`, are refused inside the context.
+    This also applies to calls inside another model. The forward pass resizes the patch kernel and
+    the position embeddings in the same way as `from_pretrained(..., patch_size=...)`; gradients
+    flow to the stored weights. The model's own `fit`, `evaluate` and `predict` follow the context.
+    Other compiled functions, such as `predict` of a model around this one, keep the patch size of
+    their first call. Maps of patches, such as `features(..., grid=True)`, are refused inside the
+    context.
 
     Args:
         model: a `VisionTransformer` without a stem or rotary embedding, whose position embeddings
@@ -42,11 +42,8 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
             f"Received: model={getattr(model, 'name', model)!r}, a {type(model).__name__}"
         )
     arguments = model.arguments
-    if (
-        model.stem
-        or arguments["rotary"]
-        or arguments["position_embedding"] not in ("learned", "none")
-    ):
+    can_resize = arguments["position_embedding"] in ("learned", "none")
+    if model.stem or arguments["rotary"] or not can_resize:
         names = ("resnet_blocks", "rotary", "position_embedding")
         raise ValueError(
             "Changing the patch size requires a model without a stem or rotary embedding; its "
@@ -55,7 +52,6 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
         )
     check_positive_int("patch_size", patch_size)
     grid = patch_grid(model.image_shape, patch_size)
-
     replacement = {} if patch_size == model.patch_size else _parts(model, patch_size, grid)
     with _functions_set_aside(model), replaced_forward(model, model.forward, **replacement):
         yield
@@ -63,8 +59,7 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _functions_set_aside(model):
-    """Sets aside the functions that Keras compiled, which keep the patch size of their first
-    call."""
+    """Sets aside the functions that Keras compiled for the model's own patch size."""
     kept = {
         f"{name}_function": getattr(model, f"{name}_function")
         for name in ("train", "test", "predict")

@@ -1,5 +1,4 @@
-"""Replaces the forward pass of a Vision Transformer for one call, even if another model contains
-it."""
+"""Replaces the forward pass of a Vision Transformer, even if another model contains it."""
 
 import contextlib
 import contextvars

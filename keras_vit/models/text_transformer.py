@@ -20,8 +20,9 @@ _LEFT_OUT = ("self", "__class__", "name", "dtype", "kwargs")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TextTransformer(keras.Model):
-    """A Transformer from token ids, int32 `(B, length)`, to text embeddings, float32
-    `(B, embedding_size)`.
+    """A Transformer from token ids to text embeddings.
+
+    Maps int32 `(B, length)` to float32 `(B, embedding_size)`.
 
     The embeddings are not normalized; `TwoTowers.encode_text` normalizes them. Padding is attended
     to like any other token, so texts must be padded as in training; see `text.Tokenizer`.
@@ -143,31 +144,39 @@ def _check(arguments):
         )
 
 
-def _make_layers(a, policy):
+def _make_layers(arguments, policy):
     """Creates the layers, by attribute name."""
     normal = keras.initializers.RandomNormal(stddev=0.02)
-    block_class = CausalTransformerBlock if a["causal"] else TransformerBlock
+    block_class = CausalTransformerBlock if arguments["causal"] else TransformerBlock
     shared = ("num_heads", "mlp_dim", "dropout", "epsilon", "mlp", "remat")
-    options = {name: a[name] for name in shared}
+    options = {name: arguments[name] for name in shared}
     end_token = None
-    if a["pool"] != "last":
-        end_id = a["end_id"] if a["pool"] == "end" else None
+    if arguments["pool"] != "last":
+        end_id = arguments["end_id"] if arguments["pool"] == "end" else None
         end_token = EndTokenPooling(end_id, name="pool", **policy)
     blocks = [
-        block_class(name=f"encoderblock_{i}", **options, **policy) for i in range(a["num_layers"])
+        block_class(name=f"encoderblock_{i}", **options, **policy)
+        for i in range(arguments["num_layers"])
     ]
     return {
         "token_embedding": keras.layers.Embedding(
-            a["vocabulary_size"], a["hidden_size"], normal, name="token_embedding", **policy
+            arguments["vocabulary_size"],
+            arguments["hidden_size"],
+            normal,
+            name="token_embedding",
+            **policy,
         ),
         "position_embedding": PositionEmbedding(name="position_embedding", **policy),
-        "token_dropout": Dropout(a["dropout"], name="dropout", **policy),
+        "token_dropout": Dropout(arguments["dropout"], name="dropout", **policy),
         "blocks": tuple(blocks),
         "norm": keras.layers.LayerNormalization(
-            epsilon=a["epsilon"], name="encoder_norm", **policy
+            epsilon=arguments["epsilon"], name="encoder_norm", **policy
         ),
         "end_token": end_token,
         "head": keras.layers.Dense(
-            a["embedding_size"], use_bias=a["projection_bias"], name="head", dtype="float32"
+            arguments["embedding_size"],
+            use_bias=arguments["projection_bias"],
+            name="head",
+            dtype="float32",
         ),
     }

@@ -13,8 +13,9 @@ from keras_vit.preprocessing import Preprocessing
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Similarity(keras.layers.Layer):
-    """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`:
-    `exp(logit_scale) * cosine + logit_bias`.
+    """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`.
+
+    The logits are `exp(logit_scale) * cosine + logit_bias`.
 
     Args:
         scale: initial factor of the cosine; its logarithm is the weight `logit_scale`.
@@ -112,8 +113,10 @@ class TwoTowers(keras.Model):
     def encode_text(
         self, ids: keras.KerasTensor, training: bool | None = None
     ) -> keras.KerasTensor:
-        """Computes the normalized embeddings of texts: int32 token ids `(B, length)` to float32
-        `(B, E)`."""
+        """Computes the normalized embeddings of texts.
+
+        Maps int32 token ids `(B, length)` to float32 `(B, E)`.
+        """
         return _unit(self.text(ids, training=training))
 
     @property

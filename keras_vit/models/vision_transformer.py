@@ -75,8 +75,8 @@ class VisionTransformer(ImageModel):
 
     Returns:
         float32 logits `(B, classes)`, or `(B, N, classes)` for the unpooled classifiers. Without a
-        head, features `(B, F)` or `(B, N, F)` in the compute dtype; F is `representation_size or
-        hidden_size`.
+        head, features `(B, F)` or `(B, N, F)` in the compute dtype; F is
+        `representation_size or hidden_size`.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
@@ -157,6 +157,7 @@ class VisionTransformer(ImageModel):
             load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
 
     def _make_layers(self, arguments, preprocessing, policy):
+        """Sets the sizes and layers as attributes."""
         sizes = parts.sizes_of(arguments)
         self.keep(**sizes)
         self.keep(**self.make_input(arguments, preprocessing, policy))

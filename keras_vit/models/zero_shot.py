@@ -18,11 +18,10 @@ _NEEDED = ("names", "embeddings", "scale")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassEmbeddings(keras.layers.Layer):
-    """Computes scaled cosine similarities of image embeddings `(B, E)` to K class embeddings:
-    float32 logits `(B, K)`.
+    """Computes scaled cosine similarities of image embeddings to K class embeddings.
 
-    The columns of the weight `kernel`, `(E, K)`, are the normalized class embeddings, which
-    `zero_shot` assigns.
+    Maps `(B, E)` to float32 logits `(B, K)`. The columns of the weight `kernel`, `(E, K)`, are the
+    normalized class embeddings, which `zero_shot` assigns.
 
     Args:
         class_names: K names.
@@ -67,8 +66,7 @@ def zero_shot(
     templates: Sequence[str] = TEMPLATES,
     tokenizer: Any = None,
 ) -> keras.Model:
-    """Builds a classifier from class names, or from an image tower and text embeddings of the
-    classes.
+    """Builds a classifier from class names, or from text embeddings of the classes.
 
     The classifier shares the tower's weights. It can be evaluated, saved and exported like any
     other model. If `source` contains a `bias`, as for SigLIP, the probabilities are the sigmoid of
@@ -91,9 +89,9 @@ def zero_shot(
         A `keras.Model` that maps images to float32 logits `(B, K)`.
 
     Raises:
-        ValueError: names are given without a text tower or tokenizer, or are empty or repeated;
-            the file cannot be read, an array is missing or invalid, or the embeddings do
-            not match the model.
+        ValueError: names are given without a text tower or tokenizer, or are empty or repeated; the
+            file cannot be read, an array is missing or invalid, or the embeddings do not match the
+            model.
     """
     if isinstance(source, str | os.PathLike):
         names, embeddings, scale, bias = _read(source)
@@ -124,6 +122,7 @@ def class_names_of(model: keras.Model) -> list[str] | None:
 
 
 def _read(source):
+    """Returns the names, embeddings, scale and bias (or None) in an .npz file."""
     try:
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -31,15 +31,15 @@ def tokenizer_of(model: TwoTowers, tokenizer: Any = None) -> Tokenizer:
         )
     if callable(tokenizer):
         return tokenizer
-    a = model.text.arguments
-    source = tokenizer or a["tokenizer"]
+    arguments = model.text.arguments
+    source = tokenizer or arguments["tokenizer"]
     if not source:
         raise ValueError(
-            "The file of the weights has no tokenizer; pass the path of the model's "
-            f"tokenizer.json or SentencePiece file (`tokenizer=`, --tokenizer). Received: "
+            "The file of the weights has no tokenizer; pass the path of the model's tokenizer.json "
+            "or SentencePiece file (`tokenizer=`, --tokenizer). Received: "
             f"model={model.name!r}"
         )
-    return Tokenizer(source, a["length"], a["vocabulary_size"])
+    return Tokenizer(source, arguments["length"], arguments["vocabulary_size"])
 
 
 def embed_texts(model: TwoTowers, texts: Sequence[str], tokenizer: Any = None) -> np.ndarray:
@@ -61,8 +61,9 @@ def embed_texts(model: TwoTowers, texts: Sequence[str], tokenizer: Any = None) -
 def class_embeddings(
     model: TwoTowers, names: Sequence[str], templates: Sequence[str], tokenizer: Any = None
 ) -> np.ndarray:
-    """Returns embeddings of classes, float32 `(K, E)`: for each class, the mean of the normalized
-    embeddings of its texts. They are not normalized again.
+    """Returns embeddings of classes, float32 `(K, E)`.
+
+    Each one is the mean of the normalized embeddings of the class's texts, not normalized again.
 
     Raises:
         ValueError: there are no names or templates, or a name is empty or repeated.

@@ -11,8 +11,9 @@ DECAY_MASKS = ("all", "kernels")
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """Base class of optimizers with momentum and decoupled decay: `w <- w - rate * (direction +
-    decay * w)`.
+    """Base class of optimizers with momentum and decoupled decay.
+
+        w <- w - rate * (direction + decay * w)
 
     `rate` is the learning rate times the parameter's layer-wise multiplier. `AdamW` documents the
     arguments.
@@ -66,8 +67,8 @@ class Optimizer(keras.optimizers.Optimizer):
         ]
 
     def start_at(self, update, variables):
-        """Keeps some of the variables until a number of updates; their bias correction starts
-        there."""
+        """Does not change some of the variables in the first `update` updates; their bias
+        correction starts after these."""
         late = {id(variable) for variable in variables}
         self.starts = [update * (id(v) in late) for v in self._trainable_variables]
 
@@ -113,6 +114,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return list(values.values())
 
     def _values(self, state):
+        """Returns a dict from the ids of `self.variables` to their values, in this order."""
         return {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
 
     def learning_rate_at(self, state):
@@ -129,8 +131,8 @@ class Optimizer(keras.optimizers.Optimizer):
         weight, slots = self.update_parameter(
             gradient, weight, slots, scalars, decays=self.decays[index] > 0
         )
-        for variable, value in zip(variables, [*slots, weight]):
-            self.assign(variable, value)
+        for changed, value in zip(variables, [*slots, weight]):
+            self.assign(changed, value)
 
     def scalars(self, index, learning_rate, step, known):
         """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""

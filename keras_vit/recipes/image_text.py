@@ -17,7 +17,7 @@ _OPTIMIZER = {
 def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
     """Returns a recipe for image-text training, as changes for `defaults`.
 
-    The learning rate, the weight decay and the initial scale and bias are those of SigLIP, the
+    The learning rate, the weight decay and the initial scale and bias are those of SigLIP. The
     other values are ours.
 
     Args:
@@ -48,7 +48,7 @@ def towers(model: str, locked: bool = False) -> dict[str, Any]:
         locked: whether the image tower is not trained.
 
     Raises:
-        ValueError: the name is unknown, or no Vision Transformer.
+        ValueError: the name is unknown, or the model is not a Vision Transformer.
     """
     fields = families.model_config(model)
     size = {name: fields["model"][name] for name in _SIZE if name in fields["model"]}

@@ -6,13 +6,13 @@ from typing import Any
 from keras_vit import families
 from keras_vit.recipes import tables
 
-_CROPS = {"train_crop": "inception", "eval_crop": "resize_small_crop", "resize_size": 256}
-# `vit_jax` ignores EXIF.
 _PRETRAINING_DATA = {
     "image_size": 224,
     "rounding": "uint8",
-    "exif": "off",
-    **_CROPS,
+    "exif": "off",  # as in `vit_jax`
+    "train_crop": "inception",
+    "eval_crop": "resize_small_crop",
+    "resize_size": 256,
 }
 
 
@@ -119,7 +119,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """Returns the fine-tuning recipe for a dataset from the paper's Table 4.
 
     The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the
-        first.
+    first.
 
     Args:
         model: name of the model, such as "ViT-B/16".
@@ -190,15 +190,16 @@ def _has(patterns, name):
 def _row_of(rows, table, model, dataset, choices):
     """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen
     value."""
-    row = next((row for row in rows if row.dataset == dataset), None)
-    if row is None:
+    chosen = next((row for row in rows if row.dataset == dataset), None)
+    if chosen is None:
         datasets = dict.fromkeys(row.dataset for row in rows)
         known = f"rows for {', '.join(datasets)}" if datasets else "no row for this model"
         raise ValueError(f"{table} has {known}. Received: model={model!r}, dataset={dataset!r}")
+    fields = chosen._asdict()
     options = {
-        n: values
-        for n, values in row._asdict().items()
-        if isinstance(values, tuple) and n != "models"
+        name: values
+        for name, values in fields.items()
+        if isinstance(values, tuple) and name != "models"
     }
     is_complete = all(choices.get(name) in values for name, values in options.items())
     if not is_complete or set(choices) - set(options):
@@ -206,14 +207,11 @@ def _row_of(rows, table, model, dataset, choices):
             f"{name} must be one of {', '.join(map(_text, values))}"
             for name, values in options.items()
         )
-        received = (
-            ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
-        )
+        received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items())
         known = f"several values to choose from: {known}" if known else "no choices"
-        raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
-    return row._asdict() | {
-        name: values[values.index(choices[name])] for name, values in options.items()
-    }
+        raise ValueError(f"{model} on {dataset} has {known}. Received: {received or 'no choice'}")
+    # Take the values of the table, because a choice on the command line may be an int.
+    return fields | {name: values[values.index(choices[name])] for name, values in options.items()}
 
 
 def _number(text):

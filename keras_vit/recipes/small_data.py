@@ -2,8 +2,8 @@
 
 MOST_BATCH = 32
 EPOCHS = 30
-MOST_IMAGES = 300_000  # in all epochs together, but at least
-LEAST_EPOCHS = 5
+MOST_IMAGES = 300_000  # in all epochs together
+LEAST_EPOCHS = 5  # even if they have more images
 
 
 def batch_size(images):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Model arguments that fine-tuning may change, in addition to those that the data determine.
 _FREE = ("position_resampling", "classes", "include_top", "representation_size", "width")
+# Model arguments whose values in the config may differ from those of the weights.
+_MAY_DIFFER = ("classifier", "layer_scale")
 
 
 class Classification(Task):
@@ -53,9 +55,8 @@ class Classification(Task):
                 f"`config.model` has fields that architecture={config.architecture!r} does not "
                 f"have. Received: {', '.join(unknown)}"
             )
-        for name, value in self.family.sizes.get(
-            families.canonical_name(config.architecture), {}
-        ).items():
+        sizes = self.family.sizes.get(families.canonical_name(config.architecture), {})
+        for name, value in sizes.items():
             if config.model.get(name, value) != value:
                 raise ValueError(
                     f"`config.model.{name}` must be {value} for {config.architecture}; for another "
@@ -79,11 +80,10 @@ class Classification(Task):
         return {"empty_is_negative": is_sigmoid, "one_label": not is_sigmoid}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        arguments = (
-            families.constructor_arguments(self.family, self.config.model)
-            | self._arguments_of_weights()
-        )
-        arguments |= {"remat": True} if self.config.remat else {}
+        arguments = families.constructor_arguments(self.family, self.config.model)
+        arguments |= self._arguments_of_weights()
+        if self.config.remat:
+            arguments["remat"] = True
         preprocessing = inputs.model_preprocessing()
         shape = tuple(inputs.image_shape)
         model_class = families.model_class(self.config.architecture)
@@ -94,9 +94,8 @@ class Classification(Task):
     def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
         """Returns the model arguments that determine the head."""
         names = inputs.train.class_names
-        may_be_negative = self.config.loss == "sigmoid" and getattr(
-            inputs.train, "empty_is_negative", True
-        )
+        empty_is_negative = getattr(inputs.train, "empty_is_negative", True)
+        may_be_negative = self.config.loss == "sigmoid" and empty_is_negative
         if len(names) < 2 and not may_be_negative:
             raise ValueError(
                 "The data must have at least two classes, unless images may have no class, as in "
@@ -111,12 +110,9 @@ class Classification(Task):
         if not weights or published.is_name(weights):
             return {}
         defaults = families.model_fields(self.family.constructor.__name__)
-        result = {}
         if "constructor" not in self.facts_of_weights:
             self.facts_of_weights |= self._read_facts(defaults)
-        constructor, arguments = (
-            self.facts_of_weights[name] for name in ("constructor", "arguments")
-        )
+        constructor = self.facts_of_weights["constructor"]
         if constructor != self.family.constructor.__name__:
             raise ValueError(
                 f"`config.architecture` must be {constructor} or one of its sizes, to match "
@@ -124,17 +120,15 @@ class Classification(Task):
                 f"weights={weights!r}"
             )
         free = (*_FREE, *families.model_class(self.config.architecture).set_by_data)
-        for name, value in arguments.items():
+        result = {}
+        for name, value in self.facts_of_weights["arguments"].items():
             if name in free or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
             if ours == defaults[name]:
                 result[name] = value
-            elif ours != value and name not in (
-                "classifier",
-                "layer_scale",
-            ):  # fine-tuning may change these
+            elif ours != value and name not in _MAY_DIFFER:
                 raise ValueError(
                     f"`config.model.{name}` must be {value}, to match `config.weights`, or be left "
                     f"at its default. Received: {name}={ours}, weights={weights!r}"
@@ -144,8 +138,8 @@ class Classification(Task):
         return result
 
     def _read_facts(self, fields):
-        """Returns the constructor of the file's model and the arguments among `fields`, the
-        arguments of ours."""
+        """Returns the constructor of the file's model, and those of its arguments that are in
+        `fields`, as a dict."""
         # If the architecture has no attention heads, pass any number, so that the constructors can
         # be compared.
         has_heads = "num_heads" in families.model_fields(self.config.architecture)
@@ -167,9 +161,8 @@ class Classification(Task):
         self, labels: keras.KerasTensor, logits: keras.KerasTensor, training: bool
     ) -> LossesAndMetrics:
         """Returns `losses_and_metrics` for labels and logits `(B, classes)`."""
-        label_of_answer = ops.take_along_axis(
-            labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1
-        )[:, 0]
+        answer = ops.argmax(logits, axis=-1, keepdims=True)
+        label_of_answer = ops.take_along_axis(labels, answer, axis=-1)[:, 0]
         right = label_of_answer > 0
         if training:
             right &= ops.equal(label_of_answer, ops.max(labels, axis=-1))

@@ -46,7 +46,7 @@ class DensePrediction(Classification):
             }
         super().__init__(backbone)
         self.config = config
-        self.fields = {**FIELDS, **{name: config.model.get(name, FIELDS[name]) for name in FIELDS}}
+        self.fields = {name: config.model.get(name, default) for name, default in FIELDS.items()}
         self.class_names: tuple[str, ...] = ()
         if self.fields["head"] not in HEADS:
             raise ValueError(
@@ -80,15 +80,16 @@ class DensePrediction(Classification):
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         model_class, names = HEADS[self.fields["head"]]
         self.class_names = tuple(map(str, inputs.train.class_names))
-        arguments = families.constructor_arguments(
-            self.family,
-            {name: value for name, value in self.config.model.items() if name not in FIELDS},
-        )
+        of_backbone = {
+            name: value for name, value in self.config.model.items() if name not in FIELDS
+        }
+        arguments = families.constructor_arguments(self.family, of_backbone)
         arguments |= self._arguments_of_weights()
         preprocessing = inputs.model_preprocessing()
         shape = tuple(inputs.image_shape)
         arguments |= VisionTransformer.arguments_for(shape, arguments, preprocessing.layout)
-        arguments |= {"remat": True} if self.config.remat else {}
+        if self.config.remat:
+            arguments["remat"] = True
         arguments |= {name: self.fields[name] for name in names}
         arguments["levels"] = tuple(arguments["levels"]) or None
         arguments |= self.dense_arguments(model_class)
@@ -138,7 +139,7 @@ class Segmentation(DensePrediction):
         logits = self.outputs(model, batch, training)
         labels = ops.cast(batch[1], "int32")
         counts = ops.cast(labels != IGNORED, "float32")
-        # Without a gather, whose gradient would be a slow and inexact scatter on accelerators.
+        # Avoid a gather, whose gradient would be a slow and inexact scatter on accelerators.
         chosen = ops.sum(ops.one_hot(labels, logits.shape[-1]) * logits, axis=-1)
         losses = (ops.logsumexp(logits, axis=-1) - chosen) * counts
         right = ops.cast(ops.equal(_classes_of(logits), labels), "float32") * counts
@@ -160,14 +161,16 @@ class Segmentation(DensePrediction):
         return values
 
     def results(self, means: dict[str, float]) -> dict[str, float]:
-        # The means are sums of integers divided by the number of images.
-        both, predicted, true = (
-            [
+        def pixels_of_classes(name):
+            # The means are sums of integers divided by the number of images.
+            return [
                 round(means.pop(f"{name}/{label}") * means["examples"])
                 for label in range(len(self.class_names))
             ]
-            for name in ("both", "predicted", "true")
-        )
+
+        both = pixels_of_classes("both")
+        predicted = pixels_of_classes("predicted")
+        true = pixels_of_classes("true")
         scores, ious = segmentation_scores(both, predicted, true)
         per_class = {f"iou/{name}": float(iou) for name, iou in zip(self.class_names, ious)}
         return {"loss": means.pop("loss"), **scores, **per_class, **means}

@@ -52,9 +52,9 @@ class Distillation(Classification):
       head. If the student's features have another width, a linear layer projects them, which is
       its head.
     - `labels`: whether the images have classes. With False, the student has the teacher's classes.
-    - `label_weight`: share `w` of the labels in the loss, `(1 - w) * imitation + w *
-      cross_entropy`. The loss of an image without a label is `imitation`, and its accuracy is 1 if
-      the student agrees with the teacher.
+    - `label_weight`: share `w` of the labels in the loss, which is
+      `(1 - w) * imitation + w * cross_entropy`. The loss of an image without a label is
+      `imitation`, and its accuracy is 1 if the student agrees with the teacher.
     - `teacher_size`: image size of a teacher that `from_pretrained` loads, in pixels.
 
     A student with a distillation token imitates the teacher with that token's head, and learns the
@@ -78,31 +78,36 @@ class Distillation(Classification):
         self.metrics = ("accuracy", *agreement) if _uses_labels(config) else agreement
         self._teacher: Any = None
         self._preprocessing = Preprocessing()
+        self._check_fields()
+
+    def _check_fields(self):
+        """Raises a `ValueError` if a field of the config is out of range or does not fit the
+        others."""
+        config = self.config
+        fields = config.distillation
         is_distilled = config.model.get("distilled", False)
+        own_rules = [
+            ("loss", fields.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
+            ("temperature", 0 < fields.temperature < np.inf, "above 0"),
+            ("temperature", fields.loss == "kl" or fields.temperature == 1, "1 without kl"),
+            ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
+            ("teacher_size", fields.teacher_size >= 0, "0 or more"),
+            (
+                "label_weight",
+                _uses_labels(config) or not fields.label_weight,
+                "0 without labels, and for a loss of features",
+            ),
+            (
+                "label_weight",
+                not is_distilled or self._imitates_features or fields.label_weight,
+                "above 0 for a student with a distillation token, whose class token learns "
+                "from labels only",
+            ),
+        ]
         rules = [
             ("teacher", config.teacher, bool(config.teacher), "the model to imitate"),
             ("loss", config.loss, config.loss == "softmax", "softmax"),
-            *(
-                (f"distillation.{name}", fields[name], holds, rule)
-                for name, holds, rule in (
-                    ("loss", fields.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
-                    ("temperature", 0 < fields.temperature < np.inf, "above 0"),
-                    ("temperature", fields.loss == "kl" or fields.temperature == 1, "1 without kl"),
-                    ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
-                    ("teacher_size", fields.teacher_size >= 0, "0 or more"),
-                    (
-                        "label_weight",
-                        _uses_labels(config) or not fields.label_weight,
-                        "0 without labels, and for a loss of features",
-                    ),
-                    (
-                        "label_weight",
-                        not is_distilled or self._imitates_features or fields.label_weight,
-                        "above 0 for a student with a distillation token, whose class token learns "
-                        "from labels only",
-                    ),
-                )
-            ),
+            *((f"distillation.{name}", fields[name], *rule) for name, *rule in own_rules),
         ]
         for name, value, holds, rule in rules:
             if not holds:
@@ -159,7 +164,8 @@ class Distillation(Classification):
         return teacher
 
     def _check_teacher(self, teacher):
-        """Raises a `ValueError` if the outputs of a teacher are not logits of one class."""
+        """Raises a `ValueError` if the student needs logits of a softmax, but the teacher does not
+        return them."""
         activation = last_activation_of(teacher)
         has_head = getattr(teacher, "head", teacher) is not None
         multi = logits_activation_of(teacher) == "sigmoid"
@@ -244,10 +250,8 @@ class Distillation(Classification):
     ) -> LossesAndMetrics:
         images, labels, _ = batch
         fields = self.config.distillation
-        theirs = ops.cast(
-            self._teacher(self.teacher_images(model, images), training=False), "float32"
-        )
-        theirs = ops.stop_gradient(theirs)
+        theirs = self._teacher(self.teacher_images(model, images), training=False)
+        theirs = ops.stop_gradient(ops.cast(theirs, "float32"))
         own, imitating = (ops.cast(x, "float32") for x in _outputs(model, images, training))
         losses = difference(fields.loss, theirs, imitating, fields.temperature)
         if self._imitates_features:

@@ -18,9 +18,9 @@ from keras_vit.text import Tokenizer
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
-_TEXT_FIELDS = set(inspect.signature(TextTransformer).parameters) - {
-    *("length", "embedding_size", "tokenizer", "name", "dtype", "kwargs")
-}
+# Arguments of `TextTransformer` that are not fields of `config.model.text`.
+_NOT_TEXT_FIELDS = {"length", "embedding_size", "tokenizer", "name", "dtype", "kwargs"}
+_TEXT_FIELDS = set(inspect.signature(TextTransformer).parameters) - _NOT_TEXT_FIELDS
 _OWN_FIELDS = ("text", "scale", "bias", "locked")
 
 
@@ -90,7 +90,7 @@ class ImageText(Task):
             if self.config.data.tokenizer:
                 arguments["tokenizer"] = self.config.data.tokenizer
             model = families.from_pretrained(self.config.weights, tower="both", **arguments)
-            tokenizer_of(model)  # refuses one of another model
+            tokenizer_of(model)  # raises an error for the tokenizer of another model
         else:
             image = self._image_tower(inputs)
             text = self._text_tower(image.output_shape[-1])
@@ -112,6 +112,7 @@ class ImageText(Task):
         return model
 
     def _image_arguments(self, inputs):
+        """Returns the arguments of the image tower that the data and `config.remat` determine."""
         preprocessing = inputs.model_preprocessing()
         arguments = {"input_shape": tuple(inputs.image_shape), "preprocessing": preprocessing}
         return arguments | ({"remat": True} if self.config.remat else {})
@@ -126,6 +127,7 @@ class ImageText(Task):
         return family.constructor(**families.constructor_arguments(family, own) | arguments)
 
     def _text_tower(self, embedding_size):
+        """Builds the text tower, with initial weights."""
         arguments = dict(self.config.model.text)
         place = self.config.data.tokenizer
         size = Tokenizer(place).vocabulary_size if place else 0

@@ -31,8 +31,7 @@ class MaskedPatchPrediction(Task):
     output token.
 
     `config.model` contains the arguments of `VisionTransformer`, except for the head. Two fields
-    are specific to
-    this task:
+    are specific to this task:
 
     - `masking_rate`: fraction of patch embeddings to corrupt, in (0, 1]; 0.5 in the paper.
     - `target`: "mean_color" classifies the mean color of the patch, quantized to 3 bits per channel
@@ -42,8 +41,9 @@ class MaskedPatchPrediction(Task):
     The loss is averaged over corrupted patches. For "mean_color" and "colors_4x4", it is the mean
     cross-entropy of the colors of a patch, in nats. For "pixels", it is the mean squared error of
     the normalized pixel values. `accuracy` is the fraction of correct colors. "pixels" has no
-    accuracy, so set `config.best_metric="loss"`. The quantized value of a channel is `floor(value /
-    32)` for values from 0 to 255, and red contributes the most significant bits of the class.
+    accuracy, so set `config.best_metric="loss"`. The quantized value of a channel is
+    `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of
+    the class.
 
     Images need no labels. To fine-tune a classifier, save the weights with `checkpoints.save` and
     set `config.weights` to that file; the classifier does not use the mask embedding.
@@ -118,12 +118,10 @@ class MaskedPatchPrediction(Task):
             return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
         classes = self._color_classes(patches, model.preprocessing)  # (B, N, colors)
         logits = ops.reshape(outputs, (*ops.shape(classes), -1))
-        chosen = ops.take_along_axis(ops.log_softmax(logits, axis=-1), classes[..., None], axis=-1)[
-            ..., 0
-        ]
-        right = ops.cast(
-            ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32"
-        )
+        log_probabilities = ops.log_softmax(logits, axis=-1)
+        chosen = ops.take_along_axis(log_probabilities, classes[..., None], axis=-1)[..., 0]
+        predicted = ops.cast(ops.argmax(logits, axis=-1), "int32")
+        right = ops.cast(ops.equal(predicted, classes), "float32")
         losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
 
@@ -134,30 +132,29 @@ class MaskedPatchPrediction(Task):
             image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None
         )
         height, width, channels = image_shape
-        side = height // rows, width // columns
+        sides = height // rows, width // columns
         if self.predicts == "pixels":
-            return side[0] * side[1] * channels
+            return sides[0] * sides[1] * channels
         if channels > 4:
             raise ValueError(
                 "`target` must be pixels for images with more than 4 channels. "
                 f"Received: target={self.predicts!r}, channels={channels}"
             )
-        if self.predicts == "colors_4x4" and (side[0] % 4 or side[1] % 4):
+        if self.predicts == "colors_4x4" and (sides[0] % 4 or sides[1] % 4):
             raise ValueError(
                 "`patch_size` must be a multiple of 4 for target='colors_4x4'. "
-                f"Received: patches of {side[0]}x{side[1]}"
+                f"Received: patches of {sides[0]}x{sides[1]}"
             )
         return _LEVELS**channels * (16 if self.predicts == "colors_4x4" else 1)
 
     def _patches(self, model, images):
         """Splits images into patches `(B, N, P, Q, C)`, in the order of the model's tokens."""
-        grid = model.grid
+        rows, columns = model.grid
         height, width, channels = images.shape[1:]
-        side = height // grid[0], width // grid[1]
-        patches = ops.reshape(images, (-1, grid[0], side[0], grid[1], side[1], channels))
-        return ops.reshape(
-            ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels)
-        )
+        sides = height // rows, width // columns
+        patches = ops.reshape(images, (-1, rows, sides[0], columns, sides[1], channels))
+        patches = ops.transpose(patches, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(patches, (-1, rows * columns, *sides, channels))
 
     def _color_classes(self, patches, preprocessing):
         """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors`

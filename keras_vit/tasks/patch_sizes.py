@@ -15,11 +15,9 @@ _STREAM = 0xF1E1  # separates these random numbers from others with the same see
 
 def with_patch_sizes(config, task):
     """Returns the task, or a `PatchSizes` if `config.patch_sizes` is set."""
-    return (
-        PatchSizes(config, task)
-        if config.get("patch_sizes") and not isinstance(task, PatchSizes)
-        else task
-    )
+    if config.get("patch_sizes") and not isinstance(task, PatchSizes):
+        return PatchSizes(config, task)
+    return task
 
 
 class PatchSizes:
@@ -32,15 +30,13 @@ class PatchSizes:
         ValueError: `patch_sizes` or `steps_per_call` has an invalid value.
     """
 
-    # No other attribute may be set here, where the task would miss it.
+    # Refuse other attributes, which would be set here and not on the task.
     __slots__ = ("_seed", "_task", "_variants")
 
     def __init__(self, config: ConfigDict, task: Task) -> None:
         sizes = config.patch_sizes
-        if not (
-            len(sizes) == len(set(sizes)) > 1
-            and all(type(size) is int and size > 0 for size in sizes)
-        ):
+        are_positive = all(type(size) is int and size > 0 for size in sizes)
+        if not (len(sizes) == len(set(sizes)) > 1 and are_positive):
             raise ValueError(
                 "`patch_sizes` must be two or more different positive integers. Received: "
                 f"patch_sizes={sizes}"
@@ -107,13 +103,12 @@ def patch_size_rows(model, patch_sizes, metrics):
     for size in sorted(patch_sizes):
         resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
         accuracy = metrics.get(f"test/patch{size}/accuracy", metrics["test/accuracy"])
-        costs = resized.num_tokens, cost.multiply_accumulates(resized)
         rows.append(
-            dict(
-                zip(
-                    ("patch size", "tokens", "multiply-accumulates", "accuracy"),
-                    (size, *costs, accuracy),
-                )
-            )
+            {
+                "patch size": size,
+                "tokens": resized.num_tokens,
+                "multiply-accumulates": cost.multiply_accumulates(resized),
+                "accuracy": accuracy,
+            }
         )
     return rows

@@ -101,8 +101,8 @@ class Task(abc.ABC):
         """
 
     def make_model(self, inputs: "InputPipeline") -> keras.Model:
-        """Returns the model of `build_model`, in which it records the activation of `config.loss`
-        for logits."""
+        """Builds the model, and records in it which activation belongs to its logits:
+        `config.loss`."""
         model = self.build_model(inputs)
         set_logits_activation(model, self.config.loss)
         return model

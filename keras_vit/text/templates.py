@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-# One template on each line, in the order of OpenAI.
+# One template on each line, in the order of OpenAI's list.
 _LINES = """
 a bad photo of a {}.
 a photo of many {}.

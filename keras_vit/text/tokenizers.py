@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.checkpoints import hub
 
-# Names of the files that are looked for, in this order. The others than the first are of
+# Names of the files that are looked for, in this order. All but the first are files of
 # SentencePiece.
 FILES = ("tokenizer.json", "spiece.model", "sentencepiece.model", "tokenizer.model")
 _INSTALL = 'pip install "keras_vit[text]"'
@@ -19,7 +19,7 @@ _NO_PUNCTUATION = str.maketrans({**dict.fromkeys(string.punctuation, ""), "_": "
 
 
 class _Vocabulary(NamedTuple):
-    """What a file of either library answers."""
+    """The vocabulary in a file of either library."""
 
     sizes: tuple[int, ...]  # without and with added tokens
     id_of: Callable[[str], int | None]
@@ -36,7 +36,8 @@ class _Rules(NamedTuple):
     without_punctuation: bool = False
 
 
-# A family is recognized by its end token. In this order, because a vocabulary may have several.
+# A family is recognized by its end token. Families are tried in this order, because a vocabulary
+# may have the tokens of several.
 _FAMILIES = {
     "CLIP": _Rules("<|endoftext|>", start="<|startoftext|>"),
     "SigLIP 2": _Rules("<eos>", pad="<pad>"),
@@ -91,7 +92,8 @@ class Tokenizer:
             )
         self.vocabulary_size = sizes[-1]
         id_of = self._vocabulary.id_of
-        self.family = next((n for n, r in _FAMILIES.items() if id_of(r.end) is not None), "")
+        of_family = (name for name, rules in _FAMILIES.items() if id_of(rules.end) is not None)
+        self.family = next(of_family, "")
         if not self.family:
             ends = ", ".join(rules.end for rules in _FAMILIES.values())
             raise ValueError(

@@ -45,8 +45,9 @@ def topology_devices(topology, chip_config="default"):
         import jax
         from jax.experimental import topologies
 
-        how = {"topology_name": topology, "chip_config_name": chip_config}
-        return topologies.get_topology_desc(platform="tpu", **how).devices
+        return topologies.get_topology_desc(
+            platform="tpu", topology_name=topology, chip_config_name=chip_config
+        ).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
             f"`topology` must be a slice known to libtpu ({str(error).splitlines()[0]}). Received: "
@@ -97,11 +98,13 @@ def program_of(compile_with, steps=1):
         except jax.errors.JaxRuntimeError as error:
             return refused_program(error)
         traffic = hlo.traffic(dumped_hlo(folder), steps)
-    moved = {
-        "bytes_accessed": float(sum(size for _, size in traffic)),
-        "traffic": tuple(traffic[:_MOST_ARRAYS]),
-    }
-    return Program(True, steps=steps, **moved, **_numbers(executable))
+    return Program(
+        True,
+        steps=steps,
+        bytes_accessed=float(sum(size for _, size in traffic)),
+        traffic=tuple(traffic[:_MOST_ARRAYS]),
+        **_numbers(executable),
+    )
 
 
 def dumped_hlo(folder):

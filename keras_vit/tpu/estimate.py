@@ -66,15 +66,27 @@ def check(
 
     programs = make_programs()
     size = batch_size // slice_.num_devices
+    result = _compile(programs, config, size, steps)
+    if search and result.compiles:
+        return _search(result, config, make_programs, programs)
+    fitting = size if result.fits else 0
+    if result.compiles and not result.fits:
+        fitting = _largest_batch(programs, config.accumulate_steps, size)
+    return dataclasses.replace(result, fitting_batch_per_device=fitting)
+
+
+def _compile(programs, config, size, steps):
+    """Compiles the steps for `size` images per device; returns the `Check`, without a batch that
+    fits."""
     train, evaluation = programs.compile_steps(size, config.accumulate_steps)
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
         model_flops = 0.0  # the model has layers whose cost is unknown
-    result = Check(
-        topology=slice_,
+    return Check(
+        topology=programs.topology,
         backend=keras.backend.backend(),
-        batch_size=batch_size,
+        batch_size=config.batch_size,
         accumulate_steps=config.accumulate_steps,
         precision=config.precision,
         train=train,
@@ -84,12 +96,6 @@ def check(
         model_flops=model_flops,
         total_steps=steps,
     )
-    if search and result.compiles:
-        return _search(result, config, make_programs, programs)
-    fitting = size if result.fits else 0
-    if result.compiles and not result.fits:
-        fitting = _largest_batch(programs, config.accumulate_steps, size)
-    return dataclasses.replace(result, fitting_batch_per_device=fitting)
 
 
 def _largest_batch(programs, parts, first, any_will_do=True):

@@ -49,15 +49,7 @@ def traffic(text, steps=1):
             if opcode in _CALLS:
                 length = 1
                 if opcode == "while":
-                    condition = computations[re.search(r"condition=%?([\w.\-]+)", rest)[1]]
-                    lengths = [
-                        re.match(r"\d+", text)
-                        for _, opcode, text in condition
-                        if opcode == "constant"
-                    ]
-                    length = (
-                        int(lengths[0][0]) if lengths and lengths[0] else steps if times == 1 else 1
-                    )
+                    length = _trip_count(computations, rest, steps if times == 1 else 1)
                 for names in _CALLED.findall(rest):
                     for called in re.findall(r"[\w.\-]+", names):
                         visit(called, times * length)
@@ -76,6 +68,17 @@ def traffic(text, steps=1):
 
     visit(entry, 1)
     return [(name, size) for name, size in sizes.most_common() if size]
+
+
+def _trip_count(computations, rest, default):
+    """Returns the first constant in the condition of a loop, or `default` if there is none.
+
+    `rest` is the loop's text after the opcode.
+    """
+    condition = computations[re.search(r"condition=%?([\w.\-]+)", rest)[1]]
+    constants = [operands for _, opcode, operands in condition if opcode == "constant"]
+    digits = constants and re.match(r"\d+", constants[0])
+    return int(digits[0]) if digits else default
 
 
 def _parse(text):

@@ -46,8 +46,15 @@ class JaxPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         task = self._task.variants[0]  # the one that needs the most memory
         config = self._config_of(batch_size, accumulate_steps)
-        how = (task, self._shardings, config, self._task.frozen_models)
-        train_steps = make_train_steps(self._mesh, self.model, self._optimizer, *how)
+        train_steps = make_train_steps(
+            self._mesh,
+            self.model,
+            self._optimizer,
+            task,
+            self._shardings,
+            config,
+            self._task.frozen_models,
+        )
         steps = steps_per_execution(
             self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size
         )
@@ -62,8 +69,14 @@ class JaxPrograms(Programs):
 
     def evaluation(self, batch_size, accumulate_steps):
         frozen_models = self._task.frozen_models
-        how = (self._shardings.weights, accumulate_steps, frozen_models)
-        sums = make_sums(self._mesh, self.model, self._task.evaluate, *how)
+        sums = make_sums(
+            self._mesh,
+            self.model,
+            self._task.evaluate,
+            self._shardings.weights,
+            accumulate_steps,
+            frozen_models,
+        )
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
         return compile_function(frozen.jit(sums, frozen_models), *arguments)
 
@@ -91,10 +104,10 @@ def compile_function(function, *arguments, steps=1):
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
         return refused_program(error)  # for example, a shape that depends on values
-    cached = jax.config.jax_enable_compilation_cache
+    was_enabled = jax.config.jax_enable_compilation_cache
     # JAX cannot load these programs from the cache.
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:
-        jax.config.update("jax_enable_compilation_cache", cached)
+        jax.config.update("jax_enable_compilation_cache", was_enabled)

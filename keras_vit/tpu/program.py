@@ -22,9 +22,8 @@ class Program:
     out_of_memory: bool = False  # whether the program does not fit in the device's memory
     required_bytes: int = 0  # memory size of a program that does not fit; 0 if unknown
     argument_bytes: int = 0  # inputs, such as weights and the batch, as laid out in HBM
-    temporary_bytes: int = (
-        0  # intermediate values, and outputs that do not reuse the memory of an argument
-    )
+    # intermediate values, and outputs that do not reuse the memory of an argument
+    temporary_bytes: int = 0
     program_bytes: int = 0  # compiled code
     flops: float = 0.0  # per execution, from `cost_analysis`, which counts loop bodies once
     bytes_accessed: float = 0.0  # HBM traffic per execution
@@ -52,8 +51,8 @@ class Programs:
     """Compiles the steps of a run for a TPU slice; each backend has a subclass.
 
     A subclass defines the property `state_bytes`, the method `_build(inputs, total_steps)`, which
-    returns the model, and the methods `train` and `evaluation`, which map `(batch_size,
-    accumulate_steps)` to a `Program`.
+    returns the model, and the methods `train(batch_size, accumulate_steps)` and
+    `evaluation(batch_size, accumulate_steps)`, which return a `Program`.
     """
 
     def __init__(self, config, task, inputs, topology, total_steps):

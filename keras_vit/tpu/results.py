@@ -127,16 +127,12 @@ class Check:
         """Evaluation images per second per device, without the all-reduce; 0 if the step does not
         compile."""
         images = self.batch_size_per_device
-        if (
-            self.backend == "tensorflow"
-        ):  # evaluates one micro-batch per step; JAX evaluates the whole batch
+        # TensorFlow evaluates one micro-batch per step, and JAX the whole batch.
+        if self.backend == "tensorflow":
             images //= self.accumulate_steps
-        forward = self.model_flops / 3 / self.batch_size_per_device * images
-        return (
-            images / seconds
-            if (seconds := roofline_seconds(self.evaluation, forward, self.topology))
-            else 0.0
-        )
+        forward_flops = self.model_flops / 3 / self.batch_size_per_device * images
+        seconds = roofline_seconds(self.evaluation, forward_flops, self.topology)
+        return images / seconds if seconds else 0.0
 
     @property
     def device_hours_estimate(self) -> float:

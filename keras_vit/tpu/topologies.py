@@ -67,11 +67,9 @@ def get_topology(name: str, backend: str | None = None) -> Topology:
         ValueError: the name is invalid. The message contains examples.
     """
     generation, _, shape = str(name).partition(":")
-    sides = (
-        [int(side) for side in shape.split("x")]
-        if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape)
-        else []
-    )
+    sides = []
+    if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape):
+        sides = [int(side) for side in shape.split("x")]
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
         raise ValueError(f"`topology` must be a name like {EXAMPLES}. Received: topology={name!r}")
     is_jax = (backend or keras.backend.backend()) == "jax"

@@ -54,10 +54,8 @@ class CheckpointManager:
             content = {**counters, "step": step, "backend": keras.backend.backend()}
             files.write_json(f"{self.path(step)}/{MARKER}", content)
             finished = self.steps()
-            kept = {
-                *[number for number in finished if number <= step][-2:],
-                counters["best_step"],
-            } & {*finished}
+            newest = [number for number in finished if number <= step][-2:]
+            kept = {*newest, counters["best_step"]} & {*finished}
             for number in _step_folders(self.folder):  # including unfinished checkpoints
                 if number <= step and number not in kept:
                     self._remove(number)
@@ -105,10 +103,10 @@ class CheckpointManager:
         self._engine.restore(f"{path}/state")
         backend = keras.backend.backend()
         written_on = counters.pop("backend", "")
-        note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
-        self._write(
-            f"resuming from step {step}, {path}{'' if written_on in ('', backend) else note}"
-        )
+        note = ""
+        if written_on not in ("", backend):
+            note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
+        self._write(f"resuming from step {step}, {path}{note}")
         return counters
 
     def _explained_errors(self, step):
@@ -118,7 +116,7 @@ class CheckpointManager:
     def _remove(self, step):
         path = self.path(step)
         if files.exists(f"{path}/{MARKER}"):
-            # First, so that the marker never exists for an incomplete checkpoint.
+            # Remove the marker first, so that it never exists for an incomplete checkpoint.
             files.remove(f"{path}/{MARKER}")
         if files.is_dir(path):
             files.remove_tree(path)

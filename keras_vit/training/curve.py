@@ -46,14 +46,18 @@ def _rate_too_high(steps, train):
     rate = train["learning_rate"]
     advice = f"try --config.schedule.base={max(steps['learning_rate']) / 3:.1g}"
     start = np.mean(steps["loss"][:5])
-    best = np.argmin(loss)
-    if min(loss[-2:]) > max(1.2 * loss[best], loss[best] + 0.1 * start):  # not only for a moment
+    lowest = np.argmin(loss)
+    # The last two parts must be higher, so that a short peak does not count.
+    if min(loss[-2:]) > max(1.2 * loss[lowest], loss[lowest] + 0.1 * start):
         return (
-            f"the learning rate is too high: the training loss rose from {loss[best]:.4g} to "
-            f"{loss[-1]:.4g}, with gradient norms of {norm[best]:.2g} and {norm[-1]:.2g}; {advice}"
+            f"the learning rate is too high: the training loss rose from {loss[lowest]:.4g} to "
+            f"{loss[-1]:.4g}, with gradient norms of {norm[lowest]:.2g} and {norm[-1]:.2g}; "
+            f"{advice}"
         )
-    is_right = "accuracy" in train and train["accuracy"][-1] > 0.9  # as if tuned before
-    if min(loss[-2:]) > 0.98 * start and rate[-1] <= rate[-2] and not is_right:  # after the warm-up
+    # A model that was tuned before may be accurate from the start.
+    is_accurate = "accuracy" in train and train["accuracy"][-1] > 0.9
+    is_warm = rate[-1] <= rate[-2]  # the warm-up is over
+    if min(loss[-2:]) > 0.98 * start and is_warm and not is_accurate:
         return (
             f"nothing is learned: the training loss is {loss[-1]:.4g}, and was {start:.4g} in the "
             f"first steps; {advice}, and look at the images and labels with keras-vit show-batch"
@@ -64,13 +68,13 @@ def _rate_too_high(steps, train):
 def _apart(train, evaluations, noise):
     if "accuracy" not in train or "accuracy" not in evaluations:
         return ""
-    ours = train["accuracy"][-1]
-    theirs = evaluations["accuracy"][-1]
-    if ours - theirs < max(0.1, 2 * noise):
+    on_train = train["accuracy"][-1]
+    on_test = evaluations["accuracy"][-1]
+    if on_train - on_test < max(0.1, 2 * noise):
         return ""
     return (
-        f"train and test are apart: the accuracy is {100 * ours:.0f} % on training images and "
-        f"{100 * theirs:.0f} % on test images; try more images, stronger augmentation "
+        f"train and test are apart: the accuracy is {100 * on_train:.0f} % on training images and "
+        f"{100 * on_test:.0f} % on test images; try more images, stronger augmentation "
         "(--config.data.augreg=medium1) or fewer steps"
     )
 
@@ -90,6 +94,7 @@ def _still_falling(evaluations, noise, total_steps):
 def _flat(train, evaluations, noise):
     loss = evaluations["loss"]
     is_near = np.abs(loss / loss[-1] - 1) <= noise
+    # From this evaluation on, all losses are near the last one.
     first = len(loss) - np.argmin(np.append(is_near[::-1], False))
     if len(loss) - first < 4:
         return ""

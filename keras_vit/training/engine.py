@@ -186,8 +186,8 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _make_sums(self, compute):
-        """Returns a compiled function that computes `({name: weighted sum}, sum of example
-        weights)` of a batch."""
+        """Returns a compiled function from a batch to its `({name: weighted sum}, weight)`, where
+        `weight` is the sum of the example weights."""
 
     @abc.abstractmethod
     def _batch_sums(self, sums):

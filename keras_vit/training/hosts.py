@@ -22,8 +22,8 @@ def workers():
         pass
     raise ValueError(
         'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": '
-        '{"type": "worker", '
-        f'"index": 0}}}}, with workers and optionally a chief. Received: TF_CONFIG={text}'
+        '{"type": "worker", "index": 0}}, with workers and optionally a chief. '
+        f"Received: TF_CONFIG={text}"
     )
 
 

@@ -176,7 +176,7 @@ class Loop:
         config = self.config
         every = (config.checkpoint_every_steps, config.eval_every_steps)  # an evaluation may fail
         if stopping or step == self.total_steps or any(_due(step, number) for number in every):
-            # first, so that `metrics.csv` has all steps before the checkpoint
+            # Flush first, so that `metrics.csv` has all steps before the checkpoint.
             self.metric_writer.flush()
             self.checkpoints.save(step, dataclasses.asdict(self.counters))
 
@@ -188,10 +188,8 @@ class Loop:
 
     def _evaluate_if_due(self, request):
         step = self.counters.step
-        if (
-            not _due(step, self.config.eval_every_steps)
-            or not self.counters.evaluated_step < step < self.total_steps
-        ):
+        is_new = self.counters.evaluated_step < step < self.total_steps
+        if not (is_new and _due(step, self.config.eval_every_steps)):
             return
         start = time.monotonic()
         with self.engine.ema_scope():
@@ -199,9 +197,8 @@ class Loop:
         self.progress.exclude(time.monotonic() - start)
         self.counters.evaluated_step = step
         self._record(metrics)
-        if (
-            request.signal and self._alone
-        ):  # with several hosts, `engine.train` coordinates the stop
+        # With several hosts, `engine.train` coordinates the stop.
+        if request.signal and self._alone:
             self._stop(request)
 
     def _record(self, metrics):
@@ -220,7 +217,7 @@ class Loop:
         try:
             metrics = self.engine.evaluate()
         except ValueError:
-            # raises a clearer error if unreadable examples are the cause
+            # This raises a clearer error if unreadable examples are the cause.
             self._count_bad_test_examples()
             raise
         metrics["bad_examples"] = self._count_bad_test_examples()
@@ -270,14 +267,11 @@ def check_test_examples(engine, inputs):
     """Raises a `ValueError` if no test example is usable, or too many are unreadable before the
     first usable one."""
     bad_examples = inputs.bad_examples("test", log.debug)
-    for step, (_, _, weights) in enumerate(
-        inputs.eval_batches(engine.num_hosts, engine.host_index)
-    ):
+    batches = inputs.eval_batches(engine.num_hosts, engine.host_index)
+    for step, (_, _, weights) in enumerate(batches):
         bad_examples.check(step, *_gather_bad(engine, bad_examples, [step]))
-        if any(
-            usable
-            for (usable,) in engine.gather_hosts([int(np.count_nonzero(np.asarray(weights)))])
-        ):
+        usable = int(np.count_nonzero(np.asarray(weights)))
+        if any(usable_of_host for (usable_of_host,) in engine.gather_hosts([usable])):
             return
     raise ValueError(
         "At least one evaluation example must be readable and labeled. Received: "
@@ -332,9 +326,8 @@ def _next_stop(config, step, total_steps):
 def _steps_in_time(engine, seconds, steps):
     """Returns how many steps fit in `_CALL_SECONDS` on the slowest host, if `steps` steps took
     `seconds`."""
-    slowest = max(
-        milliseconds for (milliseconds,) in engine.gather_hosts([1 + int(1000 * seconds)])
-    )
+    times = engine.gather_hosts([1 + int(1000 * seconds)])
+    slowest = max(milliseconds for (milliseconds,) in times)
     # With several hosts, a signal stops the run after the call that follows.
     calls = min(engine.num_hosts, 2)
     return max(1, int(1000 * _CALL_SECONDS * steps / (slowest * calls)))
@@ -345,11 +338,9 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
     # used.
     layer = engine.diagnose(step - 1)
     saved = checkpoints.steps()
-    kept = (
-        f"the last good checkpoint is {checkpoints.path(saved[-1])}"
-        if saved
-        else "no checkpoint was saved yet"
-    )
+    kept = "no checkpoint was saved yet"
+    if saved:
+        kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}"
     return (
         f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning "
         "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. "

@@ -149,9 +149,8 @@ class MetricsTable:
         self._pending += "".join(
             _line((number, *row)) for number, row in enumerate(rows, start=step)
         )
-        if not files.is_remote(
-            self._path
-        ):  # with an object store, each flush rewrites the whole file
+        # In an object store, each flush would rewrite the whole file.
+        if not files.is_remote(self._path):
             self.flush()
 
     def flush(self):

@@ -36,14 +36,7 @@ def training_curve(
     figure = figure_class()(figsize=(10, 3 * rows), layout="constrained")
     steps = np.asarray(columns["step"])
     for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):
-        # Draw the values and, if there are many, their moving average.
-        values = np.asarray(columns[name])
-        noisy = len(values) >= 100
-        axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
-        if noisy:
-            width = len(values) // 50
-            smooth = np.convolve(values, np.full(width, 1 / width), "valid")
-            axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
+        _draw_values(axes, steps, np.asarray(columns[name]))
         if evaluations is not None and name in evaluations:
             axes.plot(
                 evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation"
@@ -55,6 +48,16 @@ def training_curve(
     for axes in figure.axes[len(names) :]:
         axes.set_axis_off()
     figure.savefig(path, dpi=100)
+
+
+def _draw_values(axes, steps, values):
+    """Draws the values and, if there are many, their moving average."""
+    is_noisy = len(values) >= 100
+    axes.plot(steps, values, color="tab:blue", alpha=0.3 if is_noisy else 1, linewidth=0.8)
+    if is_noisy:
+        width = len(values) // 50
+        smooth = np.convolve(values, np.full(width, 1 / width), "valid")
+        axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
 
 
 def accuracy_against_cost(

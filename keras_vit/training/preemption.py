@@ -133,5 +133,5 @@ def handlers(handler):
     try:
         yield tuple(before)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

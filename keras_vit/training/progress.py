@@ -14,25 +14,8 @@ COLUMNS = 100  # maximum line length
 
 def run_summary(config, task, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
-    defaults = default_fields(config)
-    groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
-    groups = {
-        "run": {name: value for name, value in config.items() if name not in groups},
-        **groups,
-    }
-    # List the config fields that differ from their defaults.
     lines = ["config fields that differ from the defaults (config.json has all fields):"]
-    for group, fields in groups.items():
-        known = defaults if group == "run" else defaults.get(group, {})
-        changed = [
-            f"{name}={value!r}"
-            for name, value in fields.items()
-            if name not in known or value != known[name]
-        ]
-        if changed:
-            lines.append(f"  {group}: {' '.join(changed)}")
-    # Describe the data, the devices and the cost.
-    lines += [data_summary(inputs), inputs.summary()]
+    lines += [*_changed_fields(config), data_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     parameters = f"{engine.model.count_params():,} parameters"
     trained = sum(math.prod(weight.shape) for weight in engine.model.trainable_variables)
@@ -56,6 +39,25 @@ def run_summary(config, task, *, engine, inputs, total_steps):
     except ValueError:
         pass  # the model has layers whose cost is unknown
     return [wrap(line) for line in lines]
+
+
+def _changed_fields(config):
+    """Returns one line for each group of a config, with the fields that differ from their
+    defaults."""
+    defaults = default_fields(config)
+    groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
+    ungrouped = {name: value for name, value in config.items() if name not in groups}
+    lines = []
+    for group, fields in {"run": ungrouped, **groups}.items():
+        known = defaults if group == "run" else defaults.get(group, {})
+        changed = [
+            f"{name}={value!r}"
+            for name, value in fields.items()
+            if name not in known or value != known[name]
+        ]
+        if changed:
+            lines.append(f"  {group}: {' '.join(changed)}")
+    return lines
 
 
 def data_summary(inputs, shown=10):

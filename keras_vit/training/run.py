@@ -73,9 +73,10 @@ def run(
         write: called with each log line.
         task: a `tasks.Task` to use instead of the task named by `config.task`.
         evaluators: dict from each name in `config.evals` to an evaluator, as returned by
-            `keras_vit.evaluation.get`. An evaluator has `METRICS` and a method `evaluate(model,
-            inputs, engine)`. It may have a method `check(model, inputs)`, which is called before
-            the first step and raises a `ValueError` if the evaluator does not support the model.
+            `keras_vit.evaluation.get`. An evaluator has `METRICS` and a method
+            `evaluate(model, inputs, engine)`. It may have a method `check(model, inputs)`, which is
+            called before the first step and raises a `ValueError` if the evaluator does not support
+            the model.
         engine: an `Engine` to use instead of the engine that the config selects.
         check: called with the model and the inputs before the first step; raises a `ValueError` to
             reject the run, for example because the model cannot be exported.
@@ -108,22 +109,12 @@ def run(
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
         resumes = bool(checkpoints.steps())
         inputs, total_steps, reports = _build(config, task, engine, workdir, resumes)
-        _check_model(
-            engine,
-            inputs,
-            [check, *(getattr(evaluators[name], "check", None) for name in config.evals)],
-        )
+        checks = [check, *(getattr(evaluators[name], "check", None) for name in config.evals)]
+        _check_model(engine, inputs, checks)
 
         # Log the config, the data and the devices.
-        if config.batch_size > inputs.train.num_examples:
-            reports.append(
-                f"warning: a batch of {config.batch_size} images repeats some of the "
-                f"{inputs.train.num_examples} training images; set a smaller --config.batch_size"
-            )
-        for line in (
-            *run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps),
-            *reports,
-        ):
+        summary = run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps)
+        for line in (*summary, *reports, *_batch_warning(config, inputs)):
             write(line)
 
         # Resume from the newest checkpoint, if there is one.
@@ -194,6 +185,16 @@ def _build(config, task, engine, workdir, resumes):
     return inputs, total_steps, lines
 
 
+def _batch_warning(config, inputs):
+    """Returns the lines of a warning if a batch is larger than the training set."""
+    if config.batch_size <= inputs.train.num_examples:
+        return []
+    return [
+        f"warning: a batch of {config.batch_size} images repeats some of the "
+        f"{inputs.train.num_examples} training images; set a smaller --config.batch_size"
+    ]
+
+
 def _check_model(engine, inputs, checks):
     """Raises a `ValueError` unless the run can train, evaluate and export the model."""
     expected = image_shape_of(engine.model)
@@ -255,17 +256,23 @@ def load_checkpoint(
         inputs = data.InputPipeline.from_description(stored["inputs"])
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
-    newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
     # A finished run has evaluated and exported its last model, unless it exports the best one.
     is_finished = steps[-1] >= total_steps or files.exists(folder / "results.json")
-    uses_best = not is_finished or exports_best(config)
-    best = newest.get("best_step") if isinstance(newest, dict) and uses_best else None
-    step = best if best in steps else steps[-1]
-    which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
+    step, which = _chosen_step(checkpoints, steps, not is_finished or exports_best(config))
     write(f"using the {which}, {checkpoints.path(step)}")
     engine.restore(f"{checkpoints.path(step)}/state")
     engine.swap_ema()
     return RunResult(merge_lora(engine.gather_model()), inputs, {}), config
+
+
+def _chosen_step(checkpoints, steps, uses_best):
+    """Returns the step of the best checkpoint if `uses_best` and one was evaluated, otherwise the
+    last of `steps`, and a description of the checkpoint."""
+    newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
+    best = newest.get("best_step") if isinstance(newest, dict) and uses_best else None
+    if best in steps:
+        return best, f"best checkpoint by {newest['best_metric']}"
+    return steps[-1], "newest checkpoint"
 
 
 def _check_continuation(counters, total_steps, inputs, workdir):

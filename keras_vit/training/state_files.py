@@ -100,21 +100,20 @@ class StateReader(contextlib.ExitStack):
             self.enter_context(stack.pop_all())
 
     def check(self, name, shape):
-        """Returns whether the files contain this array; raises a `ValueError` if its shape differs
-        or it is needed.
+        """Returns whether the files contain this array.
 
-        Arrays of `scaling` and the states of seed generators, which training does not use, may be
-        missing.
+        Raises a `ValueError` if its shape differs, or if it is missing but needed. Arrays of
+        `scaling` and the states of seed generators, which training does not use, may be missing.
         """
         pieces = self._pieces.get(_key(name), [])
         if not pieces and (name.startswith("scaling/") or name.endswith("/seed_generator_state")):
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
-        inside = all(
+        is_inside = all(
             len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends
         )
-        if not pieces or not inside or covered != int(np.prod(shape)):
+        if not pieces or not is_inside or covered != int(np.prod(shape)):
             raise ValueError(
                 "The checkpoint must match the model, the optimizer and `ema_decay`: it needs "
                 f"{name!r} of shape {tuple(shape)}. Received: "
@@ -127,22 +126,27 @@ class StateReader(contextlib.ExitStack):
 
         `index` is a tuple of slices, or () for the whole array.
         """
-        index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
+        slices = index or (slice(None),) * len(shape)
+        bounds = [part.indices(side)[:2] for part, side in zip(slices, shape)]
+        first = [low for low, _ in bounds]
         result = None
         for start, array in self._pieces[_key(name)]:
             # Copy the intersection of this piece with the requested part.
-            low = [max(a, s) for (a, _), s in zip(index, start)]
-            high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
-            if any(a >= b for a, b in zip(low, high)):
+            lows = [max(low, s) for (low, _), s in zip(bounds, start)]
+            highs = [min(high, s + n) for (_, high), s, n in zip(bounds, start, array.shape)]
+            if any(low >= high for low, high in zip(lows, highs)):
                 continue
             with corruption():
-                part = array.read()[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))]
+                values = array.read()[_slices(lows, highs, start)]
             if result is None:
-                result = np.empty([b - a for a, b in index], part.dtype)
-            result[
-                tuple(slice(a - first, b - first) for a, b, (first, _) in zip(low, high, index))
-            ] = part
+                result = np.empty([high - low for low, high in bounds], values.dtype)
+            result[_slices(lows, highs, first)] = values
         return result
+
+
+def _slices(lows, highs, origin):
+    """Returns the slices from `lows` to `highs` of an array whose first element is at `origin`."""
+    return tuple(slice(low - o, high - o) for low, high, o in zip(lows, highs, origin))
 
 
 def _key(name):

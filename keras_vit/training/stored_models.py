@@ -39,11 +39,9 @@ def load_stored_model(
     is_done = files.exists(folder / "results.json")  # written after the export
     is_exported = newest and (is_done or not has_checkpoint(folder))
     if files.exists(folder / "config.json") and not is_exported:
-        why = (
-            "the run is not finished, and its export may be older"
-            if newest
-            else "the run has no export"
-        )
+        why = "the run has no export"
+        if newest:
+            why = "the run is not finished, and its export may be older"
         run, config = load_checkpoint(folder, lambda line: write(f"{why}: {line}"))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     # Load an export from a run, a folder of versions, or a version.
@@ -51,9 +49,12 @@ def load_stored_model(
     if not files.exists(folder / export.CARD):
         return None
     card = export.load_card(folder)
-    details = {name: card[name] for name in ("class_names", "activation", "metrics")}
-    details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
-    return export.load(folder), {**details, "recipe": card["training"]}
+    details = {
+        **{name: card[name] for name in ("class_names", "activation", "metrics")},
+        **{name: card["preprocessing"][name] for name in ("rounding", "exif")},
+        "recipe": card["training"],
+    }
+    return export.load(folder), details
 
 
 def load_any_model(

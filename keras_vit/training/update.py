@@ -87,24 +87,12 @@ def update(
     use = ops.logical_and(running, finite)
 
     # Update weights, slots, EMA and statistics, which keep their values if `use` is false.
-    make = functools.partial(make_parameter_update, optimizer, ema_decay, where)
-    slots, step = optimizer.split_state(state.slots)
-    averages = [[average] for average in state.averages] or [[]] * len(slots)
-    known_scalars = {}
-    functions = {}  # parameters of the same shape share a function, which is compiled once
-    updated = []
-    for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
-        decays = optimizer.decays[index] > 0
-        key = (tuple(weight.shape), str(weight.dtype), decays)
-        if key not in functions:
-            functions[key] = compiled(make(decays))
-        scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
-        updated.append(
-            functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
-        )
-    weights, slots, averages = map(list, zip(*updated))
-    slots = optimizer.join_state(state.slots, slots, where(use, step + 1, step))
-    averages = [average for averages_of_parameter in averages for average in averages_of_parameter]
+    def make_update(decays):
+        return compiled(make_parameter_update(optimizer, ema_decay, where, decays))
+
+    weights, slots, averages = _update_parameters(
+        optimizer, state, gradients, learning_rate, factor, use, where, make_update
+    )
     statistics = [
         where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)
     ]
@@ -124,6 +112,29 @@ def update(
         ops.logical_and(running, can_continue),
         metrics,
     )
+
+
+def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, where, make_update):
+    """Returns the next weights, slots and averages; `make_update(decays)` returns the update of a
+    parameter."""
+    slots, step = optimizer.split_state(state.slots)
+    averages = [[average] for average in state.averages] or [[]] * len(slots)
+    known_scalars = {}
+    functions = {}  # parameters of the same shape share a function, which is compiled once
+    updated = []
+    for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
+        decays = optimizer.decays[index] > 0
+        key = (tuple(weight.shape), str(weight.dtype), decays)
+        if key not in functions:
+            functions[key] = make_update(decays)
+        scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
+        updated.append(
+            functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
+        )
+    weights, slots, averages = map(list, zip(*updated))
+    slots = optimizer.join_state(state.slots, slots, where(use, step + 1, step))
+    averages = [average for averages_of_parameter in averages for average in averages_of_parameter]
+    return weights, slots, averages
 
 
 def make_parameter_update(optimizer, ema_decay, where, decays):

@@ -8,9 +8,8 @@ from keras_vit.training.engine import SHARDS
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
-def validate_config(config, num_devices):
-    """Raises a `ValueError` unless the training fields of a config are valid for `num_devices`
-    devices."""
+def _validate_fields(config):
+    """Raises a `ValueError` if a field on its own is out of range."""
     for name, values in (
         ("precision", PRECISIONS),
         ("shard", SHARDS),
@@ -30,6 +29,12 @@ def validate_config(config, num_devices):
                 raise ValueError(
                     f"`{name}` must be {least} or more. Received: {name}={config[name]}"
                 )
+
+
+def validate_config(config, num_devices):
+    """Raises a `ValueError` unless the training fields of a config are valid for `num_devices`
+    devices."""
+    _validate_fields(config)
     freezing.validate(config)
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")

@@ -13,7 +13,8 @@ from keras_vit.preprocessing import Preprocessing
 def load_inputs(config, write, task=None):
     """Loads the data for a task. Images are decoded and normalized as the weights expect.
 
-    What the weights say is read from, or added to, the task's `facts_of_weights`.
+    The preprocessing of the weights is read from the task's `facts_of_weights`, if it is there;
+    otherwise it is read from the weights and added to these facts.
 
     If the config normalizes differently with its own `mean` or `std`, or if the number of channels
     differs, warns and keeps the config's normalization. `library` in the config replaces that of
@@ -24,9 +25,9 @@ def load_inputs(config, write, task=None):
     fields = {"batch_size": config.batch_size, "seed": config.seed, "target": kind.target}
     inputs = data.from_config(config.data, **fields, **kind.target_arguments(config))
     if "preprocessing" not in facts:
-        found = (
-            find_preprocessing(config.weights, **_size(config, inputs)) if config.weights else None
-        )
+        found = None
+        if config.weights:
+            found = find_preprocessing(config.weights, **_size(config, inputs))
         facts["preprocessing"] = found and found.to_config()
     if facts["preprocessing"] is None:
         return inputs
@@ -35,9 +36,14 @@ def load_inputs(config, write, task=None):
     expected = dataclasses.replace(expected, library=library)
     if expected.library != inputs.model_preprocessing().library:
         write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
-        inputs = dataclasses.replace(
-            inputs, options={**inputs.options, "library": expected.library}
-        )
+        options = {**inputs.options, "library": expected.library}
+        inputs = dataclasses.replace(inputs, options=options)
+    return _normalized(inputs, expected, config.data, write)
+
+
+def _normalized(inputs, expected, fields, write):
+    """Returns inputs normalized as the weights expect, or as `fields`, the `data` of a config,
+    say."""
     own = _normalization(inputs.model_preprocessing())
     theirs = _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
@@ -46,11 +52,7 @@ def load_inputs(config, write, task=None):
         ", ".join(f"{value:.6g}" for value in values) for values in (expected.mean, expected.std)
     )
     numbers = f"mean=({mean}), std=({std})"
-    if (
-        config.data.get("mean")
-        or config.data.get("std")
-        or len(theirs) not in (1, inputs.image_shape[-1])
-    ):
+    if fields.get("mean") or fields.get("std") or len(theirs) not in (1, inputs.image_shape[-1]):
         write(
             f"warning: the weights expect images normalized with {numbers}, but the config "
             "normalizes differently"

@@ -35,13 +35,8 @@ FREE_FIELDS = (
     "data.prefetch",
     "data.threads",
 )
-
-
-# Paths if `data.name` is "list"; a fingerprint covers the contents.
-_LISTS = (
-    "data.train_split",
-    "data.test_split",
-)
+# These fields are paths if `data.name` is "list". A fingerprint covers the contents of the files.
+_LISTS = ("data.train_split", "data.test_split")
 
 
 class Workdir:
@@ -74,7 +69,7 @@ class Workdir:
         self.is_chief = is_chief()  # `run` replaces it with the engine's value
         self.change = change
         self._locked = False
-        # As stored, with lists instead of tuples.
+        # The config as `config.json` stores it, with lists instead of tuples.
         self._config = json.loads(json.dumps(_flat(config)))
         self._changes = self._compare(change)
 
@@ -135,9 +130,8 @@ class Workdir:
             with self._usable():
                 files.make_dirs(self.path)
                 stack.enter_context(workdir_lock(self.path))
-                if not files.is_remote(
-                    self.path
-                ):  # remove temporary files left by a killed process
+                if not files.is_remote(self.path):
+                    # Remove temporary files that a killed process left.
                     files.remove_leftovers(self.path, 0)
                     for folder in self.export.glob("partial-????????"):
                         files.remove_tree(folder)
@@ -146,9 +140,8 @@ class Workdir:
                 yield
             finally:
                 self._locked = False
-                if not files.is_remote(self.path) and os.listdir(self.path) == [
-                    "lock"
-                ]:  # the run was refused
+                # If the run was refused, the folder contains only the lock.
+                if not files.is_remote(self.path) and os.listdir(self.path) == ["lock"]:
                     os.remove(self.path / "lock")
                     if is_new:
                         os.rmdir(self.path)
@@ -161,12 +154,9 @@ class Workdir:
             return {}
         if self._config.keys() - existing.keys():
             existing = {**_defaults(self._config), **existing}
-        names = sorted(
-            n
-            for n in self._config.keys() | existing.keys()
-            if self._config.get(n) != existing.get(n)
-        )
-        changes = {name: [existing.get(name), self._config.get(name)] for name in names}
+        names = sorted(self._config.keys() | existing.keys())
+        pairs = {name: [existing.get(name), self._config.get(name)] for name in names}
+        changes = {name: values for name, values in pairs.items() if values[0] != values[1]}
         free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
         fixed = {name: values for name, values in changes.items() if name not in free}
         is_done = self.results() is not None
@@ -277,11 +267,9 @@ def _check_state_fields(changes):
                 f"{name}={now!r}"
             )
         if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
-            has = (
-                "contain an EMA, which would be lost"
-                if before and not now
-                else "lack state that the new value needs"
-            )
+            has = "lack state that the new value needs"
+            if before and not now:
+                has = "contain an EMA, which would be lost"
             raise ValueError(
                 f"`{name}` cannot change within a run, because the run's checkpoints {has}. Choose "
                 f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
@@ -313,9 +301,10 @@ def _flat(config, prefix=""):
     """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
     flat = {}
     for name, value in config.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        )
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
     return flat
 
 

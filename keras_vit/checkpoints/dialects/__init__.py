@@ -1,2 +1,4 @@
-"""How other libraries name and store weights: a dialect for each library; those of one family are
-in its module."""
+"""Dialects, which describe how other libraries name and store weights.
+
+A dialect for a single family is in the module of the family.
+"""

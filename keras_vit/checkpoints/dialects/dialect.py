@@ -1,8 +1,11 @@
-"""A dialect: how a library names and stores the weights of a family, as a table that is read in
-both directions."""
+"""A dialect: a table of how a library names and stores the weights of a family.
+
+The table serves to read files and to write them.
+"""
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,8 +17,9 @@ from keras_vit.checkpoints import names
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a file, the JSON files next to it and its dialect say about a model; None for what they
-    do not say.
+    """What a file, the JSON files next to it and its dialect say about a model.
+
+    An attribute is None if they do not say it.
 
     Attributes:
         num_heads, exact_gelu, epsilon, mlp, rotary, position_resampling: arguments of the model.
@@ -59,16 +63,20 @@ class Facts:
         return dataclasses.replace(other, **self.stated())
 
     def replaced(self, arguments: Mapping[str, Any]) -> "Facts":
-        """Returns these facts with other arguments of the model, and without the stored ones of the
-        same names."""
+        """Returns these facts with other values of some arguments of the model.
+
+        Stored arguments of the same names are removed.
+        """
         changes = {name: value for name, value in arguments.items() if hasattr(self, name)}
         stored = {name: value for name, value in self.arguments.items() if name not in arguments}
         return dataclasses.replace(self, **changes, arguments=stored)
 
 
 class Packed(tuple):
-    """Arrays of the model that are joined along their first axis in a file; None for one that the
-    model lacks."""
+    """Arrays of the model that are joined along their first axis in a file.
+
+    None stands for an array that the model lacks.
+    """
 
     def __new__(cls, *parts: str | None) -> "Packed":
         return super().__new__(cls, parts)
@@ -103,10 +111,16 @@ class Ignored:
 IGNORED = Ignored()
 # The arrays of shape `(1, N, D)`, some of whose axes a file may omit.
 _TOKENS = (
-    *(names.CLASS_TOKEN, names.DISTILLATION_TOKEN, names.POSITIONS, "register_tokens"),
+    names.CLASS_TOKEN,
+    names.DISTILLATION_TOKEN,
+    names.POSITIONS,
+    "register_tokens",
     "MAPHead_0/probe",
 )
+# Patterns of the fields that do not match any text.
 _FIELDS = {"i": r"\d+", "kind": "weight|bias"}
+# What may follow a template's target in a canonical name, and the field `{kind}` that it becomes.
+_KINDS = (("", ""), ("/kernel", "weight"), ("/scale", "weight"), ("/bias", "bias"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,16 +204,14 @@ class Dialect:
         return any(pattern.fullmatch(name) for name in names_in_file for pattern in patterns)
 
     def match(self, name: str) -> tuple[Any, dict[str, str]] | None:
-        """Returns the target and the fields of the first pair that matches a name in a file, or
-        None."""
+        """Returns the target and fields of the first pair that matches a name, or None."""
         for pattern, target in self._patterns:
             if found := pattern.fullmatch(name):
                 return target, found.groupdict()
         return None
 
     def read(self, name: str, array: Any, num_heads: int | None = None) -> list[tuple[str, Any]]:
-        """Returns `[(canonical name, array in the Keras layout), ...]` for a `LazyArray` of a
-        file."""
+        """Converts a `LazyArray` to `[(canonical name, array in the Keras layout), ...]`."""
         target, fields = self.match(name) or (name, {})
         if isinstance(target, Alias | Token):
             target = target.target
@@ -230,8 +242,7 @@ class Dialect:
     def write(
         self, arrays: Mapping[str, np.ndarray], num_layers: int, folder: Folder
     ) -> tuple[dict, dict]:
-        """Returns `{name in the file: array}`, and `{canonical name: array}` for arrays without a
-        name there."""
+        """Returns `{name in the file: array}`, and `{canonical name: array}` for other arrays."""
         left = dict(arrays)
         tensors = {}
         fields = self._written | {"tower": folder.tower}
@@ -239,29 +250,23 @@ class Dialect:
             if isinstance(target, Alias | Ignored) or template in folder.omit:
                 continue
             parts = target if isinstance(target, Packed) else [getattr(target, "target", target)]
-            for i in range(num_layers if "{i}" in template else 1):
-                for ending, kind in (
-                    ("", ""),
-                    ("/kernel", "weight"),
-                    ("/scale", "weight"),
-                    ("/bias", "bias"),
-                ):
-                    found = [part.format(i=i) + ending for part in parts]
-                    if not all(name in left for name in found):
-                        continue
-                    values = [_to_pytorch(name, left.pop(name)) for name in found]
-                    if isinstance(target, Token):
-                        values[0] = values[0].reshape(values[0].shape[3 - target.rank :])
-                    is_module = kind and "{kind}" not in template
-                    name = template.format(i=i, kind=kind, **fields) + (
-                        f".{kind}" if is_module else ""
-                    )
-                    tensors[name] = np.ascontiguousarray(np.concatenate(values), np.float32)
+            blocks = range(num_layers if "{i}" in template else 1)
+            for i, (ending, kind) in itertools.product(blocks, _KINDS):
+                found = [part.format(i=i) + ending for part in parts]
+                if not all(name in left for name in found):
+                    continue
+                values = [_to_pytorch(name, left.pop(name)) for name in found]
+                if isinstance(target, Token):
+                    values[0] = values[0].reshape(values[0].shape[3 - target.rank :])
+                name = template.format(i=i, kind=kind, **fields)
+                if kind and "{kind}" not in template:
+                    name += f".{kind}"
+                tensors[name] = np.ascontiguousarray(np.concatenate(values), np.float32)
         return tensors, left
 
     @property
     def _written(self):
-        """The choice of each field that is written."""
+        """The text of each field in written names."""
         return {field: values[0] for field, values in self.choices.items()}
 
     @functools.cached_property
@@ -326,8 +331,7 @@ def _to_keras(path, kind, array, num_heads):
 
 
 def _to_pytorch(name, array):
-    """Transposes kernels to PyTorch's layout and merges the axis of attention heads into the
-    features."""
+    """Transposes an array to PyTorch's layout, and merges its axis of attention heads."""
     if name.endswith("_0/out/kernel"):
         return array.reshape(-1, array.shape[-1]).T
     if re.search("/(query|key|value)/", name):
@@ -338,8 +342,14 @@ def _to_pytorch(name, array):
 
 
 def _without_axes_of_one(name, array):
-    """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array
-    `(1, 1, 1, C)`."""
-    axes = 2 if name == names.HEAD[0] else 3 if names.is_group_norm(name) else 0
+    """Removes the leading axes of length 1 from some arrays.
+
+    These are heads `(1, 1, in, classes)` and arrays of a GroupNorm `(1, 1, 1, C)`.
+    """
+    axes = 0
+    if name == names.HEAD[0]:
+        axes = 2
+    elif names.is_group_norm(name):
+        axes = 3
     has_axes = len(array.shape) == 4 and array.shape[:axes] == (1,) * axes
     return array.reshape(array.shape[axes:]) if has_axes else array

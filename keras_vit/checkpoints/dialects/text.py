@@ -29,6 +29,7 @@ def text_config_of(config):
 
 
 def _read_transformers(config, defaults):
+    """Returns the facts in a config.json, and the fields of the text tower with `defaults`."""
     tower = {**defaults, **text_config_of(config)}
     activation = tower["hidden_act"]
     if activation not in ACTIVATIONS:
@@ -47,7 +48,7 @@ def read_clip(config):
     defaults = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_attention_heads": 8}
     facts, tower = _read_transformers(config, {**defaults, "eos_token_id": 49407})
     end = tower["eos_token_id"]
-    # 2 is the wrong end token in the files of OpenAI, for which transformers takes the largest id.
+    # OpenAI's files contain the wrong end token 2, for which transformers takes the largest id.
     arguments = {"pool": "largest"} if end == 2 else {"pool": "end", "end_id": end}
     return replace(facts, arguments={"causal": True, **arguments})
 
@@ -59,7 +60,8 @@ def read_siglip(config):
     return _read_transformers(config, {**defaults, "num_attention_heads": 12})[0]
 
 
-_LAYER = "text_model.encoder.layers.{i}."
+_LAYER = "text_model.encoder.layers.{i}."  # in transformers
+_RESBLOCK = "{tower}transformer.resblocks.{i}."  # in open_clip
 _HUGGING_FACE = (
     ("text_model.embeddings.token_embedding.weight", TOKENS),
     ("text_model.embeddings.position_embedding.weight", Token(names.POSITIONS, 2)),
@@ -91,8 +93,7 @@ SIGLIP = Dialect(
     read_config=read_siglip,
 )
 
-# Fields of `text_cfg` that are supported, and their defaults in open_clip. The arrays determine
-# those with None; `hf_tokenizer_name` and `tokenizer_kwargs` describe the tokenizer.
+# Fields of `text_cfg` that are supported, and their defaults in open_clip.
 _OPEN_CLIP: dict = {
     "heads": 8,
     "pool_type": "argmax",
@@ -100,6 +101,7 @@ _OPEN_CLIP: dict = {
     "no_causal_mask": False,
     "norm_kwargs": None,
     "act_kwargs": None,
+    # The arrays determine these fields, or the fields do not affect the output.
     **dict.fromkeys(("context_length", "vocab_size", "width", "layers", "mlp_ratio", "proj_bias")),
     **dict.fromkeys(("hf_tokenizer_name", "tokenizer_kwargs", "final_ln_after_pool")),
 }
@@ -111,26 +113,23 @@ def read_open_clip(config):
     model = config["model_cfg"]
     tower = {**_OPEN_CLIP, **model["text_cfg"]}
     unknown = [name for name, value in tower.items() if name not in _OPEN_CLIP and value]
-    unknown += ["pool_type"] if tower["pool_type"] not in _POOLS else []
+    if tower["pool_type"] not in _POOLS:
+        unknown.append("pool_type")
     if unknown:
         named = ", ".join(f"{name}={tower[name]!r}" for name in unknown)
         raise ValueError(f"these values of `text_cfg` are not supported: {named}")
     pool = _POOLS[tower["pool_type"]]
+    end_id = {"end_id": tower["eos_id"]} if pool == "end" else {}
     is_tanh = (tower["act_kwargs"] or {}).get("approximate") == "tanh"
     gelu = "gelu_tanh" if is_tanh else "gelu"
     return Facts(
         num_heads=tower["heads"],
         epsilon=(tower["norm_kwargs"] or {}).get("eps", 1e-5),
         mlp="quick_gelu" if model.get("quick_gelu") else gelu,
-        arguments={
-            "causal": not tower["no_causal_mask"],
-            "pool": pool,
-            **({"end_id": tower["eos_id"]} if pool == "end" else {}),
-        },
+        arguments={"causal": not tower["no_causal_mask"], "pool": pool, **end_id},
     )
 
 
-_LAYER = "{tower}transformer.resblocks.{i}."
 # The original files of CLIP have the same names; open_clip's "custom text" has the prefix "text.".
 OPEN_CLIP = Dialect(
     "original",
@@ -138,15 +137,15 @@ OPEN_CLIP = Dialect(
     (
         ("{tower}token_embedding.weight", TOKENS),
         ("{tower}positional_embedding", Token(names.POSITIONS, 2)),
-        (f"{_LAYER}ln_1", f"{BLOCK}LayerNorm_0"),
-        (f"{_LAYER}ln_2", f"{BLOCK}LayerNorm_1"),
+        (f"{_RESBLOCK}ln_1", f"{BLOCK}LayerNorm_0"),
+        (f"{_RESBLOCK}ln_2", f"{BLOCK}LayerNorm_1"),
         (
-            f"{_LAYER}attn.in_proj_{{kind}}",
+            f"{_RESBLOCK}attn.in_proj_{{kind}}",
             Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
         ),
-        (f"{_LAYER}attn.out_proj", f"{ATTENTION}out"),
-        (f"{_LAYER}mlp.c_fc", f"{MLP}Dense_0"),
-        (f"{_LAYER}mlp.c_proj", f"{MLP}Dense_1"),
+        (f"{_RESBLOCK}attn.out_proj", f"{ATTENTION}out"),
+        (f"{_RESBLOCK}mlp.c_fc", f"{MLP}Dense_0"),
+        (f"{_RESBLOCK}mlp.c_proj", f"{MLP}Dense_1"),
         ("{tower}ln_final", "Transformer/encoder_norm"),
         # With a bias, the projection is a module with a transposed kernel.
         ("{tower}text_projection.{kind}", "head"),

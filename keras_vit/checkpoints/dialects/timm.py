@@ -40,7 +40,7 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     heads = arguments.get("num_heads")
     # The name of a model implies some defaults.
     facts = Facts(
-        num_heads=heads or next((n for k, n in _HEADS.items() if name.startswith(k)), None),
+        num_heads=heads or _heads_of(name),
         image_size=arguments.get("img_size") or (pretrained.get("input_size") or [])[1:],
         pool=pool,
     )
@@ -56,6 +56,11 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     return facts
 
 
+def _heads_of(name):
+    """Returns the number of heads in `_HEADS` for a model of timm, or None."""
+    return next((heads for start, heads in _HEADS.items() if name.startswith(start)), None)
+
+
 def _check_supported(name, arguments, pool, known_layers):
     """Raises a `ValueError` for a model that cannot be built from its config."""
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
@@ -65,9 +70,10 @@ def _check_supported(name, arguments, pool, known_layers):
         )
     if re.match(_OTHERS, name):
         raise ValueError(f"{name} is not supported")
-    unknown = [f"{k}={value!r}" for k, value in arguments.items() if not _ARGUMENTS.fullmatch(k)]
+    unknown = [key for key in arguments if not _ARGUMENTS.fullmatch(key)]
     if unknown:
-        raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
+        listed = ", ".join(f"{key}={arguments[key]!r}" for key in unknown)
+        raise ValueError(f"these `model_args` are not supported: {listed}")
     for key, known in known_layers.items():
         if arguments.get(key) not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {arguments[key]!r}")
@@ -95,23 +101,23 @@ def _read_preprocessing(pretrained):
 
 def write_config(arguments, architecture="vit_base_patch16_224"):
     """Returns the `Folder` for timm's `VisionTransformer`; see `Dialect.write_config`."""
-    gelu = gelu_of(arguments)
+    activation = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
     # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead,
     # add the position embedding of the class token to the class token itself.
     into_token = has_row and arguments["num_registers"] > 0
-    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in (
-        "qkvo",
-        "o",
-    )
-    if not is_plain or arguments["rotary"] or arguments["representation_size"]:
+    has_known_bias = arguments["attention_bias"] in ("qkvo", "o")
+    if arguments["position_embedding"] != "learned" or not has_known_bias:
+        return None
+    if arguments["rotary"] or arguments["representation_size"]:
         return None
     if arguments["epsilon"] == 1e-5:
-        architecture = f"vit_base_patch16_clip_{'quickgelu_' if gelu == 'quick_gelu' else ''}224"
-    if gelu == "swiglu":
+        word = "quickgelu_" if activation == "quick_gelu" else ""
+        architecture = f"vit_base_patch16_clip_{word}224"
+    if activation == "swiglu":
         architecture = "vit_giant_patch14_dinov2"
-    config = shared_config(arguments, architecture, packed=gelu == "swiglu")
+    config = shared_config(arguments, architecture, packed=activation == "swiglu")
     config["model_args"] |= {
         "qkv_bias": arguments["attention_bias"] == "qkvo",
         "init_values": arguments["layer_scale"],
@@ -121,19 +127,22 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
         "pre_norm": arguments["pre_norm"],
         "no_embed_class": into_token or not has_row,
     }
-    if gelu != "swiglu":
-        config["model_args"]["act_layer"] = gelu
+    if activation != "swiglu":
+        config["model_args"]["act_layer"] = activation
     return Folder(config, class_row="into token" if into_token else "")
 
 
 def shared_config(arguments, architecture, packed=False):
-    """Returns the part of config.json that all timm models share; `packed` means that SwiGLU's
-    kernels are joined."""
+    """Returns the part of config.json that all timm models share.
+
+    `packed` means that the first dense layer contains both the gate and the values of a SwiGLU.
+    """
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing = arguments["preprocessing"]
     (height, width, channels) = arguments["input_shape"]
     white = 2**preprocessing.bit_depth - 1
+    hidden_units = arguments["mlp_dim"] * (2 if packed else 1)
     return {
         "architecture": architecture,
         "num_classes": classes,
@@ -147,8 +156,8 @@ def shared_config(arguments, architecture, packed=False):
             "depth": arguments["num_layers"],
             "num_heads": arguments["num_heads"],
             "qk_norm": arguments["qk_norm"],
-            "mlp_ratio": (arguments["mlp_dim"] * (2 if packed else 1) + 0.5)
-            / arguments["hidden_size"],
+            # timm multiplies this by the hidden size and rounds down.
+            "mlp_ratio": (hidden_units + 0.5) / arguments["hidden_size"],
         },
         "pretrained_cfg": {
             "num_classes": classes,

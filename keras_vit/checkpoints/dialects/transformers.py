@@ -1,5 +1,7 @@
-"""The dialect of transformers for Vision Transformers, the parts that other families share, and
-image processors."""
+"""The dialect of transformers for Vision Transformers, and its image processors.
+
+Other families share parts of the dialect.
+"""
 
 import warnings
 
@@ -36,11 +38,15 @@ def read_config(config):
 
 
 def shared_config(arguments, model_type, architecture, square=False, **fields):
-    """Returns the part of config.json that all models share, with extra `fields`; may raise a
-    `NotSupportedError`."""
+    """Returns the part of config.json that all models share, with extra `fields`.
+
+    Raises a `NotSupportedError` for models that transformers does not support.
+    """
     bias = arguments["attention_bias"]
     (height, width, channels) = arguments["input_shape"]
-    gelu = gelu_of({**arguments, "mlp": None} if arguments["mlp"] == "swiglu" else arguments)
+    # `fields` describe a SwiGLU.
+    is_swiglu = arguments["mlp"] == "swiglu"
+    gelu = gelu_of({**arguments, "mlp": None} if is_swiglu else arguments)
     positions = "none" if arguments["rotary"] else "learned"
     if arguments["position_embedding"] != positions:
         raise NotSupportedError(
@@ -80,11 +86,8 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
 def write_config(arguments):
     """Returns the `Folder` for `ViTModel` or `ViTForImageClassification`; see
     `Dialect.write_config`."""
-    if (
-        arguments["classifier"] != "token"
-        or arguments["rotary"]
-        or arguments["mlp"] not in (None, "gelu", "gelu_tanh")
-    ):
+    has_gelu = arguments["mlp"] in (None, "gelu", "gelu_tanh")
+    if arguments["classifier"] != "token" or arguments["rotary"] or not has_gelu:
         return None
     if arguments["include_top"] and arguments["representation_size"]:
         return None
@@ -95,8 +98,7 @@ def write_config(arguments):
 
 
 def projections(prefix):
-    """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` is a template that contains
-    `{i}`."""
+    """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` contains the field `{i}`."""
     return [(f"{prefix}{name[0]}_proj", ATTENTION + name) for name in ("query", "key", "value")]
 
 
@@ -147,13 +149,14 @@ HUGGING_FACE = Dialect(
     write_config=write_config,
 )
 
-# The JSON file of an image processor
-# ---------------------------------------------------------------------------------
+# The JSON file of an image processor.
 
 
 def read_preprocessor(config, defaults, file_name):
-    """Converts the JSON object of an image processor to fields of a `Preprocessing`; warns about
-    other settings."""
+    """Converts the JSON object of an image processor to fields of a `Preprocessing`.
+
+    Warns about settings that a `Preprocessing` cannot describe.
+    """
     size = _size_of(config)
     resized = size.get("shortest_edge") or size.get("height")
     crop = config.get("crop_size")
@@ -203,8 +206,10 @@ def _size_of(config):
 
 
 def _mean_and_std_of(config):
-    """Returns the mean and std of an image processor, each one a list in the scale of pixel values,
-    or None if it is not given."""
+    """Returns the mean and std of an image processor, as lists in the scale of pixel values.
+
+    A missing mean or std is None.
+    """
     if not config.get("do_normalize", True):
         mean_and_std = (0, 1)
     else:
@@ -221,19 +226,19 @@ def _mean_and_std_of(config):
 
 
 def write_preprocessor(model):
-    """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit
-    reads."""
+    """Returns the preprocessor_config.json for transformers, including `_OWN_FIELDS`."""
     preprocessing = model.preprocessing
     (height, width, _) = model.image_shape
     resized = [*preprocessing.resized((height, width))]
     white = 2**preprocessing.bit_depth - 1
     is_stretched = preprocessing.resize == "stretch"
+    size = {"shortest_edge": min(resized)}
+    if is_stretched:
+        size = {"height": resized[0], "width": resized[1]}
     return {
         "image_processor_type": "BitImageProcessor",
         "do_resize": True,
-        "size": {"height": resized[0], "width": resized[1]}
-        if is_stretched
-        else {"shortest_edge": min(resized)},
+        "size": size,
         "resample": 3 if preprocessing.interpolation == "bicubic" else 2,
         "do_center_crop": not is_stretched or resized != [height, width],
         "crop_size": {"height": height, "width": width},

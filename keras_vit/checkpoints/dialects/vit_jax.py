@@ -1,5 +1,7 @@
-"""The dialect of `vit_jax`, big_vision and keras_vit, whose names are canonical, including
-big_vision's ResNets."""
+"""The dialect of `vit_jax`, big_vision (including its ResNets) and keras_vit.
+
+Its names are canonical.
+"""
 
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects.dialect import Alias, Dialect, Stacked

@@ -50,15 +50,7 @@ def arrays(
             f"Received: dtype={images.dtype}, shape={images.shape}"
         )
     max_value = white_of(images.dtype, max_value)
-    if labels.ndim == 2:
-        labels = _label_rows(labels, len(images), len(names))
-    elif labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-        raise ValueError(
-            f"`labels` must be {len(images)} integers, or a row of {len(names)} zeros and "
-            f"ones for each image. Received: dtype={labels.dtype}, shape={labels.shape}"
-        )
-    else:
-        check_labels(labels, names)
+    labels = _checked_labels(labels, len(images), names)
     lowest = images.min()
     highest = images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
@@ -87,6 +79,19 @@ def arrays(
     )
 
 
+def _checked_labels(labels, images, names):
+    """Returns valid labels as integers `(images,)` or Booleans `(images, classes)`."""
+    if labels.ndim == 2:
+        return _label_rows(labels, images, len(names))
+    if labels.shape != (images,) or labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"`labels` must be {images} integers, or a row of {len(names)} zeros and "
+            f"ones for each image. Received: dtype={labels.dtype}, shape={labels.shape}"
+        )
+    check_labels(labels, names)
+    return labels
+
+
 def _label_rows(labels, images, classes):
     """Returns labels as Booleans `(images, classes)`."""
     if labels.shape != (images, classes) or not np.isin(labels, (0, 1)).all():
@@ -100,13 +105,13 @@ def _label_rows(labels, images, classes):
 def digits():
     """Returns the splits of scikit-learn's 1,797 digits, 8x8 pixels with values from 0 to 16, as a
     dict of sources."""
-    # Imported on use, because the import takes about a second.
+    # Import it here, because the import takes about a second.
     from sklearn.datasets import load_digits
 
     scans = load_digits()
-    images = np.repeat(scans.images[..., None].astype(np.uint8), 3, axis=-1)  # (1797, 8, 8, 3)
+    pixels = np.repeat(scans.images[..., None].astype(np.uint8), 3, axis=-1)  # (1797, 8, 8, 3)
     # The splits are part of the dataset: they do not depend on the seed of a run.
-    train, test = _divide((images, scans.target), 360)
+    train, test = _divide((pixels, scans.target), 360)
     tune_train, tune_val = _divide(train, 287)
     names = [str(name) for name in scans.target_names]
     parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
@@ -122,10 +127,8 @@ def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source
     parts = {}
     for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
-        parts[split] = (
-            images,
-            _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64),
-        )
+        labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
+        parts[split] = images, labels
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
     # Omit the tuning splits if the dataset is too small for every class to be in both.
     with contextlib.suppress(ValueError):

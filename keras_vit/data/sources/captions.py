@@ -78,6 +78,7 @@ def _rows(path):
 
 
 def _rows_of_table(path):
+    """Yields the same as `_rows`, for a `.csv` list."""
     columns = (0, 1)
     count = 2
     for line, row in csv_rows(path):
@@ -139,10 +140,14 @@ def split_of_caption_tfrecords(
         example = tf.io.parse_single_example(record, features)
         return {"image": example[image_key], "caption": example[caption_key]}
 
-    rest = {"checksum": functools.partial(checksum_of, paths, moves=True), "class_names": ()}
-    rest |= {"target": "texts", "stored": lambda: [(file, 0, 1) for file in paths]}
     if not paths:
         raise ValueError(f"`split` must match at least one file. Received: {pattern!r}")
+    rest = {
+        "class_names": (),
+        "checksum": functools.partial(checksum_of, paths, moves=True),
+        "stored": lambda: [(file, 0, 1) for file in paths],
+        "target": "texts",
+    }
     source = tfrecords.record_source(paths, parse, rest)
     _check_first(source, caption_key)
     if num_examples not in (0, source.num_examples):

@@ -69,7 +69,7 @@ class Division:
             only_train: whether the images are those of "train", which "tune_train" and "tune_val"
                 divide.
         """
-        # Names only, so that a split depends neither on the path of the folder nor, without
+        # Hash names only, so that a split depends neither on the path of the folder nor, without
         # groups, on the other classes.
         units = groups or [self._unit(name, label) for name, label in zip(names, classes)]
         kept = list(range(len(names)))
@@ -107,23 +107,26 @@ class Division:
         return found[1]
 
     def _part(self, rows, units, classes, is_test, fold, prefix):
-        """Returns the rows in the test part, or those in the training part."""
+        """Divides rows by the hash of their units; returns those of the test or the training part.
+
+        Each class is divided separately. The class of a unit is its most frequent one.
+        """
         counts = collections.defaultdict(collections.Counter)
         for row in rows:
             counts[units[row]][classes[row]] += 1
-        # Divide the groups of each class; the most frequent class is that of a group.
         of_class = collections.defaultdict(list)
         for unit, counter in counts.items():
             of_class[max(sorted(counter), key=counter.get)].append(unit)
         test = set()
         for label, members in of_class.items():
             members.sort(key=lambda unit: _hash(f"{self.split_seed}/{prefix}{unit}"))
-            count = min(max(round(self.test_share * len(members)), 1), len(members) - 1)
-            chosen = members[: max(count, 0)]
             if fold and len(members) > 1:
                 number, folds = map(int, fold.split("/"))
                 # Small classes start at different folds.
                 chosen = members[(number + zlib.crc32(os.fsencode(label))) % folds :: folds]
+            else:
+                count = min(max(round(self.test_share * len(members)), 1), len(members) - 1)
+                chosen = members[:count]
             test.update(chosen)
         return [row for row in rows if (units[row] in test) == is_test]
 

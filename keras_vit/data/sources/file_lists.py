@@ -72,14 +72,9 @@ def file_list(
     columns: tuple[str, ...] = ()
     names = check_names(class_names or ())
     if tables.is_table(path):
+        groups_column = "" if division is None else division.groups
         rows, columns = tables.read_table(
-            path,
-            files,
-            file_column,
-            label_column,
-            label_separator,
-            names,
-            division.groups if division is not None else "",
+            path, files, file_column, label_column, label_separator, names, groups_column
         )
     elif file_column or label_column or label_separator:
         raise ValueError(
@@ -92,20 +87,7 @@ def file_list(
         words, labels, names = _rows_of_classes(path, rows, names or columns)
     else:
         words, labels, names = _classes(path, rows, names, only_names)
-
-    # Find the files.
-    found = [files.find(name) for _, name, _ in rows]
-    missing = [files.path(name) for (_, name, _), path in zip(rows, found) if path is None]
-    if missing:
-        raise ValueError(
-            f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
-        )
-    paths = [str(name) for name in found]
-    counts = collections.Counter(name for name, _ in set(zip(paths, words)))
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(
-            f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
-        )
+    paths = _paths_of(path, files, rows, words)
     if division is not None and split:
         groups = tables.values(path, division.groups, [line for line, _, _ in rows])
         inside = [name.removeprefix(f"{root}/") for name in paths]
@@ -116,6 +98,24 @@ def file_list(
         labels = labels[kept]
     source = file_source(paths, labels, names)
     return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
+
+
+def _paths_of(path, files, rows, words):
+    """Returns the path of the file of each row; `words` are the labels of the rows in the list
+    `path`."""
+    found = [files.find(name) for _, name, _ in rows]
+    missing = [files.path(name) for (_, name, _), place in zip(rows, found) if place is None]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
+        )
+    paths = [str(place) for place in found]
+    counts = collections.Counter(place for place, _ in set(zip(paths, words)))
+    if twice := [place for place, count in counts.items() if count > 1]:
+        raise ValueError(
+            f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
+        )
+    return paths
 
 
 def _classes(path, rows, names, only_names):

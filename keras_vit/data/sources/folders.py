@@ -70,7 +70,6 @@ def folder(
     hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
     if not hashed and (fold or not tuning):
         division.check_unused(split, path)
-    # List the images of each class.
     root = path if hashed else subfolder
     folders = visible_folders(root)
     if hashed and (whole not in ("train", "test") or _SPLITS & set(folders)):
@@ -85,6 +84,24 @@ def folder(
             f"{printable(loose[0])}"
         )
     names = check_names(class_names or map(printable, folders))
+    rows = _labeled_images(root, folders, names)
+    if hashed or tuning:
+        images = [image for _, image, _ in rows]
+        folders_of_rows = [name for name, _, _ in rows]
+        kept = division.indices(split, images, folders_of_rows, only_train=not hashed)
+        rows = [rows[i] for i in kept]
+    if not rows:
+        raise ValueError(
+            f"`path` must contain images as {root.rstrip('/')}/<class>/<image>. Received: "
+            f"path={path!r}"
+        )
+    paths = [posixpath.join(root, name, image) for name, image, _ in rows]
+    return file_source(paths, [label for _, _, label in rows], names)
+
+
+def _labeled_images(root, folders, names):
+    """Returns `(folder, image, label)` for the images in the folders of the classes `names`, by
+    label."""
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:
         raise ValueError(
@@ -93,23 +110,9 @@ def folder(
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
     listed = _images_of_classes(root, [name for _, name in present])
-    rows = [
-        (posixpath.join(name, image), name, label)
-        for (label, name), images in zip(present, listed)
-        for image in images
+    return [
+        (name, image, label) for (label, name), images in zip(present, listed) for image in images
     ]
-    if hashed or tuning:
-        images = [image for images in listed for image in images]
-        folders_of_rows = [name for _, name, _ in rows]
-        kept = division.indices(split, images, folders_of_rows, only_train=not hashed)
-        rows = [rows[i] for i in kept]
-    if not rows:
-        raise ValueError(
-            f"`path` must contain images as {root.rstrip('/')}/<class>/<image>. Received: "
-            f"path={path!r}"
-        )
-    paths = [posixpath.join(root, image) for image, _, _ in rows]
-    return file_source(paths, [label for _, _, label in rows], names)
 
 
 def _images_of_classes(root, folders):

@@ -1,4 +1,4 @@
-"""Lists image files, divides them by a hash of their names, and reads text files."""
+"""Lists image files, makes sources of them, and reads text files."""
 
 import csv
 import functools
@@ -66,8 +66,9 @@ def entries(path: str) -> tuple[list[str], list[str]]:
     try:
         if "://" in path:
             names = tf.io.gfile.listdir(path)
-            isdir = lambda name: "." not in name and tf.io.gfile.isdir(posixpath.join(path, name))  # noqa: E731
-            folders = {name for name in names if name.endswith("/") or isdir(name)}
+            folders = {
+                name for name in names if name.endswith("/") or _is_remote_folder(path, name)
+            }
             return sorted(name.rstrip("/") for name in folders), sorted(set(names) - folders)
         with os.scandir(path) as scanned:
             is_folder = {entry.name: entry.is_dir() for entry in scanned}
@@ -77,6 +78,12 @@ def entries(path: str) -> tuple[list[str], list[str]]:
         ) from None
     names = sorted(is_folder)
     return [n for n in names if is_folder[n]], [n for n in names if not is_folder[n]]
+
+
+def _is_remote_folder(path, name):
+    """Returns whether a name in a remote folder is a folder; a name with a dot is taken for a file,
+    because each check is a request."""
+    return "." not in name and tf.io.gfile.isdir(posixpath.join(path, name))
 
 
 def _is_hidden(name):
@@ -109,7 +116,9 @@ def lines_of(path: str | os.PathLike) -> list[str]:
 
 
 def csv_rows(path: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """Returns `(line number, cells)` for each row of a CSV file; of several lines, the last.
+    """Returns `(line number, cells)` for each row of a CSV file.
+
+    The line number of a row of several lines is that of its last line.
 
     Raises:
         ValueError: the file cannot be read, or a quotation mark is not closed.
@@ -135,8 +144,10 @@ def text_of(path: str | os.PathLike) -> str:
 
 
 def file_source(paths, labels=None, class_names=()):
-    """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8,
-    as in `os`; `labels` as in `Source`."""
+    """Returns a source of image files with labels as in `Source.labels`.
+
+    Surrogates in `paths` stand for bytes that are not UTF-8, as in `os`.
+    """
     if labels is not None:
         labels = np.asarray(labels)
     multi_label = labels is not None and labels.ndim == 2

@@ -87,7 +87,6 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
         image_key: name of the image feature; "" for "image".
         label_key: name of the feature with the masks; "" for "segmentation_mask".
     """
-
     label_key = label_key or "segmentation_mask"
 
     def mask_of(features):
@@ -112,17 +111,17 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
     return dataclasses.replace(source, shards=shards)
 
 
-def _pairs(key, split, path, names, division):
+def _pairs(key, split, path, class_names, division):
     """Returns the `PairSource` of a split; `key` is "mask" or "depth"."""
     if split.endswith(".csv"):
         division.check_unused(split, path)
-        return _source(key, _listed(split, path), names)
+        return _source(key, _listed(split, path), class_names)
     roots = [posixpath.join(path, folder) for folder in ("images", _FOLDERS[key])]
     of_split = [posixpath.join(path, split, folder) for folder in ("images", _FOLDERS[key])]
     for inside in (of_split, [posixpath.join(root, split) for root in roots]):
         if split and is_dir(inside[0]):
             division.check_unused(split, path)
-            return _source(key, _paired(key, *inside), names)
+            return _source(key, _paired(key, *inside), class_names)
     if not all(map(is_dir, roots)) or split not in ("", "train", "test"):
         raise ValueError(
             f"`path` must have the subfolders images and {_FOLDERS[key]}, or a subfolder for each "
@@ -134,27 +133,14 @@ def _pairs(key, split, path, names, division):
         stems = [*pairs]
         part = division.indices(split, stems, [""] * len(stems))
         pairs = {stems[i]: pairs[stems[i]] for i in part}
-    return _source(key, pairs, names)
+    return _source(key, pairs, class_names)
 
 
 def _paired(key, image_root, target_root):
     """Returns `{stem: (image, second file)}` of two folders; the path of a missing file has no
     ending."""
-    found = []
-    for root, endings in ((image_root, IMAGE_ENDINGS), (target_root, ENDINGS[key])):
-        names = _files_below(root) if is_dir(root) else []
-        names = [name for name in names if name.lower().endswith(endings)]
-        stems = {}
-        for name in names:
-            stem = posixpath.splitext(name)[0]
-            if stem in stems:
-                raise ValueError(
-                    "Files of one folder must have different names without their endings. "
-                    f"Received: {stems[stem]!r} and {name!r} in {root!r}"
-                )
-            stems[stem] = name
-        found.append(stems)
-    images, targets = found
+    images = _files_by_stem(image_root, IMAGE_ENDINGS)
+    targets = _files_by_stem(target_root, ENDINGS[key])
     return {
         stem: (
             posixpath.join(image_root, images.get(stem, stem)),
@@ -162,6 +148,23 @@ def _paired(key, image_root, target_root):
         )
         for stem in sorted(images | targets)
     }
+
+
+def _files_by_stem(root, endings):
+    """Returns `{stem: file}` of the files below a folder that have one of the endings."""
+    names = _files_below(root) if is_dir(root) else []
+    file_of = {}
+    for name in names:
+        if not name.lower().endswith(endings):
+            continue
+        stem = posixpath.splitext(name)[0]
+        if stem in file_of:
+            raise ValueError(
+                "Files of one folder must have different names without their endings. "
+                f"Received: {file_of[stem]!r} and {name!r} in {root!r}"
+            )
+        file_of[stem] = name
+    return file_of
 
 
 def _files_below(root):
@@ -175,16 +178,18 @@ def _files_below(root):
 
 
 def _listed(split, path):
-    """Returns `{line: (image, second file)}` of a CSV file, whose names start from its folder."""
-    path = split if posixpath.isabs(split) or "://" in split else posixpath.join(path, split)
-    root = posixpath.dirname(path) or "."
+    """Returns `{line: (image, second file)}` of the CSV file `split`, whose names start from its
+    folder."""
+    is_absolute = posixpath.isabs(split) or "://" in split
+    list_path = split if is_absolute else posixpath.join(path, split)
+    root = posixpath.dirname(list_path) or "."
     return {
         str(line): tuple(name if "://" in name else posixpath.join(root, name) for name in pair)
-        for line, *pair in rows_of(path)
+        for line, *pair in rows_of(list_path)
     }
 
 
-def _source(key, pairs, names):
+def _source(key, pairs, class_names):
     """Returns the `PairSource` of `{stem: (image, second file)}`."""
     if not pairs:
         raise ValueError(
@@ -203,7 +208,7 @@ def _source(key, pairs, names):
     return PairSource(
         read,
         len(pairs),
-        names,
+        class_names,
         name_of=lambda index: printable(known[index]),
         checksum=lambda: checksum_of([*image_paths, *target_paths]),
         stored=lambda: ((path, 0, 1) for path in image_paths),

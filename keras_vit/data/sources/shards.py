@@ -22,9 +22,9 @@ from keras_vit.data import order
 NO_EXAMPLE = -1  # marks a padding row instead of an example number
 
 _MAX_READERS = 64  # each reader keeps one file open
-_SHARDS_PER_READER = (
-    2  # minimum if there are several readers; starting mid-shard wastes the skipped bytes
-)
+# The minimum if there are several readers. A reader that starts within a shard wastes the skipped
+# bytes.
+_SHARDS_PER_READER = 2
 _FOREVER = 2**62
 _BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
 
@@ -35,7 +35,7 @@ class Shards:
     next."""
 
     lengths: np.ndarray  # int64 `(S,)`: the number of records of each shard
-    # `open(shard, skip)` returns a dataset of a shard's records, starting at record `skip`
+    # `open(shard, skip)` returns a dataset of a shard's records, starting at record `skip`.
     open: Callable
     parse: Callable  # maps a record to an example, as `Source.read` returns it
 
@@ -97,11 +97,12 @@ class ShardReaders:
             + np.array(slots) % self.size
         )
         first_step = tf.cast(first_step, tf.int64)
-        read = (
-            self._evaluation_rows
-            if self._seed is None
-            else lambda reader: self._training_rows(reader, first_step)
-        )
+
+        def read(reader):
+            if self._seed is None:
+                return self._evaluation_rows(reader)
+            return self._training_rows(reader, first_step)
+
         chunks = tf.data.Dataset.from_tensor_slices(np.int64(readers)).interleave(
             read,
             cycle_length=len(readers),
@@ -161,11 +162,12 @@ class ShardReaders:
         step."""
         position = first_step * self._batch_size + reader * self.size
         first_epoch = position // self._n
-        # The reader has already returned `stop - start` examples of this epoch: whole blocks, which
-        # are skipped, and part of a block, which is read again.
-        start, stop = self._part(first_epoch * self._n, position, reader)
-        skipped_blocks = (stop - start) // self._block
-        skipped = (stop - start) % self._block
+        # The reader has already returned `done` examples of this epoch: whole blocks, which are
+        # skipped, and part of a block, which is read again.
+        begin, end = self._part(first_epoch * self._n, position, reader)
+        done = end - begin
+        skipped_blocks = done // self._block
+        skipped = done % self._block
 
         def blocks(epoch):
             resumed = tf.cast(epoch == first_epoch, tf.int64)
@@ -175,13 +177,12 @@ class ShardReaders:
             ).batch(self._block)
 
             def shuffle(block, row):
-                indices, records = row
+                indices, stored = row
                 key = order.shuffle_key(self._seed, epoch, reader, block)
                 permutation = order.permutation(tf.size(indices, tf.int64), key)
                 permutation = permutation[tf.where(block == skipped_blocks, resumed * skipped, 0) :]
-                return epoch * self._n + tf.gather(indices, permutation), tf.gather(
-                    records, permutation
-                )
+                numbers = epoch * self._n + tf.gather(indices, permutation)
+                return numbers, tf.gather(stored, permutation)
 
             return records.enumerate(resumed * skipped_blocks).map(shuffle)
 
@@ -203,10 +204,8 @@ def record_namer(files, lengths, skips=None):
 
     def name_of(index):
         file = int(np.searchsorted(ends, index, side="right"))
-        return (
-            f"{files[file]} record "
-            f"{index - ends[file] + lengths[file] + (skips[file] if skips else 0)}"
-        )
+        start = ends[file] - lengths[file]
+        return f"{files[file]} record {index - start + (skips[file] if skips else 0)}"
 
     return name_of
 

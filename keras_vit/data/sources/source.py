@@ -105,12 +105,14 @@ class Source:
             "shape": shape.as_list() if shape.rank is not None else None,
             "dtype": self.image_spec.dtype.name,
         }
-        described = {
+        return {
             "num_examples": int(self.num_examples),
             "class_names": [*map(str, self.class_names)],
+            "options": self.options,
+            "empty_is_negative": self.empty_is_negative,
+            "max_value": white,
+            "image": image,
         }
-        described |= {"options": self.options, "empty_is_negative": self.empty_is_negative}
-        return {**described, "max_value": white, "image": image}
 
     @classmethod
     def from_description(cls, description: Mapping) -> "Source":

@@ -75,13 +75,9 @@ def read_table(
     """
     rows = _rows(path)
     names = rows[0][1]
-    is_header = bool(file_column or label_column)
-    if not is_header and not any(_is_image(name, files) for name in names):
-        has_usual_name = any(name.lower() in HEADERS for name in names)
-        is_header = has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
     columns = (0, 1)
     classes: tuple[int, ...] = ()
-    if is_header:
+    if file_column or label_column or _is_header(rows, files):
         rows = rows[1:]
         file = _file_column(path, names, rows, files, file_column, label_column)
         if not label_column and not label_separator:
@@ -107,11 +103,7 @@ def read_table(
                 f"Received: {cells!r} in line {line} of {path!r}"
             )
         file_name, label_text = pair
-        if "\n" in file_name + label_text or any(_has_rows(cell, files) for cell in cells):
-            raise ValueError(
-                "A cell of several lines must not have a file, a label or a row; look for a "
-                f"quotation mark that is not closed. Received: line {line} of {path!r} ends one"
-            )
+        _check_one_row(path, line, cells, file_name + label_text, files)
         if classes:
             positive = tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
             chosen.append([line, file_name, positive])
@@ -128,14 +120,16 @@ def read_table(
 def values(path: str, column: str, lines: list[int]) -> list[str]:
     """Returns the values in a column of a table's header for line numbers; [] if it has none of
     this name."""
-    header, *rows = _rows(path) if column and is_table(path) else [(0, [])]
-    if column not in header[1]:
+    if not column or not is_table(path):
         return []
-    if header[1].count(column) > 1:
+    (_, names), *rows = _rows(path)
+    if column not in names:
+        return []
+    if names.count(column) > 1:
         raise ValueError(
             f"Columns must have different names. Received: several {column!r} in {path!r}"
         )
-    index = header[1].index(column)
+    index = names.index(column)
     value_of = {line: cells[index] for line, cells in rows if index < len(cells)}
     if empty := [line for line in lines if not value_of.get(line)]:
         raise ValueError(
@@ -159,10 +153,29 @@ def _rows(path):
     return rows
 
 
+def _is_header(rows, files):
+    """Returns whether the first row of a table has the names of the columns."""
+    names = rows[0][1]
+    if any(_is_image(name, files) for name in names):
+        return False
+    has_usual_name = any(name.lower() in HEADERS for name in names)
+    return has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
+
+
 def _is_image(cell, files):
     """Returns whether a cell of the first row is no name of a column; a file may be missing."""
     is_file = cell.lower() not in HEADERS and files.find(cell) is not None
     return is_file or cell.lower().endswith(IMAGE_ENDINGS)
+
+
+def _check_one_row(path, line, cells, text, files):
+    """Raises a `ValueError` if a row of cells seems to consist of several rows; `text` is its file
+    and label."""
+    if "\n" in text or any(_has_rows(cell, files) for cell in cells):
+        raise ValueError(
+            "A cell of several lines must not have a file, a label or a row; look for a "
+            f"quotation mark that is not closed. Received: line {line} of {path!r} ends one"
+        )
 
 
 def _has_rows(cell, files):
@@ -280,6 +293,7 @@ def _with_files(columns, rows, files):
 
 
 def _only(candidates, names, field, what, path):
+    """Returns the only candidate for a column; raises a `ValueError` for none or several."""
     if len(candidates) != 1:
         raise ValueError(
             f"`{field}` must be set, because {len(candidates)} columns look like one {what} "

@@ -60,15 +60,21 @@ def tfds(
         label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
         return {"image": stored[image_key], "label": label}
 
-    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
-    rest["empty_is_negative"] = not callable(label_key) and hasattr(features[label_key], "feature")
+    rest: dict[str, Any] = {
+        "class_names": names,
+        "max_value": 255 // scale,
+        "empty_is_negative": not callable(label_key) and hasattr(features[label_key], "feature"),
+    }
     return read_parts(builder, name, split, parts, parse, rest)
 
 
 def open_split(name, split, data_dir, keys):
     """Returns the builder of a dataset, the parts of a split, and decoders that keep the images
-    encoded; the first of `keys`, which must be features, is the image."""
-    # Imported on use, because the import takes seconds.
+    encoded.
+
+    `keys` must be names of features; the first one is that of the image.
+    """
+    # Import it here, because the import takes seconds.
     import tensorflow_datasets
 
     try:
@@ -95,12 +101,18 @@ def open_split(name, split, data_dir, keys):
 
 
 def read_parts(builder, name, split, parts, parse, rest):
-    """Returns the source of a split: by index if the files allow it, otherwise in order."""
+    """Returns the source of a split, read by index if the files allow it, otherwise in order.
+
+    `parse` maps a record to an example, and `rest` has further fields of `Source`.
+    """
     files = [str(part.filename) for part in parts]
     skips = [part.skip for part in parts]
-    rest = {**rest, "checksum": functools.partial(checksum_of, files)}
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
-    rest["stored"] = lambda: zip(files, skips, map(int.__add__, skips, lengths))
+    rest = {
+        **rest,
+        "checksum": functools.partial(checksum_of, files),
+        "stored": lambda: zip(files, skips, map(int.__add__, skips, lengths)),
+    }
     kind = builder.info.file_format.value
     if kind == "array_record":
         from array_record.python.array_record_data_source import ArrayRecordDataSource

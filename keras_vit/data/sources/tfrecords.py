@@ -24,7 +24,7 @@ from keras_vit.data.sources.source import Source, check_names, check_pattern, ch
 _HEADER = 12  # bytes before the data
 _FRAME = 16  # bytes before and after the data
 _CHECKED = 100  # records whose lists of classes are checked before training
-_FILES_AT_A_TIME = 16  # number of files read in parallel to count their records
+_FILES_AT_A_TIME = 16  # number of files read in parallel to count or find their records
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def tfrecords(
         )
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
-    image = _image_reader(image_keys, image_dtype, tuple(image_shape), max_value)
+    image_of = _image_reader(image_keys, image_dtype, tuple(image_shape), max_value)
     rest = {
         "class_names": class_names,
         "max_value": white_of(image_dtype or "uint8", max_value),
@@ -96,7 +96,7 @@ def tfrecords(
     def parse(record):
         example = tf.io.parse_single_example(record, features)
         label = example[label_key].values if multi_label else example[label_key]
-        return {"image": image(example), "label": label - label_offset}
+        return {"image": image_of(example), "label": label - label_offset}
 
     source = record_source(files, parse, rest)
     if source.read is not None:
@@ -113,8 +113,11 @@ def tfrecords(
 
 
 def record_source(files, parse, rest):
-    """Returns the source of the records in TFRecord files: by index if they are local, otherwise in
-    order."""
+    """Returns the source of the records in TFRecord files, read by index if the files are local,
+    otherwise in order.
+
+    `parse` maps a record to an example, and `rest` has further fields of `Source`.
+    """
     if "://" in files[0]:
         shards = Shards(_counts(files), open_tfrecords(files), parse)
         return Source(
@@ -187,6 +190,7 @@ def split_of_tfrecords(
 
 
 def _check_first(source, classes):
+    """Raises a `ValueError` if the first record lacks a feature or has a value out of range."""
     if not source.num_examples:
         return
     try:
@@ -213,8 +217,10 @@ def _check_first(source, classes):
 
 
 def _check_lists(files, label_key):
-    """Raises a `ValueError` if the first records have no lists of class numbers. A record without
-    the feature is an image without a class, unless none has it."""
+    """Raises a `ValueError` if the labels of the first records are no lists of class numbers.
+
+    A record without the feature is an image without a class, but some record must have it.
+    """
     index = RecordIndex(files[:1])
     number = min(_CHECKED, len(index))
     has_key = False
@@ -285,9 +291,8 @@ def _image_reader(keys, dtype, shape, max_value):
 
     def values(encoded):
         if shape:
-            return tf.reshape(
-                tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1)
-            )
+            pixels = tf.io.decode_raw(encoded, dtype)
+            return tf.reshape(pixels, shape if len(shape) == 3 else (*shape, 1))
         tensor = tf.io.parse_tensor(encoded, dtype)
         # A single channel may be stored as `(H, W)`.
         return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
@@ -303,11 +308,11 @@ class RecordIndex:
     """
 
     def __init__(self, files, spans=None):
-        spans = spans or [(0, -1)] * len(files)
-        with ThreadPoolExecutor(min(16, len(files))) as pool:
-            offsets = list(pool.map(lambda item: _offsets(item[0], *item[1]), zip(files, spans)))
+        skips, takes = zip(*(spans or [(0, -1)] * len(files)))
+        with ThreadPoolExecutor(min(_FILES_AT_A_TIME, len(files))) as pool:
+            offsets = list(pool.map(_offsets, files, skips, takes))
         counts = [len(of_file) for of_file in offsets]
-        self.name_of = record_namer(files, counts, [skip for skip, _ in spans])
+        self.name_of = record_namer(files, counts, skips)
         self._offsets = tf.constant(np.concatenate(offsets))
         self._file_of = tf.constant(np.repeat(np.arange(len(files), dtype=np.int32), counts))
         self._files = tf.constant(files)

@@ -149,9 +149,9 @@ class Classes(Target):
                 "can be balanced. Received: sampling='balanced'"
             )
         if self.options.sampling:
-            self._members()  # an error for sources that are read in order, which `sampling` needs
+            self._members()  # raises an error if the labels are unknown or a class is empty
         if self.options.class_weights:
-            self._class_weights()
+            self._class_weights()  # raises an error for an invalid file, too
 
     def fingerprint(self, source):
         """Covers the class weights of a file too."""

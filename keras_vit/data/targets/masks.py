@@ -84,12 +84,12 @@ class Masks(PixelValues):
     def summary(self, shown=10):
         """Returns the classes with their shares of the pixels of some masks, evenly spaced."""
         names = list(map(str, self.source.class_names))
+        ignored = []
         if self.source.read is not None:
-            shares = self._shares()
+            *shares, share_ignored = self._shares()
             names = [f"{name} {100 * share:.3g} %" for name, share in zip(names, shares)]
-        listed = names[:shown] + ["..."] * (len(names) > shown)
-        if self.source.read is not None:
-            listed.append(f"ignored {100 * shares[-1]:.3g} %")
+            ignored = [f"ignored {100 * share_ignored:.3g} %"]
+        listed = names[:shown] + ["..."] * (len(names) > shown) + ignored
         return f"{self.classes} classes of pixels ({', '.join(listed)})"
 
     def _shares(self):

@@ -59,13 +59,16 @@ class Texts(Target):
         if caption.shape.rank:  # several captions, or none
             caption = tf.concat([caption, [""]], 0)[0]
         tokenizer = self.tokenizer
-        encode = lambda text: tokenizer([text.decode()])[0]  # noqa: E731
+
+        def encode(text):
+            return tokenizer([text.decode()])[0]
+
         ids = tf.ensure_shape(apply_to_bytes(encode, caption, tf.int32), [self.length])
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
     def check_splits(self, test: Target) -> None:
-        tokenizer_of(self._place, self.length)  # raises if there is none
+        tokenizer_of(self._place, self.length)  # raises an error if there is none
 
     def fingerprint(self, source: "Source") -> bytes:
         return self.tokenizer.checksum.to_bytes(4, "little")  # `Source.checksum` covers captions
@@ -75,7 +78,8 @@ class Texts(Target):
 
 
 def tokenizer_of(place: str, length: int) -> Tokenizer:
-    """Returns the tokenizer at a path or in a repository; raises a `ValueError` if it is ""."""
+    """Returns the tokenizer at a path or in a repository; raises a `ValueError` if it is not
+    set."""
     if not place:
         raise ValueError(
             "A task that learns from texts needs a tokenizer, as in "

@@ -36,14 +36,14 @@ def choose_mesh(name="auto", tpu_address=""):
     if name == "tpu" and platform != "tpu":
         raise ValueError(
             f"No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
-            '"keras_vit[cpu,jax-tpu]" on a TPU '
-            "machine. Received: strategy='tpu'"
+            '"keras_vit[cpu,jax-tpu]" on a TPU machine. '
+            "Received: strategy='tpu'"
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
         raise ValueError(
             f"No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
-            '"keras_vit[cpu,jax-gpu]" on a '
-            "machine with a GPU. Received: strategy='mirrored'"
+            '"keras_vit[cpu,jax-gpu]" on a machine with a GPU. '
+            "Received: strategy='mirrored'"
         )
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
 

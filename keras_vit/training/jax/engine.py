@@ -60,11 +60,9 @@ class JaxEngine(Engine):
 
     def _place(self, optimizer, averaged, scaled):
         config = self._config
-        model = self.model
-        # the engine may have trained before, on other data
         self._optimizer = optimizer
-        self._batches = None
-        state = initial_state(model, optimizer, averaged, scaled)
+        self._batches = None  # the engine may have trained before, on other data
+        state = initial_state(self.model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
         frozen.place(self.mesh, self._task.frozen_models, config.shard)
@@ -74,8 +72,15 @@ class JaxEngine(Engine):
         )
 
     def _make_train_steps(self, task):
-        how = (task, self._shardings, self._config, self._task.frozen_models)
-        return make_train_steps(self.mesh, self.model, self._optimizer, *how)
+        return make_train_steps(
+            self.mesh,
+            self.model,
+            self._optimizer,
+            task,
+            self._shardings,
+            self._config,
+            self._task.frozen_models,
+        )
 
     def _set_state(self, state):
         """Sets the state and assigns its arrays to the variables of the model and the optimizer."""
@@ -108,34 +113,37 @@ class JaxEngine(Engine):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
-                # Padding, because shapes are static.
+                # Pad the batches, because shapes are static.
                 batches += batches[-1:] * (self._steps_per_execution - count)
-                state, running, more = train_steps(
+                state, running, output = train_steps(
                     state, running, first + done, count, batches, stop
                 )
                 if len(outputs) > 1:
                     # Two executions in flight keep the devices busy.
                     jax.block_until_ready(outputs[-2])
-                outputs.append({**more, "count": count})
+                outputs.append({**output, "count": count})
             outputs = [
-                {name: np.asarray(output) for name, output in more.items()} for more in outputs
+                {name: np.asarray(value) for name, value in output.items()} for output in outputs
             ]
         self._set_state(state)
         metrics, flags = (
-            np.concatenate([more[name][: more["count"]] for more in outputs])
+            np.concatenate([output[name][: output["count"]] for output in outputs])
             for name in ("metrics", "running")
         )
         return self._outputs(
             metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0
         )
 
-    def _next_batches(self, count, running):
-        """Returns the next batches and the seconds that the devices waited for them."""
+    def _next_batches(self, count, in_flight):
+        """Returns the next batches and the seconds that the devices waited for them.
+
+        `in_flight` contains the outputs of the last execution, if there is one.
+        """
         batches = []
         waited = 0.0
         for _ in range(count):
             if not self._batches.ready():
-                jax.block_until_ready(running)
+                jax.block_until_ready(in_flight)
             start = time.perf_counter()
             batches.append(next(self._batches))
             waited += time.perf_counter() - start
@@ -143,9 +151,14 @@ class JaxEngine(Engine):
 
     def _make_sums(self, compute):
         # Micro-batches that fit in memory in training also fit here.
-        parts = self._config.accumulate_steps
-        how = (self._shardings.weights, parts, self._task.frozen_models)
-        return make_sums(self.mesh, self.model, compute, *how)
+        return make_sums(
+            self.mesh,
+            self.model,
+            compute,
+            self._shardings.weights,
+            self._config.accumulate_steps,
+            self._task.frozen_models,
+        )
 
     def _batch_sums(self, sums):
         inputs = self._inputs
@@ -172,13 +185,12 @@ class JaxEngine(Engine):
         for field, names in self._names().items():
             for name, array in zip(names, getattr(self.state, field)):
                 for shard in array.addressable_shards:
-                    if shard.replica_id == 0:  # write only one of the replicas
+                    if shard.replica_id != 0:
+                        continue  # write only one of the replicas
+                    start = None
+                    if shard.data.shape != array.shape:
                         start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
-                        yield (
-                            name,
-                            None if shard.data.shape == array.shape else start,
-                            np.asarray(shard.data),
-                        )
+                    yield name, start, np.asarray(shard.data)
 
     def save(self, path):
         if self.num_hosts == 1:

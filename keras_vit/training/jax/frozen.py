@@ -20,16 +20,16 @@ def jit(function, models, donate_argnums=(), **options):
     variables = _variables(models)
     if not variables:
         return jax.jit(function, donate_argnums=donate_argnums, **options)
-
-    def with_values(values, *arguments):
-        with Scope(zip(variables, values), shardings):
-            return function(*arguments)
-
     shardings = {}
     for variable in variables:
         sharding = getattr(variable.value, "sharding", None)
         if isinstance(sharding, jax.sharding.NamedSharding) and is_divided(sharding):
             shardings[id(variable)] = sharding
+
+    def with_values(values, *arguments):
+        with Scope(zip(variables, values), shardings):
+            return function(*arguments)
+
     donated = [1 + number for number in donate_argnums]
     return _Bound(jax.jit(with_values, donate_argnums=donated, **options), variables)
 

@@ -18,33 +18,9 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
     gradients are multiplied by it.
     """
     accumulate_steps = config.accumulate_steps
-
-    # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n,
-    # i + 2n, ..., so that every device processes an equal part of each micro-batch.
-
-    def micro_batch_loss(weights, statistics, batch, key, loss_scale):
-        example_weights = batch[-1]
-        # Class weights apply to the loss, not to the metrics.
-        counted = (example_weights > 0).astype("float32")
-
-        def mean(values, weights):
-            # Divide by the batch size, so that the sum over micro-batches is the mean over the
-            # batch.
-            return jnp.sum(values * weights) / config.batch_size
-
-        with (
-            model_scope(model, weights, statistics, gradient_shardings) as scope,
-            seed_scope(StepSeeds(key)),
-            compiling_for(platform_of(mesh)),
-        ):
-            losses, metrics = task.losses_and_metrics(model, batch, training=True)
-        loss = mean(losses, example_weights)
-        means = jnp.stack([loss, *(mean(metrics[name], counted) for name in task.metrics)])
-        new_statistics = [
-            scope.get_current_value(variable) for variable in model.non_trainable_variables
-        ]
-        return loss if loss_scale is None else loss * loss_scale, (means, new_statistics)
-
+    micro_batch_loss = make_micro_batch_loss(
+        mesh, model, task, gradient_shardings, config.batch_size
+    )
     micro_batch_gradients = jax.grad(micro_batch_loss, has_aux=True)
 
     def compute_gradients(weights, statistics, step, batch, loss_scale=None):
@@ -59,9 +35,9 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
-            values, part = (
-                keep_in_loop(weights, part, weight_shardings) if config.remat else (weights, part)
-            )
+            values = weights
+            if config.remat:
+                values, part = keep_in_loop(weights, part, weight_shardings)
             more, (more_means, statistics) = micro_batch_gradients(
                 values, statistics, part, jax.random.fold_in(key, number), loss_scale
             )
@@ -76,9 +52,44 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
     return compute_gradients
 
 
+def make_micro_batch_loss(mesh, model, task, gradient_shardings, batch_size):
+    """Returns `micro_batch_loss(weights, statistics, batch, key, loss_scale)`.
+
+    The returned function returns `(loss, (means, new statistics))` of a micro-batch; only the first
+    loss is multiplied by `loss_scale`.
+    """
+
+    def mean(values, coefficients):
+        # Divide by the size of the whole batch, so that the sum over micro-batches is the mean over
+        # the batch.
+        return jnp.sum(values * coefficients) / batch_size
+
+    def micro_batch_loss(weights, statistics, batch, key, loss_scale):
+        example_weights = batch[-1]
+        # Class weights apply to the loss, not to the metrics.
+        counted = (example_weights > 0).astype("float32")
+        with (
+            model_scope(model, weights, statistics, gradient_shardings) as scope,
+            seed_scope(StepSeeds(key)),
+            compiling_for(platform_of(mesh)),
+        ):
+            losses, metrics = task.losses_and_metrics(model, batch, training=True)
+        loss = mean(losses, example_weights)
+        means = jnp.stack([loss, *(mean(metrics[name], counted) for name in task.metrics)])
+        new_statistics = [
+            scope.get_current_value(variable) for variable in model.non_trainable_variables
+        ]
+        return loss if loss_scale is None else loss * loss_scale, (means, new_statistics)
+
+    return micro_batch_loss
+
+
 def micro_batches(mesh, batch, number):
-    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays
-    on its device."""
+    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`.
+
+    Micro-batch i contains the examples i, i + number, i + 2 number, ..., so that every device
+    processes an equal part of each micro-batch and every example stays on its device.
+    """
     sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
 
     def divide(part):

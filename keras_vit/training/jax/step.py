@@ -52,7 +52,7 @@ def make_train_steps(mesh, model, optimizer, task, shardings, config, frozen_mod
     """Returns the compiled function that runs one or more steps; its argument `state` is
     donated."""
     step = make_step(mesh, model, optimizer, task, shardings, config)
-    columns = 1 + len(task.metrics) + 2
+    columns = 1 + len(task.metrics) + 2  # as in `engine.step_metrics`
 
     def train_steps(state, running, first, steps, batches, stop_requested):
         rows = jnp.zeros((len(batches), columns))

@@ -18,11 +18,9 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 def keep_in_loop(weights, part, shardings):
     """Prevents the compiler from gathering all sharded weights before a loop, which would need more
     memory."""
-    return (
-        jax.lax.optimization_barrier((weights, part))
-        if any(map(is_divided, shardings))
-        else (weights, part)
-    )
+    if any(map(is_divided, shardings)):
+        return jax.lax.optimization_barrier((weights, part))
+    return weights, part
 
 
 def is_divided(sharding):

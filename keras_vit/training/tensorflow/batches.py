@@ -14,10 +14,8 @@ def distributed_batches(strategy, inputs, host_batches, parts=1):
         host_index = context.input_pipeline_id
         batches = host_batches(num_hosts=hosts, host_index=host_index)
         size = context.get_per_replica_batch_size(inputs.batch_size) // parts
-        return (
-            batches
-            if size == inputs.batch_size // hosts
-            else batches.rebatch(size, drop_remainder=True)
-        )
+        if size == inputs.batch_size // hosts:
+            return batches
+        return batches.rebatch(size, drop_remainder=True)
 
     return strategy.distribute_datasets_from_function(replica_batches)

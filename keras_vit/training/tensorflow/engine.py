@@ -37,8 +37,9 @@ class TensorFlowEngine(Engine):
     @property
     def description(self):
         name = type(self.strategy).__name__.lstrip("_")
-        # The public name.
-        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
+        if name == "CollectiveAllReduceStrategy":
+            return "MultiWorkerMirroredStrategy"  # its public name
+        return name
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):

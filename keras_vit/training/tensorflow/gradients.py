@@ -6,6 +6,8 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training.tensorflow.gathering import replica_scope
 
+_fold_in = tf.random.experimental.stateless_fold_in
+
 
 def make_replica_gradients(strategy, model, task, config):
     """Returns `replica_gradients(step, batch, loss_scale=None)`.
@@ -14,29 +16,58 @@ def make_replica_gradients(strategy, model, task, config):
     Summed over replicas, they are the means over the batch. Gradients are multiplied by
     `loss_scale` if given. The first metric is the loss.
     """
-    batch_size = config.batch_size
     accumulate_steps = config.accumulate_steps
     variables = [variable.value for variable in model.trainable_variables]
-    replica_size = batch_size // strategy.num_replicas_in_sync
-    fold_in = tf.random.experimental.stateless_fold_in
+    replica_size = config.batch_size // strategy.num_replicas_in_sync
+    micro_batch_gradients = make_micro_batch_gradients(
+        strategy, model, task, variables, config.batch_size
+    )
+    if config.xla:
+        micro_batch_gradients = tf.function(
+            micro_batch_gradients, jit_compile=True, autograph=False
+        )
 
-    def key_of(key, micro_batch):
-        # Fold in twice, so that micro-batches share no seeds. `fold_in(key, i)` returns (hash of
-        # the key, i), and every draw increments the second number. After a single fold,
-        # micro-batches i and i + 1 would share most seeds.
-        return fold_in(fold_in(key, micro_batch), 0)
+    @tf.autograph.experimental.do_not_convert
+    def replica_gradients(step, batch, loss_scale=None):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        # Restore the static batch size, which multi-worker iterators drop.
+        batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
+        key = _fold_in(tf.stack([tf.constant(config.seed, tf.int32), step]), replica)
+        if accumulate_steps == 1:
+            return micro_batch_gradients(batch, _key_of(key, 0), loss_scale)
+
+        # Sum the gradients over micro-batches in a loop.
+        parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
+
+        def add(i, gradients, means):
+            more, more_means = micro_batch_gradients(
+                [part[i] for part in parts], _key_of(key, i), loss_scale
+            )
+            return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        start = (0, zeros, tf.zeros(1 + len(task.metrics)))
+        _, gradients, means = tf.while_loop(
+            lambda i, *_: i < accumulate_steps, add, start, parallel_iterations=1
+        )
+        return gradients, means
+
+    return replica_gradients
+
+
+def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
+    """Returns `micro_batch_gradients(batch, key, loss_scale)`; see `make_replica_gradients`."""
+
+    def mean(values, coefficients):
+        # Divide by the global batch size, so that the sum over micro-batches and replicas is the
+        # mean.
+        return tf.reduce_sum(values * coefficients) / batch_size
 
     @tf.autograph.experimental.do_not_convert
     def micro_batch_gradients(batch, key, loss_scale):
         example_weights = batch[-1]
         # Class weights apply to the loss, not to the metrics.
         counted = tf.cast(example_weights > 0, tf.float32)
-
-        def mean(values, weights):
-            # Divide by the global batch size, so that the sum over micro-batches and replicas is
-            # the mean.
-            return tf.reduce_sum(values * weights) / batch_size
-
         with tf.GradientTape() as tape:
             with (
                 seed_scope(StepSeeds(key)),
@@ -52,40 +83,15 @@ def make_replica_gradients(strategy, model, task, config):
         means = [mean(metrics[name], counted) for name in task.metrics]
         return gradients, tf.stack([loss, *means])
 
-    if config.xla:
-        micro_batch_gradients = tf.function(
-            micro_batch_gradients, jit_compile=True, autograph=False
-        )
+    return micro_batch_gradients
 
-    @tf.autograph.experimental.do_not_convert
-    def replica_gradients(step, batch, loss_scale=None):
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        # Restore the static batch size, which multi-worker iterators drop.
-        batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
-        key = fold_in(tf.stack([tf.constant(config.seed, tf.int32), step]), replica)
-        if accumulate_steps == 1:
-            gradients, means = micro_batch_gradients(batch, key_of(key, 0), loss_scale)
-        else:
-            # Sum the gradients over micro-batches in a loop.
-            parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
 
-            def add(i, gradients, means):
-                more, more_means = micro_batch_gradients(
-                    [part[i] for part in parts], key_of(key, i), loss_scale
-                )
-                return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
-
-            start = (
-                0,
-                [tf.zeros(v.shape, v.dtype) for v in variables],
-                tf.zeros(1 + len(task.metrics)),
-            )
-            _, gradients, means = tf.while_loop(
-                lambda i, *_: i < accumulate_steps, add, start, parallel_iterations=1
-            )
-        return gradients, means
-
-    return replica_gradients
+def _key_of(key, micro_batch):
+    """Returns the key of a micro-batch, given the key of the replica's step."""
+    # Fold in twice, so that micro-batches share no seeds. `_fold_in(key, i)` returns (hash of the
+    # key, i), and every draw increments the second number. After a single fold, micro-batches i and
+    # i + 1 would share most seeds.
+    return _fold_in(_fold_in(key, micro_batch), 0)
 
 
 def platform_of(strategy):

@@ -12,16 +12,8 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(strategy, state, task, config):
     """Returns the function that runs a whole step on one replica without returning to the host."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, config)
-    # Layers update float statistics in the forward pass. The other non-trainable variables are
-    # frozen weights and states of unused seed generators.
-    frozen = {id(weight.value) for weight in frozen_weights(state.model)}
-    statistics = [
-        variable
-        for variable in state.variables.statistics
-        if variable.dtype.is_floating and id(variable) not in frozen
-    ]
+    statistics = _updated_statistics(state)
     variables = dataclasses.replace(state.variables, statistics=statistics)
-
     compiled = as_it_is if isinstance(strategy, tf.distribute.TPUStrategy) else with_xla
 
     def tensors(values):
@@ -57,16 +49,33 @@ def make_replica_step(strategy, state, task, config):
             ema_decay=config.ema_decay,
             skip_nonfinite=config.skip_nonfinite,
         )
-        for field in dataclasses.fields(TrainState):
-            for variable, old, new in zip(
-                *(getattr(each, field.name) for each in (variables, before, after))
-            ):
-                if new is not old:
-                    variable.assign(new)
+        _assign_changes(variables, before, after)
         state.running.assign(running)
         return metrics, running, stop_requested
 
     return replica_step
+
+
+def _updated_statistics(state):
+    """Returns the float statistics, which layers update in the forward pass.
+
+    The other non-trainable variables are frozen weights and states of unused seed generators.
+    """
+    frozen = {id(weight.value) for weight in frozen_weights(state.model)}
+    return [
+        variable
+        for variable in state.variables.statistics
+        if variable.dtype.is_floating and id(variable) not in frozen
+    ]
+
+
+def _assign_changes(variables, before, after):
+    """Assigns the new values that differ from the old ones; all arguments are `TrainState`s."""
+    for field in dataclasses.fields(TrainState):
+        lists = (getattr(each, field.name) for each in (variables, before, after))
+        for variable, old, new in zip(*lists):
+            if new is not old:
+                variable.assign(new)
 
 
 def where(condition, new, old):
