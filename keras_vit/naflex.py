@@ -116,7 +116,7 @@ def pack(
 
 def _check_shapes(patches, shapes, channels):
     """Raises a `ValueError` unless `patches` and `shapes` are valid arguments of `pack`."""
-    values = patches.shape[-1] / channels
+    values = patches.shape[-1] / channels if patches.ndim else 0
     if (
         patches.ndim != 3
         or shapes.shape != (len(patches), 2)

@@ -158,6 +158,11 @@ def _place_positions(weights, facts):
     """
     sides = facts.image_size
     sides = [sides, sides] if isinstance(sides, int) else sides
+    if sides and not (len(sides) == 2 and all(isinstance(side, int) for side in sides)):
+        raise ValueError(
+            f"`image_size` must be an integer or two. Received: image_size={facts.image_size!r} in "
+            "the config of the weights"
+        )
     kernel = weights.get(names.EMBEDDING)
     grid = None
     if kernel is not None and sides:

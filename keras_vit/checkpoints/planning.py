@@ -305,7 +305,7 @@ class LoadPlan:
                 first = np.zeros((1, model_rows, shape[2]), np.float32)
             else:
                 # The class token is new, so its position embedding keeps the initial values.
-                first = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
+                first = np.asarray(self.variables[name])[:, :model_rows]
             return np.concatenate([first, patches], axis=1)
 
         return old_grid, new_grid, function

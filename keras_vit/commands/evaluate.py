@@ -13,6 +13,7 @@ confusion matrix and worst mistakes.
 
 import dataclasses
 import os
+import re
 
 from absl import flags
 
@@ -102,7 +103,7 @@ def load_data(model, details, evaluators, config):
     inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
     if FLAGS.data_split == "all" and inputs is not None:
         inputs = with_all_images(inputs, trains, config)
-        data = data.partition(" (")[0] + " (all images)"
+        data = re.sub(r" \((all|held-out) images[^()]*\)$", "", data) + " (all images)"
     if inputs is not None:
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     return inputs, data

@@ -42,6 +42,11 @@ def main(*paths):
     names, inputs = read_inputs(paths)
     port, predict = {"rest": (8501, predict_rest), "grpc": (8500, predict_grpc)}[FLAGS.protocol]
     outputs = predict(f"{FLAGS.host}:{FLAGS.port or port}", inputs)
+    if np.ndim(outputs.get("probabilities", ())) != 2:
+        raise ValueError(
+            "keras-vit query prints classes; for masks and depths, send a request as in "
+            f"docs/serving.md. Received: outputs {', '.join(outputs)} of {FLAGS.model!r}"
+        )
     for i, name in enumerate(names):
         if "top_classes" in outputs:
             best = zip(outputs["top_classes"][i], outputs["top_probabilities"][i])

@@ -52,7 +52,9 @@ def write_config(arguments):
     registers = arguments["num_registers"]
     # With registers, add the position embedding of the class token to the token itself, as in
     # `timm.write_config`.
-    into_token = registers > 0 and arguments["class_token_position"]
+    has_token = arguments["classifier"].startswith("token")
+    has_row = has_token and arguments["class_token_position"]
+    into_token = registers > 0 and has_row
     config = timm.shared_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -61,7 +63,7 @@ def write_config(arguments):
         "scale_attn_inner": arguments["attention_norm"],
         "use_fc_norm": arguments["pool_norm"],
         "num_reg_tokens": registers,
-        "no_embed_class": into_token or not arguments["class_token_position"],
+        "no_embed_class": into_token or not has_row,
         "ref_feat_shape": [rotary["reference"]] * 2,
     }
     omit = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x") if is_packed else ()

@@ -76,6 +76,19 @@ def test_rejects_other_positions_with_equal_arrays(head, tmp_path):
             checkpoints.load(build(**of_model), tmp_path / "model.npz", head)
 
 
+def test_new_class_token_keeps_its_position_of_each_layer(tmp_path):
+    variant = {"position_embedding_at": "every_layer"}
+    checkpoints.save(build(classifier="gap", **variant), tmp_path / "model.npz")
+    model = build(seed=1, **variant)
+    before = {weight.path: np.array(weight) for weight in model.weights}
+    checkpoints.load(model, tmp_path / "model.npz", head="new")
+    positions = [weight for weight in model.weights if weight.path.endswith("pos_embedding")]
+    assert len(positions) == 2
+    for weight in positions:
+        np.testing.assert_array_equal(weight[:, :1], before[weight.path][:, :1])
+        assert not np.array_equal(weight[:, 1:], before[weight.path][:, 1:])
+
+
 def test_rejects_other_pool_padding(tmp_path):
     build_resnet = functools.partial(
         keras_vit.BiTResNet, depth=8, width=32, input_shape=(16, 16, 3), classes=3

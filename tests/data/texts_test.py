@@ -43,6 +43,7 @@ def lists(tmp_path, images_of):
         "plain.csv": quoted,
         "named.csv": ["id,text,file_name", *(f'7,"{c}",{name}' for name, c in rows)],
         "lines.jsonl": [json.dumps({"file_name": name, "text": c}) for name, c in rows],
+        "blank.csv": ["", "file,caption", *quoted],
         "test.csv": ["file,caption", "3.jpg,a test"],
     }
     for name, lines in contents.items():
@@ -61,7 +62,7 @@ def test_verify_reads_captions(lists):
     assert (report["examples"], report["bad"]) == (3, [str(lists / "1.jpg")])
 
 
-@pytest.mark.parametrize("name", ["plain.csv", "named.csv", "lines.jsonl"])
+@pytest.mark.parametrize("name", ["plain.csv", "named.csv", "blank.csv", "lines.jsonl"])
 def test_lists_of_captions(name, lists):
     fields = {"name": "captions", "train_split": str(lists / "test.csv"), **FIELDS}
     inputs = data.from_config(

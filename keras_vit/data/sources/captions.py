@@ -81,14 +81,15 @@ def _rows_of_table(path):
     """Yields the same as `_rows`, for a `.csv` list."""
     columns = (0, 1)
     count = 2
-    for line, row in csv_rows(path):
+    rows = [(line, row) for line, row in csv_rows(path) if any(map(str.strip, row))]
+    for line, row in rows:
         names = [cell.strip().lower() for cell in row]
-        if line == 1 and HEADERS & set(names):
+        if line == rows[0][0] and HEADERS & set(names):
             caption = _first(names, CAPTION_HEADERS)
             if caption is None:
                 raise ValueError(
                     f"A column must be named {' or '.join(CAPTION_HEADERS)}. Received: "
-                    f"{','.join(row)!r} in line 1 of {path!r}"
+                    f"{','.join(row)!r} in line {line} of {path!r}"
                 )
             file = next(i for i, name in enumerate(names) if name in HEADERS)
             columns = file, names.index(caption)
@@ -98,7 +99,7 @@ def _rows_of_table(path):
                 f"A line has more than {count} columns; put captions with commas in quotes. "
                 f"Received: {','.join(row)!r:.200} in line {line} of {path!r}"
             )
-        elif row:
+        else:
             cells = [row[i].strip() if i < len(row) else None for i in columns]
             yield (line, *cells)
 
