@@ -20,7 +20,9 @@ medians over the rounds. The columns:
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
 OpenVINO runs the ONNX file. "saved_model_fpmath_bfloat16" and "saved_model_frozen" run the float32
-SavedModel with an environment variable of TensorFlow; see `ENVIRONMENT`.
+SavedModel with an environment variable of TensorFlow; see `ENVIRONMENT`. "timm_bfloat16_frozen"
+compiles timm with constant weights and with max-autotune.
+
 The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub,
 OpenVINO and timm are skipped if they are not installed.
 """
@@ -60,12 +62,15 @@ FORMATS = (
     "timm_bfloat16",
     "timm_compile",
     "timm_bfloat16_compile",
+    "timm_bfloat16_frozen",
     "timm_onnx",
 )
-# Variables of TensorFlow's environment: bfloat16 products of float32 arrays, and constant weights.
+# Variables of the environment: bfloat16 products of float32 arrays in TensorFlow, and constant
+# weights in TensorFlow and PyTorch.
 ENVIRONMENT = {
     "saved_model_fpmath_bfloat16": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
     "saved_model_frozen": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
+    "timm_bfloat16_frozen": {"TORCHINDUCTOR_FREEZING": "1"},
 }
 LIMITS = ("float32", "bfloat16", "int8")
 MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}

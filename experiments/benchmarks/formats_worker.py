@@ -95,7 +95,10 @@ def load_timm(name, folder, threads):
             **names,
         )
         return None
-    run = torch.compile(model, dynamic=False) if name.endswith("compile") else model
+    run = model
+    if name.endswith(("compile", "frozen")):
+        mode = "max-autotune" if name.endswith("frozen") else None
+        run = torch.compile(model, dynamic=False, mode=mode)
     reduced = "bfloat16" in name
 
     def logits(images):
