@@ -126,7 +126,8 @@ def check_pages(inputs, class_names):
 def check_folder(output):
     """Raises a `ValueError` if `output` is a file or the folder of a run, whose `results.json` must
     stay."""
-    if (output / "config.json").exists() or (output.exists() and not files.is_dir(output)):
+    is_file = files.exists(output) and not files.is_dir(output)
+    if is_file or files.exists(output / "config.json"):
         raise ValueError(
             f"--output must be a folder that is not a run's, such as {output / 'evaluation'}. "
             f"Received: output={str(output)!r}"

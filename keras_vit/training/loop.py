@@ -41,6 +41,11 @@ class Counters:
     all_bad_examples: int = 0  # unreadable training examples, over all hosts
     bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
 
+    def __post_init__(self):
+        if self.best_step >= 0:  # the JSON of a checkpoint stores NaN as null
+            self.best_value = math.nan if self.best_value is None else self.best_value
+            self.best_loss = math.nan if self.best_loss is None else self.best_loss
+
 
 @dataclasses.dataclass
 class Loop:

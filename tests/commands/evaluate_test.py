@@ -11,6 +11,7 @@ from keras_vit import data
 from keras_vit.commands import evaluate as evaluate_command
 from keras_vit.commands import inspect_model
 from keras_vit.evaluation.collecting import check_class_names
+from keras_vit.files import as_path
 
 from ..shared import ROOT, SIZES
 
@@ -118,6 +119,7 @@ def test_all_evaluators_are_checked_before_the_first_runs(model, run, tmp_path):
 
 def test_the_folder_of_a_run_is_no_output(tmp_path):
     evaluate_command.check_folder(tmp_path / "new")
+    evaluate_command.check_folder(as_path("ram://evaluate_test/new"))
     evaluate_command.check_folder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="not a run's"):

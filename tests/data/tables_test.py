@@ -70,6 +70,8 @@ def test_a_file_named_like_a_header_keeps_the_header(photos):
 def test_labels_with_leading_zeros_are_names(photos):
     train = _load(photos, "0.jpg,01\n1.jpg,02\n")
     assert train.class_names == ("01", "02")
+    numbered = _load(photos, "0.jpg,00\n1.jpg,01\n", class_names=("cat", "dog"))
+    assert numbered.labels.tolist() == [0, 1]
     test = _load(photos, "2.jpg,02\n", class_names=train.class_names, only_names=True)
     assert test.labels.tolist() == [1]
 

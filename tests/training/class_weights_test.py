@@ -55,6 +55,11 @@ def test_the_loss_decides_without_a_value_of_the_metric():
     for counters.step, loss in ((1, 3.0), (2, 1.0), (3, 2.0)):
         note_best(counters, "area", {"area": math.nan, "loss": loss})
     assert counters.best_step == 2
+    # A checkpoint stores NaN as null.
+    counters = Counters(best_step=2, best_metric="area", best_value=None, best_loss=1.0)
+    counters.step = 3
+    note_best(counters, "area", {"area": math.nan, "loss": 2.0})
+    assert counters.best_step == 2 and math.isnan(counters.best_value)
     counters.step = 4
     note_best(counters, "area", {"area": 0.1, "loss": 9.0})
     assert counters.best_step == 4

@@ -134,7 +134,7 @@ def _classes(path, rows, names, only_names):
             "Labels must have one form for each class. Received: some with and some without "
             f"leading zeros in {path!r}"
         )
-    are_names = is_padded or any(name.isdecimal() for name in names) or (names and only_names)
+    are_names = any(name.isdecimal() for name in names) or only_names if names else is_padded
     if all(integers) and not are_names:
         labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
         if labels.max() == _MAX_CLASSES:
