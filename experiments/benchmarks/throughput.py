@@ -1,11 +1,19 @@
-"""Compares images per second of ViT-B/16 in keras_vit and keras-hub.
+"""Compares images per second of ViT-B/16 in keras_vit, its trainer and keras-hub.
 
     pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
+    python experiments/benchmarks/throughput.py --precision=mixed_bfloat16
 
-Each library runs in its own process, so that peak memory is separate. The processes alternate, so
+The columns:
+
+    keras_vit   the model in a plain training step with `keras.optimizers.AdamW`
+    trainer     the same model in the training step of `keras-vit train`, with its own AdamW
+    keras_hub   the model of keras-hub in the plain training step
+    products    only the matrix products of the blocks, and for training those of their gradients
+
+Each column runs in its own process, so that peak memory is separate. The processes alternate, so
 that only one computes at a time. Images per second are medians over the rounds; the other rows are
-measured once. A ratio above 1 favors keras_vit. The time to the first step includes building the
-model, tracing and one step. `--output` also writes the table as JSON.
+measured once. The time to the first step includes building the model, tracing and one step, but no
+imports. AutoGraph is off everywhere. `--output` also writes the table as JSON.
 """
 
 import json
@@ -18,51 +26,171 @@ import time
 
 from absl import app, flags
 
-_LIBRARIES = ("keras_vit", "keras_hub")
+_COLUMNS = ("keras_vit", "trainer", "keras_hub", "products")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
+_PRECISION = flags.DEFINE_enum(
+    "precision", "float32", ["float32", "mixed_bfloat16"], "Dtype policy of the models."
+)
 _ROUNDS = flags.DEFINE_integer(
     "rounds", 10, "Measured rounds, after one warm-up round.", lower_bound=1
 )
-_STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a library.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a process.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
-_WORKER = flags.DEFINE_enum(
-    "worker", None, _LIBRARIES, "Internal: run as the process of one library."
-)
+_WORKER = flags.DEFINE_enum("worker", None, _COLUMNS, "Internal: run as the process of a column.")
+
+# Sizes of ViT-B/16.
+HIDDEN_SIZE = 768
+MLP_DIM = 3072
+NUM_HEADS = 12
 
 
-def build(library):
+def build_model(column):
     """Returns a ViT-B/16 with `--num_layers` blocks and 1,000 logits."""
-    if library == "keras_vit":
-        import keras_vit
+    if column == "keras_hub":
+        import keras_hub
 
-        return keras_vit.VisionTransformer(
-            input_shape=(_SIZE.value, _SIZE.value, 3),
+        backbone = keras_hub.models.ViTBackbone(
+            image_shape=(_SIZE.value, _SIZE.value, 3),
             patch_size=16,
             num_layers=_LAYERS.value,
-            hidden_size=768,
-            mlp_dim=3072,
-            num_heads=12,
+            num_heads=NUM_HEADS,
+            hidden_dim=HIDDEN_SIZE,
+            mlp_dim=MLP_DIM,
         )
-    import keras_hub
+        return keras_hub.models.ViTImageClassifier(backbone, num_classes=1000)
+    import keras_vit
 
-    backbone = keras_hub.models.ViTBackbone(
-        image_shape=(_SIZE.value, _SIZE.value, 3),
+    return keras_vit.VisionTransformer(
+        input_shape=(_SIZE.value, _SIZE.value, 3),
         patch_size=16,
         num_layers=_LAYERS.value,
-        num_heads=12,
-        hidden_dim=768,
-        mlp_dim=3072,
+        hidden_size=HIDDEN_SIZE,
+        mlp_dim=MLP_DIM,
+        num_heads=NUM_HEADS,
     )
-    return keras_hub.models.ViTImageClassifier(backbone, num_classes=1000)
 
 
-def worker(library):
+def random_batch():
+    """Returns images and labels."""
+    import tensorflow as tf
+
+    shape = (_BATCH.value, _SIZE.value, _SIZE.value, 3)
+    images = tf.random.stateless_uniform(shape, (0, 0), -1.0, 1.0)
+    return images, tf.zeros(_BATCH.value, tf.int32)
+
+
+def inference_step(model):
+    import tensorflow as tf
+
+    images, _ = random_batch()
+    return tf.function(lambda: model(images, training=False), autograph=False)
+
+
+def plain_step(model):
+    """Returns a training step as a user of Keras would write it."""
+    import keras
+    import tensorflow as tf
+
+    images, labels = random_batch()
+    optimizer = keras.optimizers.AdamW(1e-3)
+
+    @tf.function(autograph=False)
+    def train():
+        with tf.GradientTape() as tape:
+            logits = tf.cast(model(images, training=True), tf.float32)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    return train
+
+
+def trainer_step(model):
+    """Returns the training step that `keras-vit train` compiles on one device."""
+    import tensorflow as tf
+    from ml_collections import ConfigDict
+
+    from keras_vit import optimizers, recipes, tasks
+    from keras_vit.training.tensorflow.state import State
+    from keras_vit.training.tensorflow.step import make_train_steps
+
+    images, labels = random_batch()
+    batch = (images, tf.one_hot(labels, 1000), tf.ones(_BATCH.value))
+    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    config = ConfigDict(recipes.defaults(batch_size=_BATCH.value))
+    optimizer = optimizers.get("adamw", 1e-3)
+    optimizer.build(model.trainable_variables)
+    state = State(model, optimizer)
+    train_steps = make_train_steps(tf.distribute.get_strategy(), state, tasks.get(config), config)
+    zero = tf.constant(0)
+    one = tf.constant(1)
+    stop_requested = tf.constant(0.0)
+    return lambda: train_steps(iterator, zero, one, stop_requested)["metrics"]
+
+
+def products_step(training):
+    """Returns a function that computes the matrix products of the blocks; with `training`, also the
+    products of both gradients of each."""
+    import tensorflow as tf
+
+    dtype = "bfloat16" if _PRECISION.value == "mixed_bfloat16" else "float32"
+    tokens = (_SIZE.value // 16) ** 2 + 1
+    rows = _BATCH.value * tokens
+    heads = (_BATCH.value, NUM_HEADS)
+    head_dim = HIDDEN_SIZE // NUM_HEADS
+    shapes = [  # of both factors
+        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, 3 * HIDDEN_SIZE)),
+        ((*heads, tokens, head_dim), (*heads, head_dim, tokens)),
+        ((*heads, tokens, tokens), (*heads, tokens, head_dim)),
+        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, HIDDEN_SIZE)),
+        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, MLP_DIM)),
+        ((rows, MLP_DIM), (MLP_DIM, HIDDEN_SIZE)),
+    ]
+
+    def random_factor(shape):
+        return tf.Variable(tf.cast(tf.random.normal(shape), dtype))
+
+    # Products of equal factors would be computed once, so each has its own.
+    factors = [
+        (random_factor(left), random_factor(right))
+        for _ in range(_LAYERS.value)
+        for left, right in shapes
+    ]
+
+    @tf.function(autograph=False)
+    def compute():
+        results = []
+        for left, right in factors:
+            product = tf.matmul(left, right)
+            results.append(product)
+            if training:
+                # The product takes the place of its gradient, which has the same shape.
+                results.append(tf.matmul(product, right, transpose_b=True))
+                results.append(tf.matmul(left, product, transpose_a=True))
+        # Use one number of each product, so that TensorFlow computes all of them.
+        return tf.add_n([tf.reshape(result, [-1])[0] for result in results])
+
+    return compute
+
+
+def make_steps(column):
+    """Returns functions that run an inference step and a training step."""
+    if column == "products":
+        return products_step(training=False), products_step(training=True)
+    model = build_model(column)
+    train = trainer_step(model) if column == "trainer" else plain_step(model)
+    return inference_step(model), train
+
+
+def worker(column):
     """Runs the commands `[mode, steps]` from stdin and prints results as JSON.
 
-    The first line has the build time and the number of parameters. Then, for each command, a line
-    has the seconds that the command took and the peak memory so far in bytes.
+    The first line has the build time. Then, for each command, a line has the seconds that the
+    command took and the peak memory so far in bytes.
     """
     # Keep the libraries' output out of the answers.
     answers = sys.stdout
@@ -74,12 +202,10 @@ def worker(library):
     import keras
 
     keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(_PRECISION.value)
     start = time.perf_counter()
-    model = build(library)
-    optimizer = keras.optimizers.AdamW(1e-3)
-    answer({"build": time.perf_counter() - start, "parameters": model.count_params()})
-
-    inference, train = make_steps(model, optimizer)
+    inference, train = make_steps(column)
+    answer({"build": time.perf_counter() - start})
     for line in sys.stdin:
         command, steps = json.loads(line)
         start = time.perf_counter()
@@ -91,33 +217,8 @@ def worker(library):
         answer({"seconds": seconds, "peak_bytes": peak})
 
 
-def make_steps(model, optimizer):
-    """Returns functions that run an inference step and a training step on random images."""
-    import tensorflow as tf
-
-    shape = (_BATCH.value, _SIZE.value, _SIZE.value, 3)
-    images = tf.random.stateless_uniform(shape, (0, 0), -1.0, 1.0)
-    labels = tf.zeros(_BATCH.value, tf.int32)
-
-    @tf.function
-    def inference():
-        return model(images, training=False)
-
-    @tf.function
-    def train():
-        with tf.GradientTape() as tape:
-            logits = model(images, training=True)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
-        return loss
-
-    return inference, train
-
-
-def start_worker(library):
-    command = [sys.executable, *sys.argv, f"--worker={library}"]
+def start_worker(column):
+    command = [sys.executable, *sys.argv, f"--worker={column}"]
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     return subprocess.Popen(command, **pipes)
@@ -136,31 +237,32 @@ def query(process, *command):
 
 
 def measure():
-    """Returns `{name and unit: [value for keras_vit, value for keras_hub]}`."""
+    """Returns `{name and unit: {column: value}}`."""
     processes = {}
-    results = {"build, s": []}
-    for library in _LIBRARIES:
-        processes[library] = start_worker(library)
-        outputs = query(processes[library])
-        results["build, s"].append(outputs["build"])
-        print(f"{library}: {outputs['parameters']:,} parameters", flush=True)
+    build = {}
+    for column in _COLUMNS:
+        processes[column] = start_worker(column)
+        build[column] = query(processes[column])["build"]
+    results = {"build, s": build}
     for mode in ("inference", "train"):
-        first = [query(process, mode, 1)["seconds"] for process in processes.values()]
-        results[f"to first {mode} step, s"] = [
-            sum(pair) for pair in zip(results["build, s"], first)
-        ]
-        seconds = {library: [] for library in _LIBRARIES}
+        first = {column: query(process, mode, 1) for column, process in processes.items()}
+        results[f"to first {mode} step, s"] = {
+            column: build[column] + answer["seconds"] for column, answer in first.items()
+        }
+        seconds = {column: [] for column in _COLUMNS}
         for number in range(_ROUNDS.value + 1):
-            for library, process in processes.items():
+            for column, process in processes.items():
                 answer = query(process, mode, _STEPS.value)
                 if number:
-                    seconds[library].append(answer["seconds"])
+                    seconds[column].append(answer["seconds"])
         images = _STEPS.value * _BATCH.value
-        rates = [images / statistics.median(seconds[library]) for library in _LIBRARIES]
-        results[f"{mode}, images/s"] = rates
-        results[f"peak memory after {mode}, MB"] = [
-            query(process, mode, 1)["peak_bytes"] / 1e6 for process in processes.values()
-        ]
+        results[f"{mode}, images/s"] = {
+            column: images / statistics.median(times) for column, times in seconds.items()
+        }
+        results[f"peak memory after {mode}, MB"] = {
+            column: query(process, mode, 1)["peak_bytes"] / 1e6
+            for column, process in processes.items()
+        }
     for process in processes.values():
         process.stdin.close()
         process.wait()
@@ -172,14 +274,12 @@ def main(_):
         worker(_WORKER.value)
         return
     results = measure()
-    print(f"\n{'':32}{'keras_vit':>12}{'keras_hub':>12}{'ratio':>8}")
-    for name, (keras_vit, keras_hub) in results.items():
-        ratio = keras_vit / keras_hub if name.endswith("images/s") else keras_hub / keras_vit
-        print(f"{name:32}{keras_vit:12.2f}{keras_hub:12.2f}{ratio:8.2f}")
+    print(f"\n{'':32}" + "".join(f"{column:>12}" for column in _COLUMNS))
+    for name, values in results.items():
+        print(f"{name:32}" + "".join(f"{values[column]:12.2f}" for column in _COLUMNS))
     if _OUTPUT.value:
-        named = {name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()}
         with open(_OUTPUT.value, "w", encoding="utf-8") as file:
-            json.dump(named, file, indent=2)
+            json.dump(results, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.layers.compilation import fused
 from keras_vit.layers.token_dense import TokenDense
 
 
@@ -26,14 +27,20 @@ def _gelu_exact(x):
 def _with_derivative(formula):
     """Returns an activation that computes in float32 and has a custom gradient."""
 
+    def forward(x):
+        y, _ = formula(ops.cast(x, "float32"))
+        return ops.cast(y, x.dtype)
+
+    def backward(x, dy):
+        _, derivative = formula(ops.cast(x, "float32"))
+        return ops.cast(ops.cast(dy, "float32") * derivative(), x.dtype)
+
     @ops.custom_gradient
     def activation(x):
-        y, derivative = formula(ops.cast(x, "float32"))
-
-        def gradient(dy):
-            return ops.cast(ops.cast(dy, "float32") * derivative(), x.dtype)
-
-        return ops.cast(y, x.dtype), gradient
+        # Fuse both here, because the engine's scope has ended when the gradient is computed.
+        compute = fused(forward)
+        compute_gradient = fused(backward)
+        return compute(x), lambda dy: compute_gradient(x, dy)
 
     return activation
 

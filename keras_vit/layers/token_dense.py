@@ -5,34 +5,17 @@ On CPUs, 2-D matmuls are faster: XLA copies the operands of a batched matmul, an
 it pads their number, for example from 197 to 200.
 """
 
-import contextlib
 import math
-import threading
 
 import keras
 from keras import ops
 
-# `MirroredStrategy` runs each replica in a separate thread.
-_THREAD = threading.local()
-
-
-@contextlib.contextmanager
-def compiling_for(platform):
-    """Tells the layers of this thread for which platform they are compiled, such as "tpu".
-
-    None changes nothing.
-    """
-    before = getattr(_THREAD, "platform", None)
-    _THREAD.platform = platform or before
-    try:
-        yield
-    finally:
-        _THREAD.platform = before
+from keras_vit.layers import compilation
 
 
 def flattens(layer):
     """Returns whether a layer flattens the batch and token axes."""
-    if getattr(_THREAD, "platform", None) == "tpu":
+    if compilation.platform() == "tpu":
         return False
     # Without a known platform, bfloat16 on JAX suggests a TPU.
     return layer.compute_dtype != "bfloat16" or keras.backend.backend() == "tensorflow"

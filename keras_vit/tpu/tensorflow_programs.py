@@ -5,7 +5,7 @@ import warnings
 
 import tensorflow as tf
 
-from keras_vit.layers.token_dense import compiling_for
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
 from keras_vit.training.tensorflow.engine import TensorFlowEngine, make_replica_sums

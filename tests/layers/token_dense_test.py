@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.token_dense import TokenDense, TokenProjection, compiling_for
+from keras_vit.layers.compilation import compiling_for
+from keras_vit.layers.token_dense import TokenDense, TokenProjection
 
 TOKENS = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 

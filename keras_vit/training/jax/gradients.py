@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.dropout import StepSeeds, seed_scope
-from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training.jax.devices import AXIS, platform_of
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from keras_vit.layers.token_dense import compiling_for
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import platform_of
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches

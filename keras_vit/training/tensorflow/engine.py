@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import terminal
-from keras_vit.layers.token_dense import compiling_for
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.hosts import workers

@@ -1,9 +1,11 @@
 """Computes the gradients of a step on one replica, summed over its micro-batches."""
 
+import functools
+
 import tensorflow as tf
 
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.dropout import StepSeeds, seed_scope
-from keras_vit.layers.token_dense import compiling_for
 from keras_vit.training.tensorflow.gathering import replica_scope
 
 _fold_in = tf.random.experimental.stateless_fold_in
@@ -57,6 +59,7 @@ def make_replica_gradients(strategy, model, task, config):
 
 def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
     """Returns `micro_batch_gradients(batch, key, loss_scale)`; see `make_replica_gradients`."""
+    platform = platform_of(strategy)
 
     def mean(values, coefficients):
         # Divide by the global batch size, so that the sum over micro-batches and replicas is the
@@ -72,7 +75,7 @@ def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
             with (
                 seed_scope(StepSeeds(key)),
                 replica_scope(),
-                compiling_for(platform_of(strategy)),
+                compiling_for(platform, fuse=None if platform == "tpu" else _with_xla),
             ):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
             loss = mean(losses, example_weights)
@@ -84,6 +87,12 @@ def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
         return gradients, tf.stack([loss, *means])
 
     return micro_batch_gradients
+
+
+@functools.cache
+def _with_xla(function):
+    """Returns a function of layers compiled with XLA, once for all blocks."""
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _key_of(key, micro_batch):
