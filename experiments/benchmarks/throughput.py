@@ -8,7 +8,8 @@ The columns:
     keras_vit   the model in a plain training step with `keras.optimizers.AdamW`
     trainer     the same model in the training step of `keras-vit train`, with its own AdamW
     keras_hub   the model of keras-hub in the plain training step
-    products    only the matrix products of the blocks, and for training those of their gradients
+    products    only the matrix products of the blocks, and for training those of their gradients;
+                keras_vit computes fewer of them, only the class token in the last block
 
 Each column runs in its own process, so that peak memory is separate. The processes alternate, so
 that only one computes at a time. Images per second are medians over the rounds; the other rows are

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.mlp import gelu
 
 
@@ -30,3 +31,23 @@ def test_training_gelu_and_gradient_match_keras(approximate, dtype, tolerance):
         assert keras.backend.standardize_dtype(a.dtype) == dtype
         a, b = (keras.ops.convert_to_numpy(keras.ops.cast(value, "float32")) for value in (a, b))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("approximate", [True, False])
+def test_engine_can_fuse_the_gelu_and_its_gradient(approximate):
+    import tensorflow as tf
+
+    fused = []
+
+    def fuse(function):
+        fused.append(function)
+        return tf.function(function, jit_compile=True, autograph=False)
+
+    x = keras.ops.convert_to_tensor(np.linspace(-30, 30, 4001, dtype="float32"))
+    plain = _with_gradient(lambda x: gelu(x, approximate, training=True), x)
+    with compiling_for(None, fuse=fuse):
+        actual = _with_gradient(lambda x: gelu(x, approximate, training=True), x)
+    assert len(fused) == 2
+    for a, b in zip(actual, plain):
+        np.testing.assert_allclose(a, b, rtol=5e-6, atol=5e-6)
