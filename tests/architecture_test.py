@@ -121,7 +121,7 @@ MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
 
 # A capability stands beside the core: at most this many files of the package mention it.
 MOST_FILES = {
-    r"[nN]a[fF]lex|max_patches": 12,
+    r"[nN]a[fF]lex|max_patches": 8,
     r"is_bit|BiT|bit_resnet": 8,
     r"patch_sizes|at_patch_size": 8,
     r"masking_rate|masked_patches|MaskedPatch": 8,

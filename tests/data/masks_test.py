@@ -271,9 +271,11 @@ def test_verify_names_wrong_depths(scenes):
 
 
 def test_what_masks_cannot_do_is_refused(scenes):
-    for field in ("mixup_alpha", "cutmix_alpha", "randaugment_layers", "max_patches"):
+    for field in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
         with pytest.raises(ValueError, match=f"{field} must be 0"):
-            load(scenes, **{field: 1, **({"image_size": 0} if field == "max_patches" else {})})
+            load(scenes, **{field: 1})
+    with pytest.raises(ValueError, match="leave max_patches"):
+        load(scenes, max_patches=1, image_size=0)
     with pytest.raises(ValueError, match="needs a source with a mask.*name=masks"):
         data.from_config({"name": "digits"}, batch_size=6, seed=0, target="masks")
     with pytest.raises(ValueError, match="subfolders images and masks"):

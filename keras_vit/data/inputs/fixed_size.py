@@ -19,10 +19,12 @@ class FixedSize:
     Attributes:
         defaults: the kind's fields of `config.data`, with their default values.
         resizes: values of `Preprocessing.resize` of models for this kind.
+        has_pixel_grid: whether images stay grids of pixels, which targets of pixels require.
     """
 
     defaults: ClassVar[dict[str, Any]] = {}
     resizes: tuple[str, ...] = ("stretch", "shorter_side")
+    has_pixel_grid = True
 
     def is_chosen(self, options: "Options") -> bool:
         """Returns whether data options choose this kind."""

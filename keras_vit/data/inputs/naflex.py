@@ -27,6 +27,7 @@ class NaFlex(FixedSize):
 
     defaults: ClassVar = {"max_patches": 0, "patch_size": 16}
     resizes = ("naflex",)
+    has_pixel_grid = False
 
     def is_chosen(self, options):
         return options.max_patches > 0

@@ -21,10 +21,20 @@ class PixelValues(Target):
         unknown: value of pixels without a target, and of pixels outside the stored image.
     """
 
-    refused = (*Target.refused, "randaugment_layers", "max_patches")
+    refused = (*Target.refused, "randaugment_layers")
     name = ""
     dtype = tf.uint8
     unknown = 0
+
+    def __init__(self, source, options=None):
+        super().__init__(source, options)
+        if options is not None and not options.kind.has_pixel_grid:
+            fields = {name: getattr(options, name) for name in options.kind.defaults}
+            received = ", ".join(f"{name}={value}" for name, value in fields.items())
+            raise ValueError(
+                f"The target {self.name!r} requires images as grids of pixels; leave "
+                f"{' and '.join(fields)} at their defaults. Received: {received}"
+            )
 
     def spec(self):
         return tf.TensorSpec(self.options.image_shape(self.source)[:2], self.dtype)
