@@ -6,6 +6,8 @@ Layers keep these tokens at zero.
 import keras
 from keras import ops
 
+from keras_vit.layers.layer_norm import LayerNormalization
+
 
 def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
     """Returns a mask that is False for padding tokens: `(B, N, D)` to bool `(B, N)`."""
@@ -18,7 +20,7 @@ def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> ker
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MaskedLayerNormalization(keras.layers.LayerNormalization):
+class MaskedLayerNormalization(LayerNormalization):
     """A LayerNorm that keeps padding at zero: `(B, N, D)` to `(B, N, D)`."""
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:

@@ -9,6 +9,7 @@ from keras import ops
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
+from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.padding import real_tokens, with_zero_padding
 from keras_vit.layers.rotary import check_rotary
@@ -135,9 +136,7 @@ class TransformerBlock(BaseLayer):
         self._build_parts(input_shape)
 
     def _make_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, name=name, dtype=self.dtype_policy
-        )
+        return LayerNormalization(epsilon=self.epsilon, name=name, dtype=self.dtype_policy)
 
     def _build_parts(self, input_shape):
         """Adds the optional parts, and builds the layers that have weights."""

@@ -12,6 +12,7 @@ import keras
 from keras_vit import layers
 from keras_vit.arguments import parameters_of
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.padding import MaskedLayerNormalization
 from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.models.image_model import make_head, make_pre_logits
@@ -156,7 +157,7 @@ def _positions_of_block(arguments, i, first, policy):
 
 def make_top(arguments: Mapping[str, Any], has_padding: bool, policy: dict) -> dict:
     """Creates the final norm, the pooling and the head (eq. 4)."""
-    norm_class = MaskedLayerNormalization if has_padding else keras.layers.LayerNormalization
+    norm_class = MaskedLayerNormalization if has_padding else LayerNormalization
     norm = norm_class(epsilon=arguments["epsilon"], name="encoder_norm", **policy)
     pool_norm = pool = None
     if arguments["pool_norm"]:

@@ -1,0 +1,29 @@
+"""LayerNorm of the tokens in Transformer blocks."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers import compilation
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerNormalization(keras.layers.LayerNormalization):
+    """A LayerNorm over the last axis, which reads its input once on TPUs.
+
+    There, the variance is `mean(x**2) - mean(x)**2`, as in Flax and the reference, so that XLA
+    computes both means together with the operation that produces `x`. In float32 its error matters
+    only if the mean is about 1,000 times as large as the standard deviation. Elsewhere this is
+    Keras' layer, which reads `x` again for the variance. `.keras` files name the weights after the
+    class, so its name must not change.
+    """
+
+    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        if compilation.platform() != "tpu":
+            return super().call(inputs)
+        x = ops.cast(inputs, "float32")
+        mean = ops.mean(x, axis=-1, keepdims=True)
+        mean_square = ops.mean(x * x, axis=-1, keepdims=True)
+        variance = ops.maximum(mean_square - mean * mean, 0.0)
+        scale = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, "float32")
+        outputs = (x - mean) * scale + ops.cast(self.beta, "float32")
+        return ops.cast(outputs, self.compute_dtype)
