@@ -42,14 +42,13 @@ FULL = (
     "training/tensorflow/step_test.py",
 )
 
-for number in (signal.SIGINT, signal.SIGHUP):
-    # A background job of a shell script ignores SIGINT, and a command under `nohup` ignores SIGHUP.
-    # Restore the default handlers, because the tested commands would otherwise ignore these signals
-    # too.
-    if signal.getsignal(number) == signal.SIG_IGN:
-        signal.signal(
-            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        )
+# A background job of a shell script ignores SIGINT, and a command under `nohup` ignores SIGHUP.
+# Restore the default handlers, because the tested commands would otherwise ignore these signals
+# too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -70,6 +69,10 @@ def pytest_addoption(parser):
     )
 
 
+def _takes_long(item):
+    return item.path.name == "jax_backend_test.py"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Marks the full tier and assigns the tests to workers.
@@ -84,17 +87,13 @@ def pytest_collection_modifyitems(items):
             f"FULL in conftest.py names files that do not exist: {', '.join(missing)}"
         )
 
-    def long(item):
-        return item.path.name == "jax_backend_test.py"
-
     for item in items:
         is_full = any(item.path.is_relative_to(TESTS / path) for path in FULL)
         if is_full and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.full)
-        item.add_marker(
-            pytest.mark.xdist_group(item.name if long(item) else item.nodeid.split("::")[0])
-        )
-    items.sort(key=lambda item: not long(item))
+        group = item.name if _takes_long(item) else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_takes_long, reverse=True)
 
 
 def pytest_collection_finish():
@@ -104,16 +103,21 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+class GoldenFiles:
+    """Finds and loads the golden files, which are .npz files."""
+
+    def path(self, name):
+        return str(GOLDEN / f"{name}.npz")
+
+    def __call__(self, name):
+        return read_arrays(self.path(name))
+
+
 @pytest.fixture
 def golden():
-    """Returns a function that loads a golden file: `golden("vit_token.io")`. `golden.path(name)`
-    returns its path."""
-
-    def load(name):
-        return read_arrays(GOLDEN / f"{name}.npz")
-
-    load.path = lambda name: str(GOLDEN / f"{name}.npz")
-    return load
+    """Loads golden files: `golden("vit_token.io")` returns the arrays of `vit_token.io.npz`, and
+    `golden.path("vit_token.io")` its path."""
+    return GoldenFiles()
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ PARTS = (
 )
 MARKS = "not slow and not one_backend"
 # Compiled programs run for milliseconds, so skip expensive optimizations.
-FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # Use four virtual devices. The timeout for collectives is long, because the machine may be busy.
 # Do not set JAX_COMPILATION_CACHE_DIR, because cached programs for several CPU devices hang.
 FOUR_DEVICES = (
@@ -47,20 +47,13 @@ FOUR_DEVICES = (
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
 def test_parts_pass_on_jax(parts):
-    flags = f"{FLAGS} {FOUR_DEVICES}" if parts == PARTS[-1] else FLAGS
+    flags = XLA_FLAGS
+    if "training/jax" in parts:
+        flags += f" {FOUR_DEVICES}"
+    paths = [str(TESTS / part) for part in parts]
+    options = ["-q", "-p", "no:cacheprovider", "-n0", "-m", MARKS]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-n0",
-            "-m",
-            MARKS,
-            *(str(TESTS / part) for part in parts),
-        ],
+        [sys.executable, "-m", "pytest", *options, *paths],
         env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags},
         cwd=TESTS.parent,
         capture_output=True,

@@ -12,6 +12,8 @@ import sys
 import types
 from pathlib import Path
 
+OUTPUTS = ("stdout", "stderr")
+
 
 class ScriptServer:
     """Starts scripts in forks of one Python process.
@@ -23,19 +25,29 @@ class ScriptServer:
     def __init__(self, folder):
         self._folder = Path(folder)
         self._number = 0
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen([sys.executable, __file__], text=True, **pipes)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
 
     def start(self, *command, cwd=".", env=None):
-        """Starts `(path, *arguments)` or `("-m", module, *arguments)` and returns a `Script`."""
+        """Starts a script and returns a `Script`.
+
+        Args:
+            *command: `path, *arguments` or `"-m", module, *arguments`, as after `python`.
+            cwd: working directory of the script.
+            env: environment variables, by default those of this process.
+        """
         self._number += 1
-        printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
-        env = dict(os.environ if env is None else env)
-        return Script(
-            self,
-            self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed),
-            printed,
-        )
+        output_files = [str(self._folder / f"{self._number}.{name}") for name in OUTPUTS]
+        environment = dict(os.environ if env is None else env)
+        arguments = [str(argument) for argument in command]
+        cwd = str(Path(cwd).absolute())
+        pid = self.send("start", arguments, cwd, environment, output_files)
+        return Script(self, pid, output_files)
 
     def run(self, *command, **options):
         """Runs a script to completion. Takes the arguments of `start` and returns a result like
@@ -43,6 +55,7 @@ class ScriptServer:
         return self.start(*command, **options).wait()
 
     def send(self, *request):
+        """Sends a request to the server process and returns its answer."""
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
@@ -53,14 +66,14 @@ class ScriptServer:
 class Script:
     """A started script. `wait` returns the `returncode`, `stdout` and `stderr` of the script."""
 
-    def __init__(self, server, pid, printed):
+    def __init__(self, server, pid, output_files):
         self._server = server
         self.pid = pid
-        self._printed = printed
+        self._output_files = output_files
 
     def wait(self):
         returncode = self._server.send("wait", self.pid)
-        stdout, stderr = (Path(path).read_text(errors="replace") for path in self._printed)
+        stdout, stderr = (Path(path).read_text(errors="replace") for path in self._output_files)
         return types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr)
 
 
@@ -78,16 +91,17 @@ def _serve():
     return None
 
 
-def _become(command, cwd, env, printed):
+def _become(command, cwd, environment, output_files):
     """Runs a script in this process, as `python *command` would."""
     sys.stdin = open(os.devnull)  # noqa: SIM115 stays open until the process ends
-    for number, path in enumerate(printed, start=1):
+    # File descriptor 1 is stdout, and 2 is stderr.
+    for descriptor, path in enumerate(output_files, start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, number)
+        os.dup2(file, descriptor)
         os.close(file)
     os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(environment)
     if command[0] == "-m":
         sys.argv = command[1:]
         sys.path[0] = cwd

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -37,6 +38,8 @@ GOLDEN_SIZES = {
     "num_heads": 4,
     "classes": 10,
 }
+# Keras' `jit_compile` for short training tests. Without it, JAX compiles each operation separately.
+JIT = keras.backend.backend() == "jax"
 # Flags that shorten a run of the training script to a few seconds.
 SHORT_RUN = (
     "--config.total_epochs=0",
@@ -62,6 +65,15 @@ def get_config(name, request=""):
     return module.get_config(request) if request else module.get_config()
 
 
+def copy_model_folder(case, folder, source=FAMILY_FILES):
+    """Copies the weights and the config of a golden model to a new folder, and returns it."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / f"{case}.safetensors", folder / "model.safetensors")
+    shutil.copy(source / f"{case}.config.json", folder / "config.json")
+    return folder
+
+
 def random_images(shape, seed=0):
     """Returns float32 images with values in [-1, 1]."""
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
@@ -80,6 +92,15 @@ def randomize(model, scale=1.0, seed=0):
     return model
 
 
+def randomize_around_unit_norms(model, scale, seed=0):
+    """Assigns normal random numbers to all weights, and adds 1 to the scales of the norms."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        center = 1 if weight.path.endswith(("gamma", "scale")) else 0
+        weight.assign(center + scale * random.standard_normal(weight.shape))
+    return model
+
+
 def randomize_head(model, seed=0):
     """Replaces the kernel of the head, which is zero in a new model, and returns the model."""
     kernel = model.get_layer("head").kernel
@@ -87,9 +108,15 @@ def randomize_head(model, seed=0):
     return model
 
 
+def to_numpy(tensor):
+    """Returns a tensor as a NumPy array. Half precision becomes float32."""
+    array = keras.ops.convert_to_numpy(tensor)
+    return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array
+
+
 def assert_close(result, expected, tolerance=2e-5):
     """Compares arrays. `tolerance` is relative to the largest expected value."""
-    result, expected = (np.asarray(keras.ops.convert_to_numpy(x)) for x in (result, expected))
+    result, expected = (to_numpy(x) for x in (result, expected))
     assert result.shape == expected.shape
     difference = np.abs(result - expected).max() / np.abs(expected).max()
     print(f"largest difference: {difference:.1e}")
@@ -106,7 +133,7 @@ def assert_same_arrays(ours, theirs):
     """Compares two dicts of arrays bit for bit."""
     assert sorted(ours) == sorted(theirs)
     for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name])
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 def assert_same_weights(ours, theirs):
