@@ -13,7 +13,7 @@ from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
 from keras_vit.layers.tokens import DistilledHead
 
-# Columns: layer, arguments, input shape, output shape, number of trainable weights.
+COLUMNS = ("layer", "arguments", "input_shape", "output_shape", "trainable_weights")
 CASES = [
     (layers.Patches, {"patch_size": 2}, (3, 4, 6, 5), (3, 6, 20), 0),
     (layers.PatchEncoder, {"hidden_size": 7}, (3, 6, 20), (3, 6, 7), 2),
@@ -119,29 +119,31 @@ CASES = [
 ]
 
 
-ONE_BACKEND = [
-    pytest.param(
-        *case,
-        marks=pytest.mark.one_backend if {"blocks", "dropout", "channels"} & set(case[1]) else (),
-    )
-    for case in CASES
-]
+def _mark_slow_cases(cases):
+    """Marks the cases with dropout or convolutions, which take long, for one backend."""
+    slow_arguments = {"blocks", "dropout", "channels"}
+    marked = []
+    for case in cases:
+        marks = pytest.mark.one_backend if slow_arguments & set(case[1]) else ()
+        marked.append(pytest.param(*case, marks=marks))
+    return marked
 
 
 # Keras' layer test trains on a generator with the default `shuffle=True`, which causes a warning.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize(
-    ("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND
-)
-def test_layer_passes_the_keras_layer_test(layer, arguments, input_shape, output_shape, weights):
+@pytest.mark.parametrize(COLUMNS, _mark_slow_cases(CASES))
+def test_layer_passes_the_keras_layer_test(
+    layer, arguments, input_shape, output_shape, trainable_weights
+):
     testing.TestCase().run_layer_test(
         layer,
         init_kwargs=arguments,
         input_shape=input_shape,
         expected_output_shape=output_shape,
-        expected_num_trainable_weights=weights,
+        expected_num_trainable_weights=trainable_weights,
         expected_num_non_trainable_weights=0,
-        run_training_check=weights > 0,  # Keras warns about layers without weights
+        # Keras warns when it trains a layer without weights.
+        run_training_check=trainable_weights > 0,
     )
 
 
@@ -156,8 +158,8 @@ def test_public_layer_is_registered_and_exported(name):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
-def test_layer_accepts_several_batch_sizes(layer, arguments, input_shape, output_shape, weights):
+@pytest.mark.parametrize(COLUMNS[:4], [case[:4] for case in CASES])
+def test_layer_accepts_several_batch_sizes(layer, arguments, input_shape, output_shape):
     inputs = keras.Input(shape=input_shape[1:])
     model = keras.Model(inputs, layer(**arguments)(inputs))
     assert model.output_shape == (None, *output_shape[1:])

@@ -8,6 +8,8 @@ from keras import ops
 
 from keras_vit.layers.dropout import Dropout, StepSeeds, current_seeds, seed_scope
 
+from ..shared import to_numpy
+
 ONES = np.ones((4, 50), "float32")
 
 
@@ -16,19 +18,17 @@ def _key(*numbers):
 
 
 def _masks(key, layers, calls=1):
+    """Calls each layer in turn, `calls` times, and returns the outputs for ones."""
     with seed_scope(StepSeeds(key)):
-        return [
-            ops.convert_to_numpy(layer(ONES, training=True))
-            for _ in range(calls)
-            for layer in layers
-        ]
+        return [to_numpy(layer(ONES, training=True)) for layer in layers * calls]
 
 
 def test_mask_depends_only_on_key_and_call_order():
     masks = _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)
-    for one, again in zip(masks, _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)):
-        np.testing.assert_array_equal(one, again)
+    repeated = _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)
+    np.testing.assert_array_equal(masks, repeated)
     masks += _masks(_key(2, 2), [Dropout(0.5)])
+    # Every call has a mask of its own, and the other key as well.
     assert len({mask.tobytes() for mask in masks}) == 5
     for mask in masks:
         assert set(np.unique(mask)) == {0, 2}
@@ -40,19 +40,22 @@ def test_dropout_without_seed_scope_matches_keras():
     theirs = keras.layers.Dropout(0.5, seed=3)
     for _ in range(2):
         np.testing.assert_array_equal(
-            ops.convert_to_numpy(ours(ONES, training=True)),
-            ops.convert_to_numpy(theirs(ONES, training=True)),
+            to_numpy(ours(ONES, training=True)), to_numpy(theirs(ONES, training=True))
         )
+
+
+def test_inference_draws_no_mask():
+    layer = Dropout(0.5)
     with seed_scope(StepSeeds(_key(1, 2))):
-        np.testing.assert_array_equal(ops.convert_to_numpy(ours(ONES)), ONES)
+        np.testing.assert_array_equal(to_numpy(layer(ONES)), ONES)
         assert current_seeds().count == 0
 
 
 def test_seed_scope_is_local_to_thread_and_context():
-    seen = []
+    seeds_in_thread = []
     with seed_scope(StepSeeds(_key(1, 2))):
-        thread = threading.Thread(target=lambda: seen.append(current_seeds()))
+        thread = threading.Thread(target=lambda: seeds_in_thread.append(current_seeds()))
         thread.start()
         thread.join()
         assert current_seeds() is not None
-    assert seen == [None] and current_seeds() is None
+    assert seeds_in_thread == [None] and current_seeds() is None

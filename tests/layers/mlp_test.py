@@ -1,4 +1,4 @@
-"""Tests of the GELU."""
+"""Tests of the GELU of TensorFlow's training steps."""
 
 import keras
 import numpy as np
@@ -7,9 +7,11 @@ import pytest
 from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.mlp import gelu
 
+from ..shared import to_numpy
+
 
 def _with_gradient(function, x):
-    """Returns `function(x)` and the gradient of its sum."""
+    """Returns `function(x)` and the gradient of its sum, computed with TensorFlow."""
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
@@ -18,7 +20,7 @@ def _with_gradient(function, x):
     return y, tape.gradient(y, x)
 
 
-@pytest.mark.one_backend  # only TensorFlow uses a different GELU in training
+@pytest.mark.one_backend
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("bfloat16", 1e-2)])
 @pytest.mark.parametrize("approximate", [True, False])
 def test_training_gelu_and_gradient_match_keras(approximate, dtype, tolerance):
@@ -27,10 +29,9 @@ def test_training_gelu_and_gradient_match_keras(approximate, dtype, tolerance):
     actual = _with_gradient(lambda x: gelu(x, approximate, training=True), reduced)
     x = keras.ops.cast(reduced, "float32")
     expected = _with_gradient(lambda x: keras.ops.gelu(x, approximate=approximate), x)
-    for a, b in zip(actual, expected):
-        assert keras.backend.standardize_dtype(a.dtype) == dtype
-        a, b = (keras.ops.convert_to_numpy(keras.ops.cast(value, "float32")) for value in (a, b))
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    for ours, theirs in zip(actual, expected):
+        assert keras.backend.standardize_dtype(ours.dtype) == dtype
+        np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.one_backend
@@ -48,6 +49,7 @@ def test_engine_can_fuse_the_gelu_and_its_gradient(approximate):
     plain = _with_gradient(lambda x: gelu(x, approximate, training=True), x)
     with compiling_for(None, fuse=fuse):
         actual = _with_gradient(lambda x: gelu(x, approximate, training=True), x)
+    # The GELU and its gradient.
     assert len(fused) == 2
-    for a, b in zip(actual, plain):
-        np.testing.assert_allclose(a, b, rtol=5e-6, atol=5e-6)
+    for ours, theirs in zip(actual, plain):
+        np.testing.assert_allclose(ours, theirs, rtol=5e-6, atol=5e-6)

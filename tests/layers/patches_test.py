@@ -1,13 +1,17 @@
+"""Tests of the layers that cut images into patches and project them to tokens."""
+
 import keras
 import numpy as np
 import pytest
 
 from keras_vit.layers import PatchEncoder, Patches
 
+from ..shared import to_numpy
+
 
 def test_patches_are_in_raster_order():
     images = np.arange(2 * 4 * 6 * 3, dtype="float32").reshape(2, 4, 6, 3)
-    patches = keras.ops.convert_to_numpy(Patches(2)(images))
+    patches = to_numpy(Patches(2)(images))
     for row in range(2):
         for column in range(3):
             patch = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
@@ -17,13 +21,11 @@ def test_patches_are_in_raster_order():
 def test_patches_and_encoder_match_strided_convolution():
     images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
     encoder = PatchEncoder(5)
-    tokens = keras.ops.convert_to_numpy(encoder(Patches(4)(images)))
+    tokens = to_numpy(encoder(Patches(4)(images)))
     kernel = keras.ops.reshape(encoder.kernel, (4, 4, 3, 5))
-    grid = (
-        keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last")
-        + encoder.bias
-    )
-    np.testing.assert_allclose(tokens, keras.ops.convert_to_numpy(grid).reshape(2, 6, 5), atol=2e-6)
+    grid = keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last")
+    expected = to_numpy(grid + encoder.bias).reshape(2, 6, 5)
+    np.testing.assert_allclose(tokens, expected, atol=2e-6)
 
 
 def test_image_size_may_be_dynamic():
@@ -36,14 +38,8 @@ def test_image_size_may_be_dynamic():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (
-            (1, 9, 8, 3),
-            "valid heights are 8 and 12.*height=9, patch_size=4",
-        ),
-        (
-            (1, 8, 3, 3),
-            "valid widths are 4.*width=3, patch_size=4",
-        ),
+        ((1, 9, 8, 3), "valid heights are 8 and 12.*height=9, patch_size=4"),
+        ((1, 8, 3, 3), "valid widths are 4.*width=3, patch_size=4"),
     ],
 )
 def test_rejects_sides_not_divisible_by_patch_size(shape, message):

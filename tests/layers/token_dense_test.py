@@ -1,4 +1,4 @@
-"""Dense layers of tokens flatten them on CPUs, and never when they are compiled for TPUs."""
+"""Tests that dense layers flatten tokens, except when they are compiled for TPUs."""
 
 import keras
 import numpy as np
@@ -8,14 +8,15 @@ from keras import ops
 from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.token_dense import TokenDense, TokenProjection
 
-TOKENS = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+from ..shared import to_numpy
 
 
-def _layers():
-    dense = TokenDense(6, activate=lambda x, training: ops.gelu(x))
-    projection = TokenProjection("abcd,cde->abe", output_shape=(None, 6), bias_axes="e")
-    heads = TOKENS.reshape(2, 5, 4, 2)
-    return [(dense, TOKENS), (projection, heads)]
+def _dense():
+    return TokenDense(6, activate=lambda x, training: ops.gelu(x))
+
+
+def _projection():
+    return TokenProjection("abcd,cde->abe", output_shape=(None, 6), bias_axes="e")
 
 
 def _product_ranks(layer, x):
@@ -23,9 +24,15 @@ def _product_ranks(layer, x):
     if keras.backend.backend() == "jax":
         import jax
 
-        equations = jax.make_jaxpr(lambda x: layer(x))(x).jaxpr.eqns
-        flat = [each for outer in equations for each in _inner(outer)]
-        return {each.invars[0].aval.ndim for each in flat if each.primitive.name == "dot_general"}
+        equations = []
+        for equation in jax.make_jaxpr(lambda x: layer(x))(x).jaxpr.eqns:
+            called = equation.params.get("jaxpr")
+            equations += [equation] if called is None else called.jaxpr.eqns
+        return {
+            equation.invars[0].aval.ndim
+            for equation in equations
+            if equation.primitive.name == "dot_general"
+        }
     import tensorflow as tf
 
     graph = tf.function(lambda x: layer(x), autograph=False).get_concrete_function(x).graph
@@ -37,22 +44,22 @@ def _product_ranks(layer, x):
     }
 
 
-def _inner(equation):
-    """Returns an equation, or those of the function that it calls."""
-    inner = equation.params.get("jaxpr")
-    return [equation] if inner is None else inner.jaxpr.eqns
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_tokens_are_flattened_except_for_tpus(index):
-    layer, x = _layers()[index]
+@pytest.mark.parametrize(
+    ("build", "shape"), [(_dense, (2, 5, 8)), (_projection, (2, 5, 4, 2))], ids=["dense", "heads"]
+)
+def test_tokens_are_flattened_except_for_tpus(build, shape):
+    layer = build()
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
     layer(x)
     assert _product_ranks(layer, x) == {2}
     with compiling_for("tpu"):
-        on_tpu = _product_ranks(layer, x)
-        values = ops.convert_to_numpy(layer(x))
+        ranks_on_tpu = _product_ranks(layer, x)
+        outputs_on_tpu = to_numpy(layer(x))
+        # `None` keeps the device of the outer context.
         with compiling_for(None):
-            assert _product_ranks(layer, x) == on_tpu
-    assert 2 not in on_tpu or keras.backend.backend() == "tensorflow"
+            assert _product_ranks(layer, x) == ranks_on_tpu
+    # Keras' own Dense layer flattens its inputs on TensorFlow.
+    keras_flattens = build is _dense and keras.backend.backend() == "tensorflow"
+    assert (2 in ranks_on_tpu) == keras_flattens
     assert _product_ranks(layer, x) == {2}
-    np.testing.assert_allclose(values, ops.convert_to_numpy(layer(x)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs_on_tpu, to_numpy(layer(x)), rtol=1e-5, atol=1e-6)
