@@ -11,7 +11,7 @@ from keras_vit.layers.rotary import rotary_table
 from ..numpy_reference import ROTARY, rotate, transformer_block, weights_of
 from ..shared import randomize_around_unit_norms, to_numpy
 
-SIZES = {"num_heads": 2, "mlp_dim": 12}
+BLOCK = {"num_heads": 2, "mlp_dim": 12}
 # The tokens are a class token and 2 x 3 patches.
 GRID = (2, 3)
 TOKENS = np.random.default_rng(1).standard_normal((2, 7, 16)).astype("float32")
@@ -31,7 +31,7 @@ each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
 
 
 def _built_block(options, **more):
-    options = {**SIZES, **options, **more}
+    options = {**BLOCK, **options, **more}
     if "rotary" in options:
         options["rotary"] = {**ROTARY[options["rotary"]], "grid": GRID, "prefix": 1}
     block = layers.TransformerBlock(**options)
@@ -91,10 +91,10 @@ def test_attention_and_chunked_attention_match_scores(name, monkeypatch):
 
 def test_config_without_options_means_the_defaults():
     added = ("mlp", "mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "rotary", "layer_scale")
-    config = layers.TransformerBlock(**SIZES).get_config()
+    config = layers.TransformerBlock(**BLOCK).get_config()
     old_config = {name: value for name, value in config.items() if name not in added}
     old = layers.TransformerBlock.from_config(old_config)
-    explicit = layers.TransformerBlock(**SIZES, mlp="gelu_tanh", attention_bias="qkvo")
+    explicit = layers.TransformerBlock(**BLOCK, mlp="gelu_tanh", attention_bias="qkvo")
     for block in (old, explicit):
         block.build(TOKENS.shape)
     randomize_around_unit_norms(old, 0.4)
@@ -119,7 +119,7 @@ def test_config_without_options_means_the_defaults():
 )
 def test_rejects_invalid_block_options(options, message):
     with pytest.raises(ValueError, match=message):
-        layers.TransformerBlock(**SIZES, **options).build(TOKENS.shape)
+        layers.TransformerBlock(**BLOCK, **options).build(TOKENS.shape)
 
 
 def test_rotary_table_rejects_head_sizes_that_four_does_not_divide():

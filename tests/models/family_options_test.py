@@ -22,7 +22,7 @@ from ..numpy_reference import (
 from ..shared import images_for, randomize_around_unit_norms, to_numpy
 
 # On images of this shape, the grid has 2 x 3 patches.
-SIZES = {
+MODEL = {
     "input_shape": (8, 12, 3),
     "patch_size": 4,
     "num_layers": 2,
@@ -49,7 +49,7 @@ each_family = pytest.mark.parametrize("family", OPTIONS)
 
 
 def build(family, **changes):
-    model = keras_vit.VisionTransformer(**{**SIZES, **OPTIONS[family], **changes})
+    model = keras_vit.VisionTransformer(**{**MODEL, **OPTIONS[family], **changes})
     return randomize_around_unit_norms(model, 0.4)
 
 
