@@ -30,7 +30,10 @@ ALLOWED_IMPORTS = {
     "cost": {"layers", "models"},
     "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots", "preprocessing"},
-    "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
+    "export": {
+        *("checkpoints", "data", "files", "inspection", "layers", "models"),
+        *("preprocessing", "terminal"),
+    },
     "tasks": {
         "checkpoints",
         "cost",

@@ -25,7 +25,7 @@ from absl import flags
 from keras_vit import export, files
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
-from keras_vit.export import choosing, comparison
+from keras_vit.export import choosing, comparison, devices
 from keras_vit.export.dense_signatures import predicts_of
 
 FORMATS = tuple(name for name in choosing.CANDIDATES if not name.startswith("saved_model"))
@@ -36,6 +36,7 @@ SERVING = (
     "class_names",
     "signatures",
     "precision",
+    "device",
     "top",
     "max_megapixels",
     "max_batch_size",
@@ -71,6 +72,13 @@ def define_flags():
     )
     flags.DEFINE_enum(
         "precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel."
+    )
+    flags.DEFINE_enum(
+        "device",
+        None,
+        devices.DEVICES,
+        "Kind of device that the SavedModel is for; by default, cpu if this machine has no GPU or "
+        "TPU. All outputs are the same.",
     )
     flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
     flags.DEFINE_bool(
@@ -179,11 +187,13 @@ def export_fastest(model, details, classifier, images):
 
 def export_saved_model(model, details, precision, classifier, images):
     """Writes a SavedModel. If there are images, compares its probabilities with the model's."""
-    same = ("signatures", "top", "max_megapixels", "max_batch_size")
+    same = ("signatures", "device", "top", "max_megapixels", "max_batch_size")
     details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
     path = export.saved_model(
         model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details
     )
+    if FLAGS.device is None and devices.chosen_device(None) == "cpu":
+        print("--device=cpu was chosen, because this machine has no GPU or TPU")
     print(f"exported to {path}")
     if images is not None:
         probabilities = comparison.saved_model_probabilities(path, images)

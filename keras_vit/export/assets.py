@@ -22,7 +22,7 @@ _README = """\
 
 {description}.
 
-- {model[parameters]:,} parameters, {classes} classes, computes in {card[precision]}
+- {model[parameters]:,} parameters, {classes} classes, computes in {card[precision]} in the form for the device "{card[device]}"
 - images of {model[image_shape][0]} x {model[image_shape][1]} pixels
 - class names in `assets/labels.txt`, all other details in `assets.extra/model_card.json`
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_vit.export.comparison import compare, in_batches, reference, saved_model_size
+from keras_vit.export.devices import chosen_device
 from keras_vit.export.file_format import check_convertible
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.litert_file import LITERT
@@ -98,7 +99,7 @@ def choose(measurements, calibrated):
 
 
 def _saved_model(model, path, spec, precision):
-    copy = inference_copy(model, precision)
+    copy = inference_copy(model, precision, chosen_device(None))
 
     def logits_of(images):
         return {"logits": copy(images, training=False)}

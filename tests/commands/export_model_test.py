@@ -48,7 +48,8 @@ def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path)
         "--signatures=classify",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
+    assert "--device=cpu was chosen" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"exported to {tmp_path}/served/7"
     card = export.load_card(tmp_path / "served" / "7")
     assert card["class_names"] == ["x", "y", "z"] and card["metrics"] == {"test/accuracy": 0.9}
     assert card["preprocessing"]["exif"] is True and card["signatures"] == ["classify"]

@@ -193,8 +193,8 @@ def test_rejects_huge_image_from_its_header(signatures):
 
 @pytest.mark.full
 def test_wrong_output_is_not_published(tmp_path, monkeypatch):
-    def wrong(model, precision):
-        copy = real(model, precision)
+    def wrong(*arguments):
+        copy = real(*arguments)
         copy.weights[-1].assign(copy.weights[-1] + np.arange(5.0))
         return copy
 

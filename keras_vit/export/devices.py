@@ -1,0 +1,62 @@
+"""The form of a graph for the kind of device that runs it."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from keras_vit.layers.layer_norm import LayerNormalization
+
+DEVICES = ("cpu", "any")
+
+
+def chosen_device(device: str | None) -> str:
+    """Returns the given device; for None, "cpu" if TensorFlow finds no GPU or TPU, otherwise "any".
+
+    Raises:
+        ValueError: the device is unknown.
+    """
+    if device not in (*DEVICES, None):
+        raise ValueError(
+            f"`device` must be None or one of {', '.join(DEVICES)}. Received: device={device!r}"
+        )
+    if device is None:
+        found = {found.device_type for found in tf.config.list_logical_devices()}
+        return "any" if found & {"GPU", "TPU"} else "cpu"
+    return device
+
+
+def fuse_layer_norms(model: keras.Model) -> None:
+    """Makes the LayerNorms of a model compute in the form that TensorFlow fuses on CPUs.
+
+    Subclasses of other libraries and norms over other axes stay as they are.
+    """
+    for layer in model._flatten_layers(include_self=False):
+        is_plain = type(layer) in (LayerNormalization, keras.layers.LayerNormalization)
+        if is_plain and layer.axis in (-1, [-1]) and not layer.rms_scaling:
+            layer.call = functools.partial(_fused_layer_norm, layer)
+
+
+def _fused_layer_norm(layer, inputs):
+    # On CPUs, TensorFlow computes this batch norm, whose "channels" are the tokens, as one
+    # LayerNorm of oneDNN. `tf.ensure_shape` would prevent that, and `tf.nn.fused_batch_norm` would
+    # raise epsilon to 1e-5.
+    shape = tf.shape(inputs)
+    count = tf.reduce_prod(shape[:-1])
+    outputs = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(inputs, (1, count, inputs.shape[-1], 1)),
+        scale=tf.ones(count),
+        offset=tf.zeros(count),
+        mean=tf.zeros([0]),
+        variance=tf.zeros([0]),
+        epsilon=layer.epsilon,
+        data_format="NCHW",
+        is_training=True,
+    ).y
+    outputs = tf.reshape(outputs, shape)
+    outputs.set_shape(inputs.shape)
+    if layer.scale:
+        outputs *= tf.cast(layer.gamma, outputs.dtype)
+    if layer.center:
+        outputs += tf.cast(layer.beta, outputs.dtype)
+    return tf.cast(outputs, layer.compute_dtype)

@@ -1,0 +1,88 @@
+"""Tests of the form of LayerNorm for CPUs."""
+
+import platform
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import export
+from keras_vit.export.devices import chosen_device
+from keras_vit.export.graph import inference_copy
+
+from ..shared import images_for, randomize_around_unit_norms
+from .conftest import tiny_model
+
+
+def _graph_of(model):
+    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
+    function = tf.function(lambda images: model(images, training=False), autograph=False)
+    return function.get_concrete_function(spec)
+
+
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "pre_norm": True, "classifier": "map"}])
+def test_form_for_cpus_has_the_same_outputs(options, precision, tolerance):
+    model = tiny_model(num_layers=2, **options)
+    randomize_around_unit_norms(model, 0.1)
+    images = images_for(model)
+    expected = model(images).numpy()
+    graph = _graph_of(inference_copy(model, precision, "cpu"))
+    assert "FusedBatchNormV3" in {node.op for node in graph.graph.as_graph_def().node}
+    difference = np.abs(graph(tf.constant(images)) - expected).max()
+    assert difference < tolerance * np.ptp(expected)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is off")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_tensorflow_fuses_the_form_for_cpus(precision, tmp_path):
+    model = tiny_model()
+    graph = _graph_of(inference_copy(model, precision, "cpu"))
+    images = tf.constant(images_for(model))
+    graph(images)
+    with tf.profiler.experimental.Profile(str(tmp_path)):
+        graph(images).numpy()
+    (profile,) = tmp_path.rglob("*.xplane.pb")
+    content = profile.read_bytes()
+    assert b"_MklLayerNorm" in content and b"FusedBatchNorm" not in content
+
+
+def test_form_for_cpus_keeps_a_small_epsilon():
+    # The variance of the tokens is near 1e-6, so a larger epsilon would change the outputs.
+    inputs = keras.Input((4, 8))
+    outputs = keras.layers.LayerNormalization(epsilon=1e-6, center=False)(inputs)
+    model = keras.Model(inputs, keras.layers.Activation("linear")(outputs))
+    tokens = np.random.default_rng(0).normal(1, 1e-3, (2, 4, 8)).astype("float32")
+    deviations = tokens - tokens.mean(-1, keepdims=True)
+    expected = deviations / np.sqrt(tokens.var(-1, keepdims=True) + 1e-6)
+    graph = _graph_of(inference_copy(model, device="cpu"))
+    np.testing.assert_allclose(graph(tf.constant(tokens)), expected, atol=1e-3)
+
+
+def test_other_norms_keep_their_form():
+    @keras.saving.register_keras_serializable(package="tests")
+    class Doubled(keras.layers.LayerNormalization):
+        def call(self, inputs):
+            return 2 * super().call(inputs)
+
+    inputs = keras.Input((4, 8))
+    x = keras.layers.LayerNormalization(axis=1)(inputs)
+    model = keras.Model(inputs, Doubled()(x))
+    tokens = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+    graph = _graph_of(inference_copy(model, device="cpu"))
+    assert "FusedBatchNormV3" not in {node.op for node in graph.graph.as_graph_def().node}
+    np.testing.assert_allclose(graph(tf.constant(tokens)), model(tokens), rtol=1e-5, atol=1e-6)
+
+
+def test_device_is_recorded_and_checked(tmp_path):
+    model = tiny_model()
+    assert chosen_device(None) == "cpu"  # the tests run without an accelerator
+    for device, recorded in {None: "cpu", "any": "any"}.items():
+        path = export.saved_model(model, tmp_path / recorded, device=device, signatures=["tensor"])
+        assert export.load_card(path)["device"] == recorded
+        content = (tmp_path / recorded / "1" / "saved_model.pb").read_bytes()
+        assert bool(re.search(b"FusedBatchNormV3", content)) == (recorded == "cpu")
+    with pytest.raises(ValueError, match="one of cpu, any"):
+        export.saved_model(model, tmp_path / "other", device="gpu")
