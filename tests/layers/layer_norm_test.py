@@ -3,17 +3,19 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_vit.layers.compilation import compiling_for
 from keras_vit.layers.layer_norm import LayerNormalization
+
+from ..shared import to_numpy
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("mixed_bfloat16", 2e-2)])
 def test_form_for_tpus_equals_keras(dtype, tolerance):
     layer = LayerNormalization(epsilon=1e-3, dtype=dtype)
     random = np.random.default_rng(0)
-    scale = 10.0 ** random.uniform(-3, 2, (2, 5, 1))  # small ones make epsilon matter
+    # At small scales, the epsilon matters.
+    scale = 10.0 ** random.uniform(-3, 2, (2, 5, 1))
     tokens = (scale * random.normal(1, 1, (2, 5, 64))).astype("float32")
     layer.build(tokens.shape)
     layer.gamma.assign(random.normal(size=64))
@@ -22,16 +24,17 @@ def test_form_for_tpus_equals_keras(dtype, tolerance):
     with compiling_for("tpu"):
         actual = layer(tokens)
     assert keras.backend.standardize_dtype(actual.dtype) == layer.compute_dtype
-    values = [ops.convert_to_numpy(ops.cast(output, "float32")) for output in (actual, expected)]
-    np.testing.assert_allclose(*values, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(to_numpy(actual), to_numpy(expected), rtol=tolerance, atol=tolerance)
 
 
 def test_equal_features_give_beta_on_tpus():
     layer = LayerNormalization(epsilon=1e-6)
-    tokens = np.full((1, 2, 768), 1000.3, "float32")  # rounding can make the variance negative
+    # The mean of these features is exact, but rounding of their squares makes
+    # `mean(x**2) - mean(x)**2` negative.
+    tokens = np.full((1, 2, 768), 1001.5, "float32")
     layer.build(tokens.shape)
-    layer.beta.assign(np.linspace(0, 1, 768))
+    beta = np.linspace(0, 1, 768)
+    layer.beta.assign(beta)
     with compiling_for("tpu"):
-        outputs = ops.convert_to_numpy(layer(tokens))
-    # `x - mean` has a rounding error of about 1e-4, which the division by 1e-3 enlarges.
-    np.testing.assert_allclose(outputs[0, 0], np.linspace(0, 1, 768), atol=0.5)
+        outputs = to_numpy(layer(tokens))
+    np.testing.assert_allclose(outputs[0, 0], beta, atol=1e-6)
