@@ -10,9 +10,9 @@ servers. A server finishes its warm-up before the first request.
 """
 
 import base64
+import functools
 import http.client
 import json
-import runpy
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
+from rest_server import RestServer
 
 import keras_vit
 from keras_vit import export
@@ -35,7 +36,6 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_string("output", "", "JSON file for the results.")
 
-RestServer = runpy.run_path(str(Path(__file__).parent / "rest_server.py"))["RestServer"]
 BARE = "decoding and bare model"
 BYTES = "image files over REST"
 TENSOR = "tensor over REST"
@@ -50,6 +50,7 @@ def photo():
 
 
 def seconds(work):
+    """Returns how long a function without arguments runs."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -61,15 +62,14 @@ class Client:
     def __init__(self, server, file, image):
         self.connection = http.client.HTTPConnection("localhost", server.port, timeout=600)
         self.path = f"/v1/models/{server.flags['model_name']}:predict"
-        self.rows = {
+        self.instances = {
             "serving_default": {"b64": base64.b64encode(file).decode()},
             "tensor": image.tolist(),
         }
 
     def body(self, signature, batch_size):
-        return json.dumps(
-            {"signature_name": signature, "instances": batch_size * [self.rows[signature]]}
-        )
+        instances = batch_size * [self.instances[signature]]
+        return json.dumps({"signature_name": signature, "instances": instances})
 
     def predict(self, body):
         self.connection.request("POST", self.path, body)
@@ -88,20 +88,49 @@ def first_over_median(folder, file, image):
     for _ in range(FLAGS.starts):
         with RestServer(folder) as server:
             client = Client(server, file, image)
-            body = client.body("serving_default", 1)
-            first, *others = [seconds(lambda: client.predict(body)) for _ in range(8)]  # noqa: B023
+            predict = functools.partial(client.predict, client.body("serving_default", 1))
+            first, *others = [seconds(predict) for _ in range(8)]
             ratios.append(first / np.median(others))
     return float(np.median(ratios))
+
+
+def durations(works):
+    """Runs each function once per round and returns lists of seconds, without a warm-up round."""
+    for work in works.values():
+        work()
+    taken = {name: [] for name in works}
+    for _ in range(FLAGS.rounds):
+        for name, work in works.items():
+            taken[name].append(seconds(work))
+    return taken
+
+
+def measure_batch(batch_size, client, decode, bare_model):
+    """Times the two kinds of requests and the bare model with one batch size."""
+    files_body = client.body("serving_default", batch_size)
+    tensor_body = client.body("tensor", batch_size)
+    taken = durations(
+        {
+            BARE: lambda: bare_model(tf.stack([decode() for _ in range(batch_size)])).numpy(),
+            BYTES: lambda: client.predict(files_body),
+            TENSOR: lambda: client.predict(tensor_body),
+        }
+    )
+    results = {name: _summary(times, batch_size) for name, times in taken.items()}
+    results["bytes / bare"] = float(np.median(taken[BYTES]) / np.median(taken[BARE]))
+    return results
 
 
 def main(_):
     logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file it writes
     file = photo()
     model = getattr(keras_vit, FLAGS.model)()
-    size = model.input_shape[1:3]
-    decode = lambda: tf.image.resize(tf.io.decode_jpeg(file), size) / 127.5 - 1.0  # noqa: E731
+
+    def decode():
+        return tf.image.resize(tf.io.decode_jpeg(file), model.input_shape[1:3]) / 127.5 - 1.0
+
     image = decode().numpy()
-    bare = tf.function(lambda images: model(images, training=False))
+    bare_model = tf.function(lambda images: model(images, training=False))
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         base = f"{folder}/model"
@@ -110,27 +139,8 @@ def main(_):
         with RestServer(base, max_request_megabytes=512) as server:
             client = Client(server, file, image)
             for batch_size in map(int, FLAGS.batch_sizes):
-                bodies = {
-                    BYTES: client.body("serving_default", batch_size),
-                    TENSOR: client.body("tensor", batch_size),
-                }
-                works = {
-                    BARE: lambda n=batch_size: bare(tf.stack([decode() for _ in range(n)])).numpy()
-                }
-                works |= {
-                    name: lambda body=body: client.predict(body) for name, body in bodies.items()
-                }
-                taken = {name: [] for name in works}
-                for number in range(FLAGS.rounds + 1):
-                    for name, work in works.items():
-                        duration = seconds(work)
-                        if number:
-                            taken[name].append(duration)
-                results[f"batch {batch_size}"] = {
-                    name: _summary(times, batch_size) for name, times in taken.items()
-                }
-                results[f"batch {batch_size}"]["bytes / bare"] = float(
-                    np.median(taken[BYTES]) / np.median(taken[BARE])
+                results[f"batch {batch_size}"] = measure_batch(
+                    batch_size, client, decode, bare_model
                 )
             results["server, MB"] = server.memory() / 1e6
     _print(results)
@@ -154,11 +164,9 @@ def _print(results):
             print(f"{name}: {value:.2f}")
             continue
         print(f"{name}: bytes / bare {value['bytes / bare']:.3f}")
-        for way in (BARE, BYTES, TENSOR):
-            print(
-                f"    {way:25}"
-                + "".join(f"{number:10.3f} {unit}" for unit, number in value[way].items())
-            )
+        for measured in (BARE, BYTES, TENSOR):
+            numbers = [f"{number:10.3f} {unit}" for unit, number in value[measured].items()]
+            print(f"    {measured:25}" + "".join(numbers))
 
 
 if __name__ == "__main__":

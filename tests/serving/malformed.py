@@ -12,8 +12,14 @@ SIZE = (64, 64)  # image height and width of the served model
 
 
 def _photo(mode="RGB", size=(50, 37)):
-    values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
-    return Image.fromarray(values, "RGBA" if mode.endswith("A") else "RGBX").convert(mode)
+    """Returns an image of random pixels."""
+    width, height = size
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 4), dtype=np.uint8)
+    if mode.endswith("A"):
+        image = Image.fromarray(pixels, "RGBA")
+    else:
+        image = Image.fromarray(pixels, "RGBX")
+    return image.convert(mode)
 
 
 def _file(image, kind, **options):
@@ -22,45 +28,47 @@ def _file(image, kind, **options):
     return file.getvalue()
 
 
-def _png_of_size(width, height, bits=8, data=b""):
-    def chunk(name, content):
-        return (
-            struct.pack(">I", len(content))
-            + name
-            + content
-            + struct.pack(">I", zlib.crc32(name + content))
-        )
+def _png_chunk(name, content):
+    checksum = struct.pack(">I", zlib.crc32(name + content))
+    return struct.pack(">I", len(content)) + name + content + checksum
 
+
+def _png_of_size(width, height, bits=8, data=b""):
+    """Returns an RGB PNG with the given header and any pixel data."""
     header = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(data))
-        + chunk(b"IEND", b"")
+        + _png_chunk(b"IHDR", header)
+        + _png_chunk(b"IDAT", zlib.compress(data))
+        + _png_chunk(b"IEND", b"")
     )
 
 
 def _png_of_16_bits():
-    rows = np.random.default_rng(1).integers(0, 65536, (5, 7, 3)).astype(">u2")
-    return _png_of_size(7, 5, bits=16, data=b"".join(b"\0" + row.tobytes() for row in rows))
+    pixels = np.random.default_rng(1).integers(0, 65536, (5, 7, 3)).astype(">u2")
+    # A zero byte before each line of pixels means that the line is not filtered.
+    return _png_of_size(7, 5, bits=16, data=b"".join(b"\0" + line.tobytes() for line in pixels))
 
 
 def _jpeg_of_size(width, height):
     """Returns a JPEG whose header contains the given size instead of its true size."""
-    file = JPEG
-    start = file.index(b"\xff\xc0") + 5
-    return file[:start] + struct.pack(">HH", height, width) + file[start + 4 :]
+    # The size follows the marker, length and precision of the frame header.
+    start = JPEG.index(b"\xff\xc0") + 5
+    return JPEG[:start] + struct.pack(">HH", height, width) + JPEG[start + 4 :]
 
 
-JPEG, PNG, GIF, BMP = (_file(_photo(), kind) for kind in ("JPEG", "PNG", "GIF", "BMP"))
-MOVING = _file(
-    _photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)]
+JPEG = _file(_photo(), "JPEG")
+PNG = _file(_photo(), "PNG")
+GIF = _file(_photo(), "GIF")
+BMP = _file(_photo(), "BMP")
+ANIMATED_GIF = _file(
+    _photo(), "GIF", save_all=True, append_images=[_photo().rotate(90), _photo().rotate(180)]
 )
 DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
 
 # Unusual images. They must be decoded as in evaluation.
 ODD_IMAGES = {
-    "an animated GIF": [MOVING],
+    "an animated GIF": [ANIMATED_GIF],
     "CMYK": [_file(_photo("CMYK"), "JPEG")],
     "16 bits per channel": [_png_of_16_bits()],
     "gray": [_file(_photo("L"), "PNG")],
@@ -156,9 +164,23 @@ ARRAYS = {
     "10,000 small images": _images(10_000, 2, 2, 3),
 }
 
-TENSOR = '"signature_name": "tensor", '
-BYTES = '"signature_name": "serving_default", '
 _ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
+
+
+def _tensor(members):
+    """Returns the text of a JSON object with the signature `tensor` and other members."""
+    return f'{{"signature_name": "tensor", {members}}}'
+
+
+def _bytes(members):
+    """Returns the text of a JSON object with the signature of image files and other members."""
+    return f'{{"signature_name": "serving_default", {members}}}'
+
+
+def _tensor_with(value):
+    """Returns the body of a request for one image, whose first number is replaced by `value`."""
+    return _tensor(f'"instances": [{_ROW.replace("0.0", value, 1)}]')
+
 
 # Bodies of REST requests. The response to each must be an error.
 BODIES = {
@@ -171,46 +193,48 @@ BODIES = {
     "null": "null",
     "an empty object": "{}",
     "other keys": '{"images": [1]}',
-    "rows and columns": f'{{{TENSOR}"instances": [{_ROW}], "inputs": [{_ROW}]}}',
-    "rows that are not a list": f'{{{TENSOR}"instances": 3}}',
-    "rows that are null": f'{{{TENSOR}"instances": null}}',
-    "no rows": f'{{{TENSOR}"instances": []}}',
-    "empty rows": f'{{{TENSOR}"instances": [[], []]}}',
-    "a row with null": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "null", 1)}]}}',
-    "a row with a string": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", chr(34) * 2, 1)}]}}',
-    "a row with an object": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "{}", 1)}]}}',
-    "a row with NaN": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
-    "a number too large for double": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e999", 1)}]}}',
-    "a number too large for float": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e99", 1)}]}}',
-    "lists of several lengths": f'{{{TENSOR}"instances": [[1, 2], [3]]}}',
-    "lists of several depths": f'{{{TENSOR}"instances": [[1, 2], [3, [4]]]}}',
-    "images of several sizes": f'{{{TENSOR}"instances": [{_ROW}, [[[0, 0, 0]]]]}}',
-    "a first row and many scalars": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
-    "lists in lists": f'{{{TENSOR}"instances": {"[" * 100_000}{"]" * 100_000}}}',
+    "rows and columns": _tensor(f'"instances": [{_ROW}], "inputs": [{_ROW}]'),
+    "rows that are not a list": _tensor('"instances": 3'),
+    "rows that are null": _tensor('"instances": null'),
+    "no rows": _tensor('"instances": []'),
+    "empty rows": _tensor('"instances": [[], []]'),
+    "a row with null": _tensor_with("null"),
+    "a row with a string": _tensor_with('""'),
+    "a row with an object": _tensor_with("{}"),
+    "a row with NaN": _tensor_with("NaN"),
+    "a number too large for double": _tensor_with("1e999"),
+    "a number too large for float": _tensor_with("1e99"),
+    "lists of several lengths": _tensor('"instances": [[1, 2], [3]]'),
+    "lists of several depths": _tensor('"instances": [[1, 2], [3, [4]]]'),
+    "images of several sizes": _tensor(f'"instances": [{_ROW}, [[[0, 0, 0]]]]'),
+    "a first row and many scalars": _tensor(f'"instances": [{_ROW}{", 1" * 1_000_000}]'),
+    "lists in lists": _tensor(f'"instances": {"[" * 100_000}{"]" * 100_000}'),
     "objects in objects": '{"a": ' * 100_000 + "1" + "}" * 100_000,
     "a signature that does not exist": f'{{"signature_name": "features", "instances": [{_ROW}]}}',
-    "an internal signature of TensorFlow": '{"signature_name": "__saved_model_init_op", "inputs": {}}',
+    "an internal signature": '{"signature_name": "__saved_model_init_op", "inputs": {}}',
     "a signature without a name": f'{{"signature_name": "", "instances": [{_ROW}]}}',
     "a signature that is a number": f'{{"signature_name": 3, "instances": [{_ROW}]}}',
-    "an input that does not exist": f'{{{TENSOR}"inputs": {{"pictures": [{_ROW}]}}}}',
-    "one input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
-    "no input": f'{{{TENSOR}"inputs": {{}}}}',
-    "an input that is not a list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
-    "a row without inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
-    "rows with different inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
-    "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
-    "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
-    "base64 without padding": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
-    "base64 of no bytes": f'{{{BYTES}"instances": [{{"b64": ""}}]}}',
-    "base64 that is a number": f'{{{BYTES}"instances": [{{"b64": 3}}]}}',
-    "base64 that is null": f'{{{BYTES}"instances": [{{"b64": null}}]}}',
-    "base64 under another key": f'{{{BYTES}"instances": [{{"base64": "aGVsbG8="}}]}}',
-    "base64 and more": f'{{{BYTES}"instances": [{{"b64": "aGVsbG8=", "more": 1}}]}}',
-    "base64 instead of numbers": f'{{{TENSOR}"instances": [{{"b64": "aGVsbG8="}}]}}',
-    "numbers instead of bytes": f'{{{BYTES}"instances": [1, 2, 3]}}',
-    "bytes in lists": f'{{{BYTES}"instances": [[{{"b64": "aGVsbG8="}}]]}}',
-    "half a surrogate pair": f'{{{BYTES}"instances": ["\\ud800"]}}',
-    "a file name": f'{{{BYTES}"instances": ["/etc/passwd"]}}',
+    "an input that does not exist": _tensor(f'"inputs": {{"pictures": [{_ROW}]}}'),
+    "one input too many": _tensor(f'"inputs": {{"images": [{_ROW}], "more": [1]}}'),
+    "no input": _tensor('"inputs": {}'),
+    "an input that is not a list": _tensor('"inputs": {"images": 1}'),
+    "a row without inputs": _tensor(f'"instances": [{{"images": {_ROW}}}, {{}}]'),
+    "rows with different inputs": _tensor(
+        f'"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]'
+    ),
+    "a key twice": _tensor(f'"instances": [{_ROW}], "instances": [{_ROW}]'),
+    "broken base64": _bytes('"instances": [{"b64": "%%%%"}]'),
+    "base64 without padding": _bytes('"instances": [{"b64": "iVBORw0KGgo"}]'),
+    "base64 of no bytes": _bytes('"instances": [{"b64": ""}]'),
+    "base64 that is a number": _bytes('"instances": [{"b64": 3}]'),
+    "base64 that is null": _bytes('"instances": [{"b64": null}]'),
+    "base64 under another key": _bytes('"instances": [{"base64": "aGVsbG8="}]'),
+    "base64 and more": _bytes('"instances": [{"b64": "aGVsbG8=", "more": 1}]'),
+    "base64 instead of numbers": _tensor('"instances": [{"b64": "aGVsbG8="}]'),
+    "numbers instead of bytes": _bytes('"instances": [1, 2, 3]'),
+    "bytes in lists": _bytes('"instances": [[{"b64": "aGVsbG8="}]]'),
+    "half a surrogate pair": _bytes('"instances": ["\\ud800"]'),
+    "a file name": _bytes('"instances": ["/etc/passwd"]'),
     "bytes that are not UTF-8": b'{"instances": ["\xff\xfe"]}',
     "a compressed body": zlib.compress(b"{}"),
     "zeros": bytes(1000),
@@ -244,8 +268,9 @@ RAW_REQUESTS = {
     "a body in chunks": _HEAD + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "another model": _HEAD.replace("golden", "silver") + "Content-Length: 2\r\n\r\n{}",
     "another version": _HEAD.replace("golden", "golden/versions/7") + "Content-Length: 2\r\n\r\n{}",
-    "a version that is a word": _HEAD.replace("golden", "golden/versions/new")
-    + "Content-Length: 2\r\n\r\n{}",
+    "a version that is a word": (
+        _HEAD.replace("golden", "golden/versions/new") + "Content-Length: 2\r\n\r\n{}"
+    ),
     "another verb": _HEAD.replace("predict", "explain") + "Content-Length: 2\r\n\r\n{}",
     "another method": "DELETE /v1/models/golden HTTP/1.1\r\n\r\n",
     "path traversal": "GET /v1/models/../../etc/passwd HTTP/1.1\r\n\r\n",

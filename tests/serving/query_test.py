@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ..shared import ROOT
+from . import malformed
 
 
 def _query(*arguments):
@@ -16,75 +17,90 @@ def _query(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def _error(done):
-    lines = done.stderr.strip().splitlines()
+def _output_lines(*arguments):
+    """Returns the lines that a successful query prints."""
+    done = _query(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def _error(*arguments):
+    """Returns the only error line of a query that fails."""
+    done = _query(*arguments)
     assert done.returncode == 2, done.stderr
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     return lines[-1]
 
 
 @pytest.fixture
-def files(malformed, served, tmp_path):
-    """Returns two image files, a file of preprocessed images, and the expected output for the image
-    files."""
+def files(tmp_path):
+    """Writes two image files and returns their names."""
     (tmp_path / "one.png").write_bytes(malformed.PNG)
     (tmp_path / "two.jpg").write_bytes(malformed.JPEG)
-    np.save(tmp_path / "images.npy", served.images)
-    names = [f"{tmp_path}/one.png", f"{tmp_path}/two.jpg"]
+    return [f"{tmp_path}/one.png", f"{tmp_path}/two.jpg"]
+
+
+@pytest.fixture
+def expected_lines(files, served):
+    """Returns the lines that a query with `--top=2` prints for `files`."""
     lines = []
-    for name, row in zip(names, served.of_files([malformed.PNG, malformed.JPEG])):
-        best = [f"{served.class_names[i]} {100 * row[i]:.1f} %" for i in np.argsort(-row)[:2]]
-        lines.append(f"{name}: {', '.join(best)}")
-    return names, f"{tmp_path}/images.npy", lines
+    probabilities = served.probabilities_of_files([malformed.PNG, malformed.JPEG])
+    for name, scores in zip(files, probabilities, strict=True):
+        first, second = np.argsort(-scores)[:2]
+        lines.append(
+            f"{name}: {served.class_names[first]} {100 * scores[first]:.1f} %, "
+            f"{served.class_names[second]} {100 * scores[second]:.1f} %"
+        )
+    return lines
 
 
-def test_query_over_rest_prints_top_classes(server, files):
-    done = _query(f"--port={server.port}", "--model=golden", *files[0], "--top=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == files[2]
+def test_query_over_rest_prints_top_classes(server, files, expected_lines):
+    printed = _output_lines(f"--port={server.port}", "--model=golden", *files, "--top=2")
+    assert printed == expected_lines
 
 
-def test_query_over_grpc_prints_top_classes(grpc_port, files):
-    done = _query("--protocol=grpc", f"--port={grpc_port}", "--model=golden", *files[0], "--top=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == files[2]
+def test_query_over_grpc_prints_top_classes(grpc_port, files, expected_lines):
+    flags = ("--protocol=grpc", f"--port={grpc_port}", "--model=golden", "--top=2")
+    assert _output_lines(*flags, *files) == expected_lines
 
 
-def test_query_sends_arrays_to_tensor_signature(server, files, served):
-    done = _query(
-        f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1"
-    )
-    assert done.returncode == 0, done.stderr
-    expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
-    assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
+def test_query_sends_arrays_to_tensor_signature(server, served, tmp_path):
+    np.save(tmp_path / "images.npy", served.images)
+    flags = (f"--port={server.port}", "--model=golden", "--signature=tensor", "--top=1")
+    assert _output_lines(*flags, f"{tmp_path}/images.npy") == [
+        f"image {i}: class {scores.argmax()} {100 * scores.max():.1f} %"
+        for i, scores in enumerate(served.expected)
+    ]
 
 
 @pytest.mark.slow
-def test_errors_are_one_line(server, files, tmp_path):
-    golden = (f"--port={server.port}", "--model=golden")
+@pytest.mark.parametrize(
+    ("flags", "names", "message"),
+    [
+        ([], [], "IMAGES... are expected"),
+        ([], ["nowhere.jpg"], "An image file cannot be read"),
+        ([], ["text.jpg"], "The server rejected the request"),
+        (["--signature=tensor"], ["pickle.npy"], "An image file cannot be read"),
+        (["--signature=tensor"], ["one.png", "two.jpg"], "IMAGES must be"),
+        (["--model=silver"], ["one.png"], "Received: HTTP 404 from http://localhost"),
+        (["--port=1"], ["one.png"], "The model server did not return predictions"),
+        (["--protocol=soap"], ["one.png"], "soap"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_errors_are_one_line(flags, names, message, server, tmp_path):
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
-    for arguments, message in (
-        ([*golden], "IMAGES... are expected"),
-        ([*golden, "nowhere.jpg"], "An image file cannot be read"),
-        ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "An image file cannot be read"),
-        ([*golden, "--signature=tensor", *files[0]], "IMAGES must be"),
-        ([*golden, f"{tmp_path}/text.jpg"], "The server rejected the request"),
-        (
-            [f"--port={server.port}", "--model=silver", *files[0]],
-            "Received: HTTP 404 from http://localhost",
-        ),
-        (["--port=1", *files[0]], "The model server did not return predictions"),
-        (["--protocol=soap"], "soap"),
-    ):
-        assert message in _error(_query(*arguments)), arguments
+    images = [f"{tmp_path}/{name}" for name in names]
+    # A later flag replaces an earlier one.
+    assert message in _error(f"--port={server.port}", "--model=golden", *flags, *images)
 
 
 def test_grpc_without_server_is_a_one_line_error(grpc_port, files):
-    assert "The server rejected the request" in _error(
-        _query("--protocol=grpc", "--port=1", *files[0])
-    )
+    error = _error("--protocol=grpc", "--port=1", *files)
+    assert "The server rejected the request" in error
 
 
 def test_rejects_response_of_other_http_server(files):
@@ -101,6 +117,6 @@ def test_rejects_response_of_other_http_server(files):
     with HTTPServer(("localhost", 0), HtmlHandler) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
-        error = _error(_query(f"--port={other.server_port}", *files[0]))
+        error = _error(f"--port={other.server_port}", *files)
         thread.join()
     assert "The model server did not return predictions" in error

@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,36 @@ def build():
     Raises:
         ValueError: if g++ or TensorFlow is not installed, or if the build fails.
     """
+    compiler, tensorflow = _requirements()
+    flags = [
+        "-std=c++17",
+        "-O2",
+        "-w",
+        f"-I{tensorflow}/include",
+        str(SOURCES / "rest_server.cc"),
+        f"-L{tensorflow}",
+        "-Wl,--no-as-needed",
+        "-l:libtensorflow_cc.so.2",
+        "-l:libtensorflow_framework.so.2",
+        f"-Wl,-rpath,{tensorflow}",
+        "-pthread",
+    ]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras_vit"
+    program = cache / f"rest_server-{_fingerprint(compiler, flags)}"
+    if not program.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        print(f"building {program}", file=sys.stderr)
+        with files.atomic_path(program) as part:
+            done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
+            if done.returncode:
+                raise ValueError(
+                    f"the server could not be built: {' '.join(done.stderr.split())[:500]}"
+                )
+    return program
+
+
+def _requirements():
+    """Returns the path of g++ and the folder of TensorFlow."""
     compiler = shutil.which("g++")
     spec = importlib.util.find_spec("tensorflow")
     if compiler is None:
@@ -42,41 +73,29 @@ def build():
             "building the server needs TensorFlow, which is not installed: pip install "
             '"keras_vit[cpu]"'
         )
-    tensorflow = spec.submodule_search_locations[0]
-    sources = sorted(SOURCES.glob("*.h")) + sorted(SOURCES.glob("*.cc"))
-    flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(SOURCES / "rest_server.cc")]
-    libraries = ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
-    flags += [
-        f"-L{tensorflow}",
-        "-Wl,--no-as-needed",
-        *libraries,
-        f"-Wl,-rpath,{tensorflow}",
-        "-pthread",
-    ]
+    return compiler, spec.submodule_search_locations[0]
+
+
+def _fingerprint(compiler, flags):
+    """Returns a hash of everything that changes the program."""
     version = subprocess.run(
         [compiler, "--version"], capture_output=True, text=True, check=True
     ).stdout
+    sources = sorted(SOURCES.glob("*.h")) + sorted(SOURCES.glob("*.cc"))
     parts = [_tensorflow_version(), version, *flags, *(path.read_text() for path in sources)]
-    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras_vit"
-    program = folder / f"rest_server-{name}"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"building {program}", file=sys.stderr)
-        with files.atomic_path(program) as part:
-            done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
-            if done.returncode:
-                raise ValueError(
-                    f"the server could not be built: {' '.join(done.stderr.split())[:500]}"
-                )
-    return program
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _tensorflow_version():
+    """Returns the name and version of the package that contains TensorFlow."""
     for name in importlib.metadata.packages_distributions()["tensorflow"]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{name} {importlib.metadata.version(name)}"
     return ""
+
+
+def _command(program, flags):
+    return [str(program), *(f"--{name}={value}" for name, value in flags.items())]
 
 
 class RestServer:
@@ -108,24 +127,23 @@ class RestServer:
         }
 
     def __enter__(self):
-        program = build()
-        command = [str(program), *(f"--{name}={value}" for name, value in self.flags.items())]
+        command = _command(build(), self.flags)
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
         )
-        # The first line looks like this: version 1, 3 warm-up requests, port 8501
-        words = self._process.stdout.readline().split()
-        if not words:
+        first_line = self._process.stdout.readline()
+        if not first_line:
             self._process.wait()
             self._log.seek(0)
-            last_line = self._log.read().strip().rpartition("\n")[2]
+            last_error = self._log.read().strip().rpartition("\n")[2]
             self.__exit__()
-            raise ValueError(f"the server did not start: {last_line or 'it printed nothing'}")
+            raise ValueError(f"the server did not start: {last_error or 'it printed nothing'}")
+        started = re.search(r"(\d+) warm-up requests, port (\d+)", first_line)
         self.pid = self._process.pid
-        self.port = int(words[-1])
-        self.warm_up_requests = int(words[2])
+        self.warm_up_requests = int(started[1])
+        self.port = int(started[2])
         self.url = f"http://localhost:{self.port}/v1/models/{self.flags['model_name']}"
         return self
 
@@ -179,9 +197,7 @@ def main():
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    os.execv(
-        program, [str(program), *(f"--{name}={value}" for name, value in vars(arguments).items())]
-    )
+    os.execv(program, _command(program, vars(arguments)))
 
 
 if __name__ == "__main__":

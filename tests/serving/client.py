@@ -1,0 +1,58 @@
+"""A client of the REST server, and a check of the server's predictions."""
+
+import base64
+import http.client
+import json
+
+import numpy as np
+
+from . import malformed
+
+
+def as_base64(file):
+    """Returns the bytes of a file as JSON, in the format of TensorFlow Serving."""
+    return {"b64": base64.b64encode(file).decode()}
+
+
+class Client:
+    """A client with one keep-alive connection. The context manager closes the connection."""
+
+    def __init__(self, server):
+        self.server = server
+        self.connection = http.client.HTTPConnection("localhost", server.port, timeout=120)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def request(self, method, path, body=None):
+        """Sends a request to `/v1/models/<name><path>` and returns the status and JSON of the
+        response."""
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
+        response = self.connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    def predict(self, **body):
+        return self.request("POST", ":predict", body)
+
+    def predict_successfully(self, **body):
+        """Sends a request that must succeed, and returns the JSON of the response."""
+        status, response = self.predict(**body)
+        assert status == 200, response
+        return response
+
+
+def assert_serves_model(client, served):
+    """Checks that the server runs, and its probabilities for a tensor and for image files."""
+    assert client.server.is_running
+    images = served.images.tolist()
+    response = client.predict_successfully(signature_name="tensor", instances=images)
+    np.testing.assert_allclose(response["predictions"], served.expected, atol=1e-4)
+    files = [malformed.PNG, malformed.JPEG]
+    response = client.predict_successfully(inputs=[as_base64(file) for file in files])
+    expected = served.probabilities_of_files(files)
+    np.testing.assert_allclose(response["outputs"]["probabilities"], expected, atol=1e-5)
