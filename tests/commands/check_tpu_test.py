@@ -51,9 +51,11 @@ def _run(*arguments, backend="tensorflow"):
 )
 def test_bad_input_prints_an_error_without_traceback(arguments, message, scripts):
     ended = scripts.run("-m", "keras_vit", "check-tpu", *arguments, cwd=ROOT)
-    assert ended.returncode == 2 and ended.stdout == ""
+    assert ended.returncode == 2
+    assert ended.stdout == ""
     assert ended.stderr.strip().splitlines()[-1].startswith(message)
-    assert "Received: " in ended.stderr and "Traceback" not in ended.stderr
+    assert "Received: " in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @needs_compiler
@@ -71,15 +73,15 @@ def test_small_run_compiles_and_fits(backend, topology, tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert "compiles and fits" in ended.stdout
     check = json.loads((tmp_path / "check.json").read_text())
-    assert (
-        check["fits"]
-        and check["compiles"]
-        and check["backend"] == backend
-        and check["topology"] == topology
-    )
+    assert check["fits"]
+    assert check["compiles"]
+    assert check["backend"] == backend
+    assert check["topology"] == topology
     assert 0 < check["memory_bytes"] < check["memory_limit_bytes"]
-    assert check["flops"] >= check["model_flops"] > 0 and check["bytes_accessed"] > 0
-    assert check["step_seconds_estimate"] > 0 and check["images_per_second_estimate"] > 0
+    assert check["flops"] >= check["model_flops"] > 0
+    assert check["bytes_accessed"] > 0
+    assert check["step_seconds_estimate"] > 0
+    assert check["images_per_second_estimate"] > 0
     assert check["price"] == pytest.approx(2 * check["device_hours_estimate"])
 
 
@@ -95,4 +97,5 @@ def test_oversized_run_exits_with_code_1():
         "--topology=v2:2x2", "--config.batch_size=8388608", "--config.model.num_layers=1", *steps
     )
     assert ended.returncode == 1, ended.stderr
-    assert "does not fit" in ended.stdout and "images per device fit (batch_size=" in ended.stdout
+    assert "does not fit" in ended.stdout
+    assert "images per device fit (batch_size=" in ended.stdout

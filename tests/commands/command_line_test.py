@@ -61,11 +61,13 @@ def test_exit_codes_and_messages(statement, code, line):
     ended = _run("-c", SCRIPT.format(statement=statement))
     assert ended.returncode == code, ended.stderr
     if line == "":
-        assert ended.stdout.startswith("stopped and saved:\n  ") and "Traceback" not in ended.stderr
+        assert ended.stdout.startswith("stopped and saved:\n  ")
+        assert "Traceback" not in ended.stderr
     elif line is None:
         assert "Traceback" in ended.stderr
     else:
-        assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
+        assert ended.stderr.strip().splitlines()[-1] == line
+        assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,8 @@ def test_length_on_the_command_line_replaces_the_length_in_the_config(overrides,
 
 def test_closed_pipe_exits_without_a_traceback():
     ended = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
-    assert ended.returncode == 141 and "Traceback" not in ended.stderr
+    assert ended.returncode == 141
+    assert "Traceback" not in ended.stderr
 
 
 def test_lists_commands_without_importing_layers(capsys, monkeypatch):
@@ -104,7 +107,8 @@ def test_lists_commands_without_importing_layers(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
     done = _run("-X", "importtime", "-m", "keras_vit_cli", "--help")
-    assert done.returncode == 0 and "keras_vit.layers" not in done.stderr
+    assert done.returncode == 0
+    assert "keras_vit.layers" not in done.stderr
     with pytest.raises(SystemExit, match="2"):
         keras_vit_cli.main(["trian"])
     assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
@@ -135,10 +139,8 @@ def test_printed_command_selects_the_same_devices(monkeypatch):
 def test_each_command_prints_its_help(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.startswith(f"usage: keras-vit {name} ")
-        and done.stdout.count(f"keras-vit {name}") > 1
-    )
+    assert done.stdout.startswith(f"usage: keras-vit {name} ")
+    assert done.stdout.count(f"keras-vit {name}") > 1
     assert ("  --model\n" in done.stdout) == (
         name in ("evaluate", "predict", "inspect", "demo", "export", "query", "search")
     )

@@ -199,10 +199,8 @@ def _leaves(config, prefix=""):
 
 def test_finetune_respects_the_crop_of_the_dataset():
     config = get_config("finetune", "ViT-B/16,vtab/clevr_count")
-    assert (
-        data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize"
-        and config.data.train_crop == "auto"
-    )
+    assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize"
+    assert config.data.train_crop == "auto"
     assert get_config("finetune", "ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 

@@ -39,7 +39,8 @@ def test_converts_upright_into_the_same_folders(tmp_path):
     assert _names(converted) == ["cat/a.avif.jpg", "cat/more/b.tif.png"]
     for name in _names(converted):
         with Image.open(converted / name) as image:
-            assert image.size == (16, 24) and image.getexif().get(0x0112, 1) == 1
+            assert image.size == (16, 24)
+            assert image.getexif().get(0x0112, 1) == 1
             np.testing.assert_allclose(np.array(image)[12, 1], [30, 30, 200], atol=8)
 
 

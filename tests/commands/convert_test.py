@@ -47,10 +47,10 @@ def test_converted_model_matches_the_expected_logits(
         GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags
     )
     assert code == 0, printed
-    assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
-    assert (
-        "largest difference between logits" in printed and f"wrote {tmp_path / target}" in printed
-    )
+    assert "arrays loaded" in printed
+    assert "loaded: head/kernel (64, 10)" in printed
+    assert "largest difference between logits" in printed
+    assert f"wrote {tmp_path / target}" in printed
     assert [path.name for path in tmp_path.iterdir()] == [target]
     with np.load(GOLDEN / f"{case}.io.npz") as io:
         inputs = io["inputs"]
@@ -113,14 +113,16 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
     if form == "timm":
         assert config["label_names"] == NAMES
     else:
-        assert config["id2label"]["2"] == "crane, bird" and config["label2id"]["crane, bird"] == 2
+        assert config["id2label"]["2"] == "crane, bird"
+        assert config["label2id"]["crane, bird"] == 2
     assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == NAMES
     given = types.SimpleNamespace(
         model="", variant="", weights=str(tmp_path / "to"), text_embeddings="", classes=""
     )
     monkeypatch.setattr(shared_flags, "FLAGS", given)
     again, details, _ = shared_flags.chosen_model()
-    assert details["class_names"] == NAMES and logits_activation_of(again) == "sigmoid"
+    assert details["class_names"] == NAMES
+    assert logits_activation_of(again) == "sigmoid"
     np.testing.assert_allclose(again.preprocessing.mean, model.preprocessing.mean, rtol=1e-6)
     images = images_for(model)
     np.testing.assert_array_equal(again.predict_on_batch(images), model.predict_on_batch(images))
@@ -141,7 +143,8 @@ def test_class_names_flag_sets_the_class_names(convert, tmp_path):
         assert code == 0, printed
         assert keras_vit.checkpoints.find_class_names(tmp_path / "to") == expected
     code, printed = convert(source, tmp_path / "x.npz", "--num_heads=4", names)
-    assert code == 2 and "--class_names requires --format" in printed
+    assert code == 2
+    assert "--class_names requires --format" in printed
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,9 @@ def test_bad_input_prints_error_and_exits_with_code_2(arguments, message, conver
     source, target, *flags = arguments
     code, printed = convert(GOLDEN / source, tmp_path / target, *flags)
     assert code == 2
-    assert printed.startswith("error: ") and message in printed and "\n" not in printed
+    assert printed.startswith("error: ")
+    assert message in printed
+    assert "\n" not in printed
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,10 +179,8 @@ def test_rejects_flags_for_weights_with_a_whole_model(source, convert, tmp_path)
     flags = ["--num_heads=4", "--grid=4,4", "--channels=sum", "--input_shape=8,8,3"]
     code, printed = convert(tmp_path / source, tmp_path / "x.npz", *flags)
     assert code == 2
-    assert (
-        "Received: --input_shape, --num_heads, --grid, --channels with " in printed
-        and "Only weights" in printed
-    )
+    assert "Received: --input_shape, --num_heads, --grid, --channels with " in printed
+    assert "Only weights" in printed
 
 
 def test_convert_with_wrong_logits_writes_no_model(convert, tmp_path):
@@ -186,7 +189,8 @@ def test_convert_with_wrong_logits_writes_no_model(convert, tmp_path):
     code, printed = convert(
         GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}"
     )
-    assert code == 1 and "The logits differ from the expected logits" in printed
+    assert code == 1
+    assert "The logits differ from the expected logits" in printed
     assert not (tmp_path / "x.npz").exists()
 
 
@@ -197,5 +201,6 @@ def test_rejects_damaged_verify_file(convert, tmp_path):
         code, printed = convert(
             GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}"
         )
-        assert code == 2 and "--verify must be an .npz file with `inputs` and `logits`" in printed
+        assert code == 2
+        assert "--verify must be an .npz file with `inputs` and `logits`" in printed
     assert not (tmp_path / "x.npz").exists()

@@ -48,14 +48,14 @@ def test_verify_data_exits_with_code_1_for_bad_data(photos, run, tmp_path):
     code, printed, _ = run("verify-data", f"--data={photos}", f"--output={tmp_path}/report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     bad = str(photos / "b" / "2.jpg")
-    assert (
-        code == 1
-        and report["bad"] == [bad]
-        and list(report["reasons"]) == [bad]
-        and report["empty_classes"] == ["c"]
-    )
+    assert code == 1
+    assert report["bad"] == [bad]
+    assert list(report["reasons"]) == [bad]
+    assert report["empty_classes"] == ["c"]
     assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
-    assert f"bad: {bad}: " in printed and "no examples: c" in printed and "duplicates: " in printed
+    assert f"bad: {bad}: " in printed
+    assert "no examples: c" in printed
+    assert "duplicates: " in printed
 
 
 def test_verify_data_reads_all_splits_of_a_folder(photos, run, tmp_path):
@@ -66,8 +66,11 @@ def test_verify_data_reads_all_splits_of_a_folder(photos, run, tmp_path):
         "verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json"
     )
     report = json.loads((tmp_path / "report.json").read_text())
-    assert code == 1 and report["examples"] == 6 and report["bad"] == []
-    assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in printed
+    assert code == 1
+    assert report["examples"] == 6
+    assert report["bad"] == []
+    assert report["empty_classes"] == ["val: b"]
+    assert "no examples: val: b" in printed
     assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [
         ["train", "val"]
     ] * 2
@@ -89,12 +92,16 @@ def test_verify_data_converts(photos, run, tmp_path):
     Image.new("L", (8, 8)).save(photos / "a" / "3.tif")
     Image.new("L", (8, 8)).save(photos / "b" / "3.png")
     code, printed, _ = run("verify-data", f"--data={photos}")
-    assert code == 0 and "not read: 1 HEIC, AVIF or TIFF" in printed and "gray: 1 files" in printed
+    assert code == 0
+    assert "not read: 1 HEIC, AVIF or TIFF" in printed
+    assert "gray: 1 files" in printed
     code, printed, _ = run("verify-data", f"--data={photos}", f"--convert={tmp_path}/new")
-    assert code == 0 and "1 files converted, 0 skipped" in printed
+    assert code == 0
+    assert "1 files converted, 0 skipped" in printed
     assert (tmp_path / "new/a/3.tif.png").exists()
     code, printed, _ = run("verify-data", f"--data={photos}", f"--convert={tmp_path}/new")
-    assert code == 1 and "3.tif.png exists" in printed
+    assert code == 1
+    assert "3.tif.png exists" in printed
 
 
 def test_rejects_labels_missing_in_the_training_list(photos, tmp_path):
@@ -107,7 +114,9 @@ def test_rejects_labels_missing_in_the_training_list(photos, tmp_path):
 
 def test_missing_source_is_a_one_line_error(run, tmp_path):
     code, _, errors = run("verify-data", f"--data={tmp_path}/nowhere")
-    assert code == 2 and len(errors) == 1 and "--data must be a folder" in errors[0]
+    assert code == 2
+    assert len(errors) == 1
+    assert "--data must be a folder" in errors[0]
 
 
 def test_show_batch_writes_a_figure(photos, run, tmp_path):
@@ -127,8 +136,11 @@ def test_show_batch_writes_a_figure(photos, run, tmp_path):
     assert code == 0 and "out.png" in printed, errors
     assert "images are normalized with mean=(9" in printed
     picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
-    assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
+    assert min(picture.shape[:2]) > 200
+    assert len(np.unique(picture)) > 50
     code, _, errors = run(
         "show-batch", "--config.data.imagesize=16", f"--output={tmp_path}/not.png"
     )
-    assert code == 2 and "imagesize" in errors[0] and not (tmp_path / "not.png").exists()
+    assert code == 2
+    assert "imagesize" in errors[0]
+    assert not (tmp_path / "not.png").exists()

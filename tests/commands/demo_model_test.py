@@ -107,7 +107,8 @@ def test_probabilities_use_the_trained_activation():
 def test_demo_handles_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
-    assert not demo_model.layers and "no attention maps to show" in demo_model.facts
+    assert not demo_model.layers
+    assert "no attention maps to show" in demo_model.facts
     np.testing.assert_allclose(
         sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5
     )
@@ -131,7 +132,8 @@ def test_images_may_be_as_large_as_in_training(monkeypatch):
     small = image_files.Classifier(model, {"recipe": {"data": {"max_megapixels": 0.0005}}})
     with pytest.raises(ValueError, match="0.0005 megapixels"):
         small.reader.read("a.png", content)
-    assert limits == [100, 0.0005] and data.Options().max_megapixels == 100
+    assert limits == [100, 0.0005]
+    assert data.Options().max_megapixels == 100
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,8 @@ def _load(path, class_names=""):
 def test_demo_loads_keras_files_and_exports(exported):
     model, folder = exported
     ours = _load(folder / "v" / "1")
-    assert list(ours.class_names) == NAMES and ours.layers == 1
+    assert list(ours.class_names) == NAMES
+    assert ours.layers == 1
     image = np.ones((16, 24, 3), "float32")
     np.testing.assert_allclose(
         _values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6
@@ -176,9 +179,8 @@ def test_attention_picture_marks_the_patch():
     # The last viridis color, for the maximum.
     np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)
     np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # the first viridis color, for 0
-    assert np.all(picture[8 * factor, 16 * factor :] == 255) and np.all(
-        picture[8 * factor :, 16 * factor] == 255
-    )
+    assert np.all(picture[8 * factor, 16 * factor :] == 255)
+    assert np.all(picture[8 * factor :, 16 * factor] == 255)
     np.testing.assert_array_equal(demo.attention_picture(pixels, attention, opacity=0.0), 255)
     size = picture.shape[:2]
     assert demo.patch_at(0, 0, size, (2, 3)) == (0, 0)

@@ -86,7 +86,8 @@ def server(model, tmp_path_factory):
         finally:
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
-    assert process.returncode == 0 and rest == "stopped\n"
+    assert process.returncode == 0
+    assert rest == "stopped\n"
     # Other lines are allowed, because TensorFlow warns about every image that it cannot decode.
     assert not [
         line
@@ -245,7 +246,9 @@ def test_server_rejects_other_hosts_and_local_files(server):
         return response.status, response.headers.get("content-security-policy", "")
 
     code, policy = status("/")
-    assert code == 200 and "default-src 'self'" in policy and "http" not in policy
+    assert code == 200
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
     assert status("/", "another.host")[0] == 400
     for path in ("/etc/passwd", ROOT / "keras_vit" / "commands" / "demo.py"):
         assert status(f"/gradio_api/file={path}")[0] == 403
@@ -280,10 +283,8 @@ def test_bad_port_or_model_is_an_error_without_traceback(model):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
-    assert (
-        line.startswith("error: The page cannot be served (")
-        and "Received: host='127.0.0.1', port=" in line
-    )
+    assert line.startswith("error: The page cannot be served (")
+    assert "Received: host='127.0.0.1', port=" in line
     assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith(
         "error: The file or folder does not"
     )

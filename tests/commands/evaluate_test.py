@@ -39,7 +39,8 @@ def test_inspect_writes_a_report_for_one_image(model, run, tmp_path):
         "inspect", f"--model={model}", f"--data={tmp_path}/one.jpg", f"--output={tmp_path}/pages"
     )
     assert done.returncode == 0, done.stderr
-    assert "images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
+    assert "images of" in done.stdout
+    assert (tmp_path / "pages" / "index.html").exists()
 
 
 def test_inspect_draws_images_of_all_classes(monkeypatch):
@@ -52,7 +53,8 @@ def test_inspect_draws_images_of_all_classes(monkeypatch):
     monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (inputs, ""))
     images, _ = inspect_model.read_images(None, {}, 9)
     values = np.round(127.5 * images[:, 0, 0, 0] + 127.5).astype(int).tolist()
-    assert len(set(values)) == 9 and [value // 4 for value in values[:3]] == [0, 1, 2]
+    assert len(set(values)) == 9
+    assert [value // 4 for value in values[:3]] == [0, 1, 2]
 
 
 @pytest.fixture
@@ -77,7 +79,8 @@ def test_inspect_skips_damaged_files(inspect_flags, tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     inspect_flags(data="./digits")
     images, names = inspect_model.read_images(keras_vit.VisionTransformer(**MODEL), {}, 10)
-    assert sorted(names) == ["0.png", "2.png", "3.png"] and images.shape == (3, 8, 8, 3)
+    assert sorted(names) == ["0.png", "2.png", "3.png"]
+    assert images.shape == (3, 8, 8, 3)
     assert "1.png cannot be read: it is not an image" in capsys.readouterr().err
 
 
@@ -104,16 +107,19 @@ def test_evaluate_prints_and_writes_metrics_and_a_page(model, run, tmp_path):
     evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
     done = run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
     assert done.returncode == 0, done.stderr
-    assert "top1:digits  accuracy" in done.stdout and (tmp_path / "index.html").exists()
+    assert "top1:digits  accuracy" in done.stdout
+    assert (tmp_path / "index.html").exists()
     results = json.loads((tmp_path / "results.json").read_text())
-    assert set(results["metrics"]) == {"top1:digits", "calibration"} and results["data"] == "digits"
+    assert set(results["metrics"]) == {"top1:digits", "calibration"}
+    assert results["data"] == "digits"
 
 
 def test_all_evaluators_are_checked_before_the_first_runs(model, run, tmp_path):
     output = tmp_path / "results"
     flags = (f"--model={model}", "--data=digits", "--evals=top1,segmentation")
     done = run("evaluate", *flags, f"--output={output}")
-    assert done.returncode == 2 and "evaluated top1" not in done.stdout
+    assert done.returncode == 2
+    assert "evaluated top1" not in done.stdout
     assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
 
 
@@ -136,9 +142,11 @@ def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
     flags = [f"--model={model}", f"--data={tmp_path}/photos", f"--output={tmp_path}/out"]
     done = run("evaluate", *flags, "--data_split=all", "--evals=top1")
     assert done.returncode == 0, done.stderr
-    assert "20 test images of" in done.stdout and "warning" not in done.stdout
+    assert "20 test images of" in done.stdout
+    assert "warning" not in done.stdout
     done = run("evaluate", *flags, "--data_split=all", "--evals=knn")
-    assert done.returncode == 2 and "do not train" in done.stderr
+    assert done.returncode == 2
+    assert "do not train" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -204,7 +212,7 @@ def test_bad_input_prints_error_and_exits_with_code_2(
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: ") and message in last
-    assert not list((tmp_path / "out").glob("*.json")) and not list(
-        (tmp_path / "out").glob("*.png")
-    )
+    assert last.startswith("error: ")
+    assert message in last
+    assert not list((tmp_path / "out").glob("*.json"))
+    assert not list((tmp_path / "out").glob("*.png"))

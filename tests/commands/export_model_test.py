@@ -51,8 +51,10 @@ def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path)
     assert "--device=cpu was chosen" in done.stdout
     assert done.stdout.splitlines()[-1] == f"exported to {tmp_path}/served/7"
     card = export.load_card(tmp_path / "served" / "7")
-    assert card["class_names"] == ["x", "y", "z"] and card["metrics"] == {"test/accuracy": 0.9}
-    assert card["preprocessing"]["exif"] is True and card["signatures"] == ["classify"]
+    assert card["class_names"] == ["x", "y", "z"]
+    assert card["metrics"] == {"test/accuracy": 0.9}
+    assert card["preprocessing"]["exif"] is True
+    assert card["signatures"] == ["classify"]
     signature = tf.saved_model.load(tmp_path / "served" / "7").signatures["classify"]
     assert signature.structured_outputs["scores"].shape.as_list() == [None, 2]
 
@@ -62,10 +64,8 @@ def test_export_converts_keras_file_and_prints_a_report(workdir, run, tmp_path):
         f"--model={workdir}/model.keras", "--format=litert", f"--output={tmp_path}/model.tflite"
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.startswith(f"{tmp_path}/model.tflite: ")
-        and "same class for 100 %" in done.stdout
-    )
+    assert done.stdout.startswith(f"{tmp_path}/model.tflite: ")
+    assert "same class for 100 %" in done.stdout
     assert (tmp_path / "model.tflite").exists()
 
 
@@ -77,9 +77,8 @@ def test_text_embeddings_export_a_zero_shot_classifier(run, tmp_path):
     done = run(f"--weights={tmp_path}/model.safetensors", *flags)
     assert done.returncode == 0, done.stderr
     card = export.load_card(tmp_path / "served" / "1")
-    assert (
-        card["class_names"] == ["cat", "dog", "a tree", "Ünï"] and card["activation"] == "sigmoid"
-    )
+    assert card["class_names"] == ["cat", "dog", "a tree", "Ünï"]
+    assert card["activation"] == "sigmoid"
     served = tf.saved_model.load(tmp_path / "served" / "1").signatures["tensor"]
     expected = np.load(golden / "siglip_zeroshot.npz")
     name = next(iter(served.structured_input_signature[1]))
@@ -125,10 +124,8 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
         f"--model={workdir}", f"--calibrate={photos}", f"--output={tmp_path}/best", "--format=auto"
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        re.search(r"\nlitert_int8 +[\d,.]+ ", done.stdout)
-        and "is the fastest accurate format" in done.stdout
-    )
+    assert re.search(r"\nlitert_int8 +[\d,.]+ ", done.stdout)
+    assert "is the fastest accurate format" in done.stdout
     (written,) = tmp_path.iterdir()
     assert written.name in ("best", "best.tflite", "best.onnx")
     assert str(written) in done.stdout.splitlines()[-1] or written.name == "best"

@@ -193,19 +193,18 @@ def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path
     if output_format == "json":
         rows = [json.loads(line) for line in text.splitlines()]
         first = rows[0]["classes"]
-        assert (
-            rows[3]["image"].endswith("gray, too.jpg")
-            and first[0]["probability"] >= first[1]["probability"]
-        )
-        assert len(rows) == 5 and len(first) == 2
+        assert rows[3]["image"].endswith("gray, too.jpg")
+        assert first[0]["probability"] >= first[1]["probability"]
+        assert len(rows) == 5
+        assert len(first) == 2
     elif output_format == "csv":
         rows = list(csv.DictReader(text.splitlines()))
-        assert [row["rank"] for row in rows] == ["1", "2"] * 5 and rows[6]["image"].endswith(
-            "gray, too.jpg"
-        )
+        assert [row["rank"] for row in rows] == ["1", "2"] * 5
+        assert rows[6]["image"].endswith("gray, too.jpg")
         assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])
     else:
-        assert len(text.splitlines()) == 5 and text.count(" %, ") == 5
+        assert len(text.splitlines()) == 5
+        assert text.count(" %, ") == 5
 
 
 @pytest.mark.parametrize(

@@ -165,9 +165,8 @@ def test_diverged_run_writes_results_but_no_export(run, tmp_path):
         "the model is not exported, because its weights or its test loss are not finite"
         in done.stdout
     )
-    assert (tmp_path / "run" / "results.json").exists() and not (
-        tmp_path / "run" / "export"
-    ).exists()
+    assert (tmp_path / "run" / "results.json").exists()
+    assert not (tmp_path / "run" / "export").exists()
 
 
 @pytest.mark.parametrize("channels", [2, pytest.param(6, marks=pytest.mark.slow)])
@@ -218,7 +217,8 @@ def test_trains_on_images_with_2_or_6_channels(channels, run, tmp_path):
 def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
     done = run(f"--workdir={tmp_path}/run", *TINY, f"--config.evals={evals}")
     assert message in _error(done)
-    assert "step" not in done.stdout and not list(tmp_path.iterdir())
+    assert "step" not in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_stopped_run_saves_and_resumes(scripts, tmp_path):
@@ -321,9 +321,9 @@ def test_rejects_unusable_workdir(finished, run, tmp_path):
 
 def test_help_lists_config_and_workdir_flags(run):
     done = run("--help")
-    assert (
-        "--config" in done.stdout and "--workdir" in done.stdout and "Trains a model" in done.stdout
-    )
+    assert "--config" in done.stdout
+    assert "--workdir" in done.stdout
+    assert "Trains a model" in done.stdout
 
 
 @pytest.mark.slow

@@ -176,7 +176,8 @@ def test_labels_match_draws():
     colors = np.array([8 * (draw(34) >> 40) >> 24 for draw in bits])
     np.testing.assert_array_equal(both.labels % 8, colors)
     assert not (both.labels // 8 == colors).any()
-    assert both.class_names[:3] == ("0-0", "0-1", "0-2") and len(both.class_names) == 64
+    assert both.class_names[:3] == ("0-0", "0-1", "0-2")
+    assert len(both.class_names) == 64
     assert [int(both.read(index)["label"]) for index in range(12)] == both.labels.tolist()
 
 
@@ -214,7 +215,9 @@ def test_shapes_are_read_in_batches():
     }
     inputs = data.from_config({**config, "image_shape": (8, 12, 2)}, batch_size=16, seed=0)
     images, labels, weights = next(iter(inputs.train_batches(start_step=3)))
-    assert images.shape == (16, 8, 12, 2) and labels.shape == (16, 8) and weights.numpy().all()
+    assert images.shape == (16, 8, 12, 2)
+    assert labels.shape == (16, 8)
+    assert weights.numpy().all()
     assert -1 <= images.numpy().min() < 0 < images.numpy().max() <= 1
 
 

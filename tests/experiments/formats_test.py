@@ -21,24 +21,18 @@ def test_formats_are_measured(scripts, tmp_path, monkeypatch):
         (name, size) for name in ("keras", "litert_int8") for size in ("1", "2")
     ]
     for row in rows:
-        assert (
-            float(row["images/s"]) > 0
-            and float(row["share"]) > 0
-            and float(row["MB of memory"]) > 50
-        )
+        assert float(row["images/s"]) > 0
+        assert float(row["share"]) > 0
+        assert float(row["MB of memory"]) > 50
         assert (row["MB of file"] == "") == (row["format"] == "keras")
         assert float(row["difference"]) < (1e-5 if row["format"] == "keras" else 0.2)
-        assert (
-            float(row["same class"]) > 0.8
-            and "threads" in row["processor"]
-            and "TensorFlow" in row["versions"]
-        )
+        assert float(row["same class"]) > 0.8
+        assert "threads" in row["processor"]
+        assert "TensorFlow" in row["versions"]
 
 
 @pytest.mark.parametrize("flag", ["--formats=keras,litert_int4", "--models=B/17"])
 def test_rejects_unknown_names(flag, scripts):
     done = scripts.run(SCRIPT, flag, cwd=ROOT)
-    assert (
-        done.returncode != 0
-        and f"Received: {flag.split(',')[-1].split('=')[-1]}" in done.stderr + done.stdout
-    )
+    assert done.returncode != 0
+    assert f"Received: {flag.split(',')[-1].split('=')[-1]}" in done.stderr + done.stdout

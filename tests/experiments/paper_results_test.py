@@ -42,7 +42,9 @@ def test_tables_agree():
         row = table_6[model, 7]
         expected = (row.imagenet, row.cifar10, row.cifar100, row.pets, row.flowers)
         assert results.TABLE_7[model, "Adam"][:-1] == expected
-    assert len(results.TABLE_5) == 18 and len(results.TABLE_6) == 18 and len(results.TABLE_8) == 8
+    assert len(results.TABLE_5) == 18
+    assert len(results.TABLE_6) == 18
+    assert len(results.TABLE_8) == 8
     assert all(len(row) == len(results.TABLE_2_COLUMNS) for row in results.TABLE_2.values())
 
 

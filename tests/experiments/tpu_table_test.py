@@ -75,8 +75,10 @@ def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
     assert len(table.read(path)) == 5
     lines = []
     rows = table.fill(path, CELLS, write=lines.append)
-    assert lines[0] == "11 of 16 cells to compute" and len(set(computed)) == 17
-    assert table.read(path) == rows and [row.cell for row in rows] == [row.cell for row in CELLS]
+    assert lines[0] == "11 of 16 cells to compute"
+    assert len(set(computed)) == 17
+    assert table.read(path) == rows
+    assert [row.cell for row in rows] == [row.cell for row in CELLS]
 
 
 def test_rejects_file_with_other_columns(tmp_path):
@@ -94,7 +96,8 @@ class _Programs:
     state_bytes = gradient_bytes = GIB
 
     def __init__(self, config, task, inputs, topology, total_steps):
-        assert config.precision == "mixed_bfloat16" and inputs.image_shape == (224, 224, 3)
+        assert config.precision == "mixed_bfloat16"
+        assert inputs.image_shape == (224, 224, 3)
         self.topology = topology
         inputs = keras.Input((2, 3))
         self.model = keras.Model(inputs, keras.layers.Dense(5)(inputs))
@@ -114,7 +117,8 @@ class _Programs:
 def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
-    assert 130 <= row.batch_per_device <= 144 and not row.error
+    assert 130 <= row.batch_per_device <= 144
+    assert not row.error
     seconds = 1.0 + (
         2 * 7 / 8 * GIB / get_topology("v3:2x2").device.interconnect if mode == "training" else 0
     )
@@ -140,13 +144,16 @@ def test_fill_computes_a_row_with_libtpu(tmp_path):
     (row,) = table.fill(
         tmp_path / "t.csv", [Row("ViT-Ti/16", "v3:2x2", 16, "inference")], lambda line: None
     )
-    assert row.batch_per_device > 1000 and row.images_per_second > 1000 and not row.error
+    assert row.batch_per_device > 1000
+    assert row.images_per_second > 1000
+    assert not row.error
 
 
 def test_committed_table_has_every_cell():
     rows = table.read(ROOT / "docs/results/tpu.csv")
     models = list(dict.fromkeys(row.model for row in rows))
-    assert len(models) == 25 and set(models) <= set(families.sizes())
+    assert len(models) == 25
+    assert set(models) <= set(families.sizes())
     cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
     assert sorted(row.cell[:4] for row in rows) == sorted(row.cell[:4] for row in cells)
     for row in rows:

@@ -57,5 +57,6 @@ def test_readme_python_blocks_run_except_grpc(exported, monkeypatch, capsys):
         exec(code, names)
         assert "signatures" in names or names["model"].count_params() == exported[1].count_params()
     lines = capsys.readouterr().out.splitlines()
-    assert lines and {line.rpartition(" ")[0] for line in lines} <= set(NAMES)
+    assert lines
+    assert {line.rpartition(" ")[0] for line in lines} <= set(NAMES)
     assert text.rstrip().endswith("```")

@@ -79,7 +79,8 @@ def test_load_round_trips(resnet, exported):
     loaded = export.load(exported)
     for loaded_weight, weight in zip(loaded.weights, resnet.weights, strict=True):
         np.testing.assert_array_equal(loaded_weight, weight)
-    assert loaded.trainable and len(loaded.trainable_weights) == len(resnet.trainable_weights)
+    assert loaded.trainable
+    assert len(loaded.trainable_weights) == len(resnet.trainable_weights)
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(resnet)
     np.testing.assert_array_equal(loaded(IMAGES), resnet(IMAGES))
 

@@ -45,7 +45,8 @@ def test_litert_int8_is_smaller_and_close(tmp_path):
     assert small.size_bytes < 0.7 * whole.size_bytes
     assert 1e-5 < small.largest_difference < 0.1 * small.logits_range
     one = export.litert(model, tmp_path / "one.tflite", images=example_images(SHAPE, 1))
-    assert one.images == "the given image" and one.largest_difference < 1e-5
+    assert one.images == "the given image"
+    assert one.largest_difference < 1e-5
 
 
 @needs_onnx
@@ -55,10 +56,8 @@ def test_onnx_logits_match(exact_gelu, tmp_path):
 
     model = tiny_model(exact_gelu=exact_gelu)
     report = export.onnx(model, tmp_path / "model.onnx")
-    assert (
-        report.largest_difference < 1e-5
-        and report.size_bytes == (tmp_path / "model.onnx").stat().st_size
-    )
+    assert report.largest_difference < 1e-5
+    assert report.size_bytes == (tmp_path / "model.onnx").stat().st_size
     images, logits = logits_of(model)
     session = onnxruntime.InferenceSession(
         str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
@@ -88,7 +87,8 @@ def test_onnx_folds_constant_expressions(tmp_path):
     assert [value.name for value in graph.input] == ["images"]
     weights = {tensor.name for tensor in graph.initializer}
     read = {name for node in graph.node for name in node.input}
-    assert weights <= read and not any(weights.issuperset(node.input) for node in graph.node)
+    assert weights <= read
+    assert not any(weights.issuperset(node.input) for node in graph.node)
 
 
 @needs_onnx
@@ -100,11 +100,9 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
     images = random_images((20, *SHAPE), seed=1)
     report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=images)
     assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
-    assert (
-        0.99 < report.cosine < 1
-        and report.same_class > 0.9
-        and report.images == "the 20 given images"
-    )
+    assert 0.99 < report.cosine < 1
+    assert report.same_class > 0.9
+    assert report.images == "the 20 given images"
     graph = onnx.load(tmp_path / "model.onnx").graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     producers = {name: node for node in graph.node for name in node.output}
@@ -119,7 +117,8 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
         kernel, scales, _ = producers[node.input[1]].input
         assert stored[kernel].data_type == onnx.TensorProto.INT8
         # One scale per channel.
-        assert stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims
+        assert stored[scales].dims
+        assert stored[scales].dims[0] in stored[kernel].dims
     others = [
         node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"
     ]
@@ -134,7 +133,8 @@ def test_onnx_int8_quantizes_only_products_with_kernels(tmp_path):
         tmp_path / "model.onnx", options, providers=["CPUExecutionProvider"]
     )
     kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
-    assert "DequantizeLinear" not in kinds and kinds.count("QGemm") == len(quantized_nodes)
+    assert "DequantizeLinear" not in kinds
+    assert kinds.count("QGemm") == len(quantized_nodes)
 
 
 @needs_onnx
@@ -165,7 +165,8 @@ def test_onnx_int8_products_fit_16_bits(tmp_path):
         onnx.numpy_helper.to_array(tensor) for tensor in stored.values() if tensor.data_type == 3
     ]
     largest = max(np.abs(kernel.astype(int)).max() for kernel in kernels)
-    assert 63 <= largest <= 64 and 2 * 255 * largest <= np.iinfo(np.int16).max
+    assert 63 <= largest <= 64
+    assert 2 * 255 * largest <= np.iinfo(np.int16).max
     assert report.largest_difference < 1e-3 * pixels
 
 
@@ -200,13 +201,15 @@ def test_installed_formats_are_measured(tmp_path):
     lines = []
     images = example_images(SHAPE, 20)
     measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
-    assert len(lines) == 1 + len(measured) and "of the 20 given images" in lines[0]
+    assert len(lines) == 1 + len(measured)
+    assert "of the 20 given images" in lines[0]
     expected = set(choosing.CANDIDATES)
     if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
         expected -= {"onnx", "onnx_int8"}
     assert set(measured) == expected
     for name, (report, speed) in measured.items():
-        assert speed > 0 and report.largest_difference > 0
+        assert speed > 0
+        assert report.largest_difference > 0
         assert (report.largest_difference < 1e-5) == (not name.endswith(("int8", "bfloat16"))), name
 
 
@@ -307,7 +310,8 @@ def test_compare_rejects_invalid_logits():
     model = tiny_model()
     _, logits = logits_of(model)
     report = compare("x", 1, model, reference(model), logits)
-    assert report.largest_difference == 0 and report.cosine == pytest.approx(1)
+    assert report.largest_difference == 0
+    assert report.cosine == pytest.approx(1)
     for bad in (logits[:3], np.full_like(logits, np.nan)):
         with pytest.raises(ValueError, match=r"finite logits of shape \(8, 5\)"):
             compare("x", 1, model, reference(model), bad)

@@ -24,7 +24,8 @@ def test_bfloat16_copy_has_float32_head(make):
     assert dtypes.pop("head") == dtypes.pop("images", "float32") == "float32"
     assert set(dtypes.values()) == {"bfloat16"}
     assert {weight.dtype for weight in copy.weights if "head" not in weight.path} == {"bfloat16"}
-    assert uses_reduced_precision(copy) and not uses_reduced_precision(inference_copy(copy))
+    assert uses_reduced_precision(copy)
+    assert not uses_reduced_precision(inference_copy(copy))
 
 
 @pytest.mark.parametrize("make", [tiny_model, nested])

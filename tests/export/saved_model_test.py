@@ -205,7 +205,8 @@ def test_wrong_output_is_not_published(tmp_path, monkeypatch):
     ):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
     (kept,) = tmp_path.iterdir()
-    assert kept.name.startswith("partial-") and (kept / "saved_model.pb").exists()
+    assert kept.name.startswith("partial-")
+    assert (kept / "saved_model.pb").exists()
 
 
 def test_verification_of_many_small_probabilities(tmp_path):
@@ -373,7 +374,8 @@ def test_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
     ]
     np.testing.assert_allclose(outputs, keras.ops.sigmoid(model(images)), atol=1e-6)
     assert export.load_card(path)["activation"] == "sigmoid"
-    assert export.has_model(path, model, NAMES) and not export.has_model(path, model, NAMES[::-1])
+    assert export.has_model(path, model, NAMES)
+    assert not export.has_model(path, model, NAMES[::-1])
     os.remove(os.path.join(path, "saved_model.pb"))  # as after an interrupted upload
     assert not export.has_model(path, model, NAMES)
 
@@ -457,21 +459,15 @@ def test_card_describes_model(exported):
     path, model = exported
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()
-    assert card["architecture"]["patch_size"] == 4 and card["architecture"]["image_shape"] == list(
-        SHAPE
-    )
+    assert card["architecture"]["patch_size"] == 4
+    assert card["architecture"]["image_shape"] == list(SHAPE)
     assert card["class_names"] == list(NAMES)
-    assert (
-        card["preprocessing"]["model"]["resize"] == "stretch"
-        and card["preprocessing"]["max_megapixels"] == 50
-    )
-    assert card["training"] == {"optimizer": {"name": "adamw"}} and card["metrics"] == {
-        "test/accuracy": 0.5
-    }
-    assert (
-        card["versions"]["keras"] == keras.version()
-        and card["versions"]["tensorflow"] == tf.__version__
-    )
+    assert card["preprocessing"]["model"]["resize"] == "stretch"
+    assert card["preprocessing"]["max_megapixels"] == 50
+    assert card["training"] == {"optimizer": {"name": "adamw"}}
+    assert card["metrics"] == {"test/accuracy": 0.5}
+    assert card["versions"]["keras"] == keras.version()
+    assert card["versions"]["tensorflow"] == tf.__version__
     assert card["self_test"]["largest_differences"].keys() == set(export.SIGNATURES)
     assert (
         max(card["self_test"]["largest_differences"].values())

@@ -51,7 +51,8 @@ def test_concurrently_created_version_is_kept(tmp_path):
         write(folder)
         (tmp_path / "5").mkdir()
         versions.publish(folder, str(tmp_path), 5)
-    assert os.listdir(tmp_path) == ["5"] and os.listdir(tmp_path / "5") == []
+    assert os.listdir(tmp_path) == ["5"]
+    assert os.listdir(tmp_path / "5") == []
 
 
 def test_staging_folder_is_kept_only_after_given_error(tmp_path):
@@ -79,7 +80,8 @@ def test_remote_export_writes_saved_model_pb_last(monkeypatch):
             path = versions.publish(folder, "ram://versions/model", None)
         assert not os.path.exists(folder)
         assert path == f"ram://versions/model/{number}"
-    assert copied[5] == "ram://versions/model/2/saved_model.pb" and len(copied) == 6
+    assert copied[5] == "ram://versions/model/2/saved_model.pb"
+    assert len(copied) == 6
     with tf.io.gfile.GFile("ram://versions/model/2/variables/variables.index") as file:
         assert file.read() == "variables/variables.index"
     with pytest.raises(ValueError, match="Received: ram://versions/model/2, which exists"):

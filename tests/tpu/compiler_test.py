@@ -54,7 +54,8 @@ def test_missing_libtpu_error_shows_install_command(monkeypatch):
 
 def test_out_of_memory_error_is_parsed():
     program = refused_program(OUT_OF_MEMORY)
-    assert program.out_of_memory and not program.compiles
+    assert program.out_of_memory
+    assert not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
     assert first_line(program.error).endswith("HLO module: jit__lambda.")
     older = refused_program(
@@ -65,7 +66,8 @@ def test_out_of_memory_error_is_parsed():
 
 def test_other_compile_error_is_not_out_of_memory():
     program = refused_program(ValueError("UNIMPLEMENTED: no such operation\nand why"))
-    assert not program.out_of_memory and program.memory_bytes == 0
+    assert not program.out_of_memory
+    assert program.memory_bytes == 0
     assert first_line(program.error) == "UNIMPLEMENTED: no such operation"
 
 
@@ -76,11 +78,9 @@ def test_dynamic_shape_is_a_compile_error(tpu_compiler):
     from keras_vit.tpu.tensorflow_programs import compile_function
 
     program = compile_function(lambda x: x + 1, [tf.TensorSpec((None, 4))], "v3:2x2")
-    assert (
-        not program.compiles
-        and "static input shape" in program.error
-        and "(None, 4)" in program.error
-    )
+    assert not program.compiles
+    assert "static input shape" in program.error
+    assert "(None, 4)" in program.error
 
 
 @tensorflow_only
@@ -93,8 +93,10 @@ def test_compile_error_names_unsupported_operation(tpu_compiler):
         return tf.py_function(lambda y: y, [x], tf.float32)
 
     program = compile_function(step, [tf.TensorSpec((4,))], "v3:2x2")
-    assert not program.compiles and not program.out_of_memory
-    assert "unsupported operations" in first_line(program.error) and "EagerPyFunc" in program.error
+    assert not program.compiles
+    assert not program.out_of_memory
+    assert "unsupported operations" in first_line(program.error)
+    assert "EagerPyFunc" in program.error
 
 
 @tensorflow_only
@@ -120,10 +122,12 @@ def test_program_has_flops_memory_and_traffic(tpu_compiler):
 
     specs = [tf.TensorSpec((4096, 2048))]
     whole = compile_function(step, specs, "v6e:2x4")
-    assert whole.compiles and not whole.error
+    assert whole.compiles
+    assert not whole.error
     assert whole.argument_bytes == pytest.approx(4 * (4096 + 2048) * 2048, rel=1e-3)
     assert whole.flops == pytest.approx(4 * 4096 * 2048**2, rel=0.02)
-    assert whole.bytes_accessed > 0 and "TPU_WORKER_HOSTNAMES" not in os.environ
+    assert whole.bytes_accessed > 0
+    assert "TPU_WORKER_HOSTNAMES" not in os.environ
 
 
 def test_rejects_truncated_dump(tmp_path):
@@ -147,5 +151,6 @@ def test_program_larger_than_hbm_is_out_of_memory(tpu_compiler):
 
     n = 2**16
     program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2")
-    assert program.out_of_memory and not program.compiles
+    assert program.out_of_memory
+    assert not program.compiles
     assert program.memory_bytes >= 16 * 2**30

@@ -17,7 +17,8 @@ def test_memory_counts_the_teacher(labels, tiny, tpu_compiler, tmp_path):
     check = tpu.check(tiny.task(config), config, 32, "v5e:2x2")
     plain = tiny.config()
     other = tpu.check(tiny.task(plain), plain, 32, "v5e:2x2")
-    assert check.fits and not check.error
+    assert check.fits
+    assert not check.error
     added = 4 * teacher.count_params()
     assert abs(check.state_bytes - other.state_bytes - added) < 0.1 * added
     assert check.train.argument_bytes > other.train.argument_bytes + 0.9 * added

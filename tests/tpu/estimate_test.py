@@ -27,7 +27,9 @@ def _check(tiny, topology, batch_size=32, search=False, **changes):
 @tensorflow_only
 def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
     check = _check(tiny, "v3:2x2")
-    assert check.compiles and check.fits and not check.error
+    assert check.compiles
+    assert check.fits
+    assert not check.error
     assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
     # The weights, their EMA and two moments are float32 arrays of the same size.
     assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
@@ -44,7 +46,8 @@ def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
 @pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v6e:1x1"])
 def test_tiny_step_compiles_for_other_generations(tiny, tpu_compiler, topology):
     check = _check(tiny, topology)
-    assert check.fits and check.flops >= check.model_flops > 0
+    assert check.fits
+    assert check.flops >= check.model_flops > 0
 
 
 @tensorflow_only
@@ -61,7 +64,9 @@ def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
 @pytest.mark.slow
 def test_oversized_batch_reports_fitting_batch(tiny, tpu_compiler):
     check = _check(tiny, "v2:2x2", 8 * 2**20, precision="float32", optimizer={"name": "sgd"})
-    assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
+    assert check.compiles
+    assert not check.fits
+    assert check.memory_bytes > check.memory_limit_bytes
     number = check.fitting_batch_per_device
     assert 2**13 < number < 2**20
     assert f"{number} images per device fit (batch_size={8 * number})" in "\n".join(report(check))
@@ -87,12 +92,14 @@ def test_check_does_not_change_config(tiny, without_compiler):
 
 def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
-    assert check.fits and check.total_steps == 20
+    assert check.fits
+    assert check.total_steps == 20
 
 
 def test_check_restores_dtype_policy(tiny, without_compiler):
     check = _check(tiny, "v3:2x2")
-    assert check.fits and keras.config.dtype_policy().name == "float32"
+    assert check.fits
+    assert keras.config.dtype_policy().name == "float32"
     assert _Programs.policy == "mixed_bfloat16"
 
 
@@ -139,28 +146,30 @@ def without_compiler(monkeypatch):
 
 def test_search_tries_remat_and_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24, search=True)
-    assert not check.fits and check.fitting_batch_per_device == 14
+    assert not check.fits
+    assert check.fitting_batch_per_device == 14
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
     lines = "\n".join(report(check))
-    assert (
-        "14 images per device fit (batch_size=112)" in lines
-        and "with accumulate_steps=2: 24 images" in lines
-    )
+    assert "14 images per device fit (batch_size=112)" in lines
+    assert "with accumulate_steps=2: 24 images" in lines
 
 
 def test_search_of_fitting_batch_suggests_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 7, search=True)
     fitting = check.fitting_batch_per_device
-    assert check.fits and 7 < fitting <= 14
+    assert check.fits
+    assert 7 < fitting <= 14
     assert check.changes[0] == ("accumulate_steps=2", 2 * fitting)
-    assert check.changes[1][0] == "remat=True" and fitting < check.changes[1][1] <= 28
+    assert check.changes[1][0] == "remat=True"
+    assert fitting < check.changes[1][1] <= 28
 
 
 def test_search_skips_accumulation_if_one_image_does_not_fit(tiny, without_compiler, monkeypatch):
     refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2", 8 * 4, search=True)
-    assert check.fitting_batch_per_device == 0 and check.changes == (("remat=True", 0),)
+    assert check.fitting_batch_per_device == 0
+    assert check.changes == (("remat=True", 0),)
     lines = report(check)
     assert lines[1].endswith("not even 1 image fits on a device")
     assert lines[-1] == "with remat=True: not one image fits"
@@ -186,12 +195,15 @@ def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypa
     refused = Program(False, "UNIMPLEMENTED: this")
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2")
-    assert not check.compiles and check.fitting_batch_per_device == 0
+    assert not check.compiles
+    assert check.fitting_batch_per_device == 0
 
 
 def test_check_without_search_finds_a_fitting_batch(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24)
-    assert not check.fits and 0 < check.fitting_batch_per_device <= 14 and not check.changes
+    assert not check.fits
+    assert 0 < check.fitting_batch_per_device <= 14
+    assert not check.changes
 
 
 def _fake(train, evaluation=None, **changes):
@@ -249,7 +261,9 @@ def test_tensorflow_evaluates_micro_batches():
 
 def test_report_prints_compile_error():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
-    assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
+    assert not check.compiles
+    assert not check.fits
+    assert check.images_per_second_estimate == 0
     assert report(check)[1:] == [
         "the training step does not compile: UNIMPLEMENTED: this",
         "and that",

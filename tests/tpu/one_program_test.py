@@ -134,7 +134,8 @@ def test_step_is_one_replicated_program(traced):
     # All operations of these types are inside the program.
     for op in ("MatMul", "AssignVariableOp", "Softmax"):
         nodes = [node for node in [*traced.loop_body, *traced.outside] if node.op == op]
-        assert nodes and all("_tpu_replicate" in node.attr for node in nodes)
+        assert nodes
+        assert all("_tpu_replicate" in node.attr for node in nodes)
 
 
 def test_host_only_collects_step_outputs(traced):

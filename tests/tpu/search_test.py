@@ -44,7 +44,8 @@ def test_largest_batch_is_close_to_the_limit(curve):
     ):
         compile_size, compiled = _device(memory_of, reports)
         number = largest_batch(compile_size, LIMIT, -(-first // unit) * unit, fixed=100, unit=unit)
-        assert number % unit == 0 and (number == 0 or number in compiled)
+        assert number % unit == 0
+        assert number == 0 or number in compiled
         assert memory_of(number) <= LIMIT < memory_of(int(1.34 * number) + grid(number, unit)), (
             first,
             unit,
@@ -76,4 +77,6 @@ def test_search_stops_at_the_maximum_batch():
 
 def test_grid_spacing():
     assert [grid(n) for n in (0, 7, 8, 511, 512, 1024, 4096)] == [1, 1, 8, 8, 8, 16, 64]
-    assert grid(3, unit=4) == 4 and grid(64, unit=12) == 12 and grid(4096, unit=25) == 50
+    assert grid(3, unit=4) == 4
+    assert grid(64, unit=12) == 12
+    assert grid(4096, unit=25) == 50

@@ -28,7 +28,8 @@ def test_jax_combines_the_cores_of_a_v4_chip():
     topology = get_topology("v4:2x2x1", "jax")
     device = topology.device
     assert (topology.num_devices, device.peak_flops, device.bandwidth) == (4, 275e12, 1200e9)
-    assert device.memory_bytes > 2 * DEVICES["v4"].memory_bytes and device.chip_config == "megacore"
+    assert device.memory_bytes > 2 * DEVICES["v4"].memory_bytes
+    assert device.chip_config == "megacore"
     assert get_topology("v3:2x2", "jax") == get_topology("v3:2x2", "tensorflow")
     assert (get_topology("v4:2x2x1").device is MEGACORE) == (keras.backend.backend() == "jax")
 

@@ -58,7 +58,8 @@ def test_remote_model_loads_unchanged(source, metrics, model):
     if metrics is None:
         assert details == {}
     else:
-        assert details["metrics"] == metrics and details["class_names"] == ["x", "y", "z"]
+        assert details["metrics"] == metrics
+        assert details["class_names"] == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,8 @@ def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, 
     if stopped:
         shutil.rmtree(tmp_path / "checkpoints" / "000000009")
     loaded, details = shared_flags.load_model(str(tmp_path))
-    assert logits_activation_of(loaded) == "sigmoid" and details["recipe"]["total_steps"] == 9
+    assert logits_activation_of(loaded) == "sigmoid"
+    assert details["recipe"]["total_steps"] == 9
     assert details["class_names"] == result.inputs.test.class_names
     printed = capsys.readouterr().err
     assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == stopped
@@ -248,7 +250,8 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     loaded, details = shared_flags.load_model("../run")
-    assert details["class_names"] == ("a", "b") and details["recipe"]["data"]["path"] == "photos"
+    assert details["class_names"] == ("a", "b")
+    assert details["recipe"]["data"]["path"] == "photos"
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(result.model)
     for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
@@ -258,7 +261,8 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
     ):
         shared_flags.load_data(loaded, details)
     inputs = training.load_checkpoint("../run", lambda line: None)[0].inputs
-    assert inputs.image_shape == (8, 8, 3) and inputs.test.num_examples == 6
+    assert inputs.image_shape == (8, 8, 3)
+    assert inputs.test.num_examples == 6
     with pytest.raises(ValueError, match="must be loaded with `data.from_config`"):
         inputs.eval_batches()
 
