@@ -27,6 +27,7 @@ FULL = (
     "export/assets_test.py",
     "export/axial_and_relative_test.py",
     "export/bit_resnet_test.py",
+    "export/choosing_test.py",
     "export/formats_test.py",
     "jax_backend_test.py",
     "notebook_test.py",

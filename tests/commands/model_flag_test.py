@@ -1,10 +1,8 @@
-"""Tests of the flags `--model` and `--data`, with local and remote paths."""
+"""Tests of the flag `--model` with local and remote paths."""
 
 import shutil
 import types
 
-import keras
-import numpy as np
 import pytest
 
 import keras_vit
@@ -14,8 +12,9 @@ from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.any_model import logits_activation_of
 from keras_vit.training import loop
 
-from ..shared import SIZES
+from ..shared import SIZES, assert_same_weights
 from ..training import small_run
+from .conftest import random_pixels, write_image
 
 FOLDER = "ram://shared_flags"  # TensorFlow's in-memory file system stands in for gs://
 
@@ -24,8 +23,7 @@ FOLDER = "ram://shared_flags"  # TensorFlow's in-memory file system stands in fo
 def model(tmp_path_factory):
     """Returns a model, and saves it in FOLDER as `model.keras` and as versions 9 and 10 of a run's
     export."""
-    sizes = {**SIZES, "classes": 3}
-    model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
+    model = keras_vit.VisionTransformer(**SIZES, classes=3, input_shape=(8, 8, 3))
     folder = tmp_path_factory.mktemp("model")
     model.save(folder / "model.keras")
     files.make_dirs(f"{FOLDER}/run")
@@ -53,8 +51,7 @@ def model(tmp_path_factory):
 )
 def test_remote_model_loads_unchanged(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{FOLDER}/{source}")
-    for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
+    assert_same_weights(loaded, model)
     if metrics is None:
         assert details == {}
     else:
@@ -123,143 +120,79 @@ def test_numeric_folder_without_a_card_is_no_model(tmp_path):
         shared_flags.load_model(str(tmp_path / "runs"))
 
 
+def _train(workdir, **changes):
+    return small_run.start("alone", workdir, write=lambda line: None, **changes)
+
+
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("changes", "chosen"),
     [
-        ("cifar", "cifar10"),
-        ("Digits", "digits"),
-        ("qqq", ""),
+        ({"eval_every_steps": 5}, "best checkpoint by accuracy"),
+        ({"eval_every_steps": 0, "checkpoint_every_steps": 8}, "newest checkpoint"),
     ],
+    ids=["best", "newest"],
 )
-def test_unknown_dataset_error_names_alternatives(name, near):
-    advice = rf"Did you mean {near}\?" if near else r"The datasets are digits, .*tfds:NAME\."
-    with pytest.raises(ValueError, match=rf"takes a folder .* {advice} Received: data='{name}'"):
-        shared_flags.check_data_name(name)
-    for known in ("", "digits", "tfds:mnist"):
-        shared_flags.check_data_name(known)
-
-
-def test_folder_is_split_as_in_the_run(tmp_path, monkeypatch):
-    for i in range(40):
-        path = tmp_path / "ab"[i % 2] / f"{i}.png"
-        path.parent.mkdir(exist_ok=True)
-        keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
-    model = keras.Sequential(
-        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
-    )
-    monkeypatch.setattr(
-        shared_flags, "FLAGS", types.SimpleNamespace(data=str(tmp_path), data_path="")
-    )
-    fields = {"test_share": 0.5, "split_seed": 3}
-    inputs, _ = shared_flags.load_data(model, {"recipe": {"data": {"name": "folder", **fields}}})
-    names = lambda source: [source.short_name(i) for i in range(source.num_examples)]  # noqa: E731
-    expected = data.load("folder", path=str(tmp_path), **fields)
-    assert [names(inputs.train), names(inputs.test)] == [names(source) for source in expected]
-    assert names(shared_flags.load_data(model, {})[0].test) != names(inputs.test)
-
-
-def test_named_folder_is_tested_whole_unless_it_is_the_run_s(tmp_path, monkeypatch):
-    for i in range(20):
-        path = tmp_path / "photos" / "ab"[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        keras.utils.save_img(path, np.full((8, 8, 3), i), scale=False)
-    shutil.copytree(tmp_path / "photos", tmp_path / "split" / "test")
-    model = keras.Sequential(
-        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
-    )
-    monkeypatch.chdir(tmp_path)
-    own = {"recipe": {"data": {"name": "folder", "path": "photos"}}}
-    other = {"recipe": {"data": {"name": "folder", "path": "elsewhere"}}}
-    for folder, details, splits, count, part in (
-        ("photos", {}, ("test",), 20, " (all images)"),
-        ("photos", other, ("test",), 20, " (all images)"),
-        (
-            str(tmp_path / "photos"),
-            own,
-            ("test",),
-            2,
-            " (held-out images; the others are for training)",
-        ),
-        ("photos", {}, ("train", "test"), 2, " (held-out images; the others are for training)"),
-        ("split", {}, ("test",), 20, ""),
-    ):
-        monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data=folder, data_path=""))
-        inputs, title = shared_flags.load_data(model, details, splits)
-        assert (inputs.test.num_examples, title) == (count, f"folder {folder}{part}")
-
-
-def test_class_names_may_have_a_mark_and_blank_lines(tmp_path):
-    (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbfcat\r\n dog\n\n")
-    assert shared_flags.read_class_names(str(tmp_path / "names.txt"), 2) == ["cat", "dog"]
-    (tmp_path / "latin.txt").write_bytes("é".encode("latin1"))
-    with pytest.raises(ValueError, match="must be a UTF-8 text file .*latin.txt"):
-        shared_flags.read_class_names(str(tmp_path / "latin.txt"), 1)
-
-
-@pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
-def test_run_without_export_loads_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
-    """Loads the last checkpoint of a finished run, and the best checkpoint of a stopped run."""
-    evaluations = (
-        {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
-    )
-    config = small_run.config_of(
-        total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations
-    )
-    if stopped:  # simulate a stop before the last evaluation
-        note = loop.note_best
-        monkeypatch.setattr(
-            loop, "note_best", lambda counters, *rest: counters.step < 9 and note(counters, *rest)
-        )
-    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
-    if stopped:
-        shutil.rmtree(tmp_path / "checkpoints" / "000000009")
+def test_finished_run_without_export_loads_its_result(changes, chosen, tmp_path, capsys):
+    result = _train(tmp_path, total_steps=9, loss="sigmoid", **changes)
     loaded, details = shared_flags.load_model(str(tmp_path))
+    assert f"the run has no export: using the {chosen}" in capsys.readouterr().err
     assert logits_activation_of(loaded) == "sigmoid"
     assert details["recipe"]["total_steps"] == 9
     assert details["class_names"] == result.inputs.test.class_names
+    assert_same_weights(loaded, result.model)
+
+
+def test_stopped_run_without_export_loads_its_best_checkpoint(tmp_path, capsys, monkeypatch):
+    note_best = loop.note_best
+
+    def note_best_before_the_stop(counters, *arguments):
+        return counters.step < 9 and note_best(counters, *arguments)
+
+    monkeypatch.setattr(loop, "note_best", note_best_before_the_stop)
+    result = _train(tmp_path, total_steps=9, eval_every_steps=5)
+    shutil.rmtree(tmp_path / "checkpoints" / "000000009")
+    loaded, _ = shared_flags.load_model(str(tmp_path))
     printed = capsys.readouterr().err
-    assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == stopped
+    assert "best checkpoint by accuracy" in printed
+    assert "000000005" in printed
     accuracy = evaluation.evaluate(loaded, ["top1"], result.inputs)["top1/accuracy"]
-    if stopped:
-        rows = training.read_metrics(tmp_path / "evaluations.csv")
-        assert accuracy == pytest.approx(rows["accuracy"][0])
-    else:
-        for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
-            np.testing.assert_array_equal(weight, expected)
+    evaluations = training.read_metrics(tmp_path / "evaluations.csv")
+    assert accuracy == pytest.approx(evaluations["accuracy"][0])
 
 
-def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
+@pytest.fixture
+def run_on_photos(tmp_path, monkeypatch):
+    """Trains on a folder given by a relative path, and changes to another working directory.
+
+    Returns the `RunResult`. The workdir is `../run`.
+    """
     monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(0)
-    for i in range(12):
-        path = tmp_path / "photos" / ("train", "test")[i % 2] / "ab"[i % 3 % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        keras.utils.save_img(path, random.integers(0, 256, (9, 9, 3)), scale=False)
+    for split in ("train", "test"):
+        for i in range(6):
+            path = tmp_path / "photos" / split / "ab"[i % 2] / f"{i}.png"
+            write_image(path, random_pixels(9, 9, 3, seed=i))
     fields = data.defaults(
         name="folder", path="photos", image_size=8, eval_crop="resize_crop", resize_size=9
     )
-    changes = {
-        "data": fields,
-        "batch_size": 2,
-        "total_steps": 2,
-        "eval_every_steps": 0,
-        "schedule": {},
-    }
-    config = small_run.config_of(**changes)
-    result = training.run(config, training.Workdir("run", config.to_dict()), lambda line: None)
+    changes = {"batch_size": 2, "total_steps": 2, "eval_every_steps": 0, "schedule": {}}
+    result = _train("run", data=fields, **changes)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
+    return result
+
+
+def test_model_of_a_run_needs_no_data(run_on_photos, monkeypatch):
     loaded, details = shared_flags.load_model("../run")
     assert details["class_names"] == ("a", "b")
     assert details["recipe"]["data"]["path"] == "photos"
-    assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(result.model)
-    for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(run_on_photos.model)
+    assert_same_weights(loaded, run_on_photos.model)
     monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data="", data_path=""))
-    with pytest.raises(
-        ValueError, match="data of the run cannot be loaded; set --data.* Received: "
-    ):
+    with pytest.raises(ValueError, match="data of the run cannot be loaded; set --data.* Received"):
         shared_flags.load_data(loaded, details)
+
+
+def test_checkpoint_knows_the_shapes_of_missing_data(run_on_photos):
     inputs = training.load_checkpoint("../run", lambda line: None)[0].inputs
     assert inputs.image_shape == (8, 8, 3)
     assert inputs.test.num_examples == 6
@@ -270,20 +203,16 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
 def test_unfinished_run_loads_checkpoint_instead_of_export(tmp_path, capsys):
     """The export of an unfinished run may be old, for example if the run was extended with --change
     and stopped."""
-    config = small_run.config_of(total_steps=3, eval_every_steps=0)
-    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    result = _train(tmp_path, total_steps=3, eval_every_steps=0)
     names = result.inputs.test.class_names
     old = keras_vit.VisionTransformer(**small_run.MODEL, classes=len(names))
     export.saved_model(old, tmp_path / "export", class_names=names, signatures=("tensor",))
-    for done in (False, True):
-        if done:
-            (tmp_path / "results.json").write_text("{}")
-        loaded, _ = shared_flags.load_model(str(tmp_path))
-        expected = old if done else result.model
-        for weight, value in zip(loaded.get_weights(), expected.get_weights(), strict=True):
-            np.testing.assert_array_equal(weight, value)
-        printed = capsys.readouterr().err
-        assert ("its export may be older: using the newest checkpoint" in printed) != done
+    message = "its export may be older: using the newest checkpoint"
+    assert_same_weights(shared_flags.load_model(str(tmp_path))[0], result.model)
+    assert message in capsys.readouterr().err
+    (tmp_path / "results.json").write_text("{}")
+    assert_same_weights(shared_flags.load_model(str(tmp_path))[0], old)
+    assert message not in capsys.readouterr().err
 
 
 def test_remote_file_error_is_one_line(monkeypatch):
@@ -291,8 +220,5 @@ def test_remote_file_error_is_one_line(monkeypatch):
         raise OSError("HTTP 503\nmore")
 
     monkeypatch.setattr(files, "exists", fail)
-    with pytest.raises(
-        ValueError,
-        match=r"\(HTTP 503\).*='gs://bucket/model.keras'$",
-    ):
+    with pytest.raises(ValueError, match=r"\(HTTP 503\).*='gs://bucket/model.keras'$"):
         shared_flags.load_model("gs://bucket/model.keras")

@@ -5,6 +5,7 @@ import io
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import keras_vit
@@ -14,6 +15,8 @@ from ..shared import SIZES, randomize
 
 SHAPE = (8, 12, 3)
 NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
+# With this size, the kernels make up most of an exported file.
+WIDE = {"hidden_size": 32, "mlp_dim": 64}
 
 
 def tiny_model(**changes):
@@ -30,6 +33,21 @@ def image_file(height, width, kind="PNG", seed=0):
     stream = io.BytesIO()
     Image.fromarray(noise).resize((width, height), Image.BICUBIC).save(stream, kind)
     return stream.getvalue()
+
+
+# Image files whose sizes differ from the model's input, except the last one.
+FILES = [image_file(9, 14, seed=1), image_file(40, 21, "JPEG", seed=2), image_file(8, 12, seed=3)]
+
+
+def model_inputs(files):
+    """Returns the inputs of a model for image files."""
+    images = [tf.image.resize(tf.io.decode_image(file, channels=3), SHAPE[:2]) for file in files]
+    return (tf.stack(images) - 127.5) / 127.5
+
+
+def probabilities_of(model, images):
+    """Returns the softmax of a model's logits."""
+    return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
 
 
 @pytest.fixture(scope="session")

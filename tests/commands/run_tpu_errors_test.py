@@ -1,0 +1,91 @@
+"""Tests of the error messages of the training script."""
+
+import re
+
+import pytest
+
+from ..shared import ROOT, SHORT_RUN
+from .conftest import error_line
+
+
+@pytest.fixture
+def run(scripts, tmp_path):
+    """Returns a function that runs the script with the workdir `run` in the temporary folder."""
+    workdir = f"--workdir={tmp_path / 'run'}"
+    script = "experiments/run_tpu.py"
+    return lambda *arguments: scripts.run(script, workdir, *arguments, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("evals", "message"),
+    [
+        (("fewshot:digitz",), "fewshot:digitz cannot load its dataset"),
+        (("real:real.json@nowhere",), "nowhere"),
+        (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot load its dataset"),
+        (("imagenet_v2:cifar100@nowhere",), "imagenet_v2:cifar100@nowhere cannot load its dataset"),
+    ],
+)
+def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
+    done = run(*SHORT_RUN, "--config.total_steps=60", f"--config.evals={evals}")
+    assert message in error_line(done)
+    assert "step" not in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--config.model.hiden_size=3"],
+            'the config has no such field: .*Did you mean "hidden_size"',
+        ),
+        pytest.param(
+            ["--config.batch_sise=3"],
+            "the config has no such field: .*batch_size",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config.batch_size=0.5"],
+            "flag --config.batch_size=0.5: invalid literal for int",
+            marks=pytest.mark.slow,
+        ),
+        (["--config=experiments/configs/nothing.py"], "--config must be a file or one of digits"),
+        (["--config=digit"], "--config must be a file or one of digits, .*digit"),
+        pytest.param(
+            ["--wrkdir=3"],
+            "Unknown command line flag 'wrkdir'. Did you mean: workdir",
+            marks=pytest.mark.slow,
+        ),
+        (["digits"], "this command takes only flags. Received: digits"),
+        pytest.param(
+            ["--config.data.name=mnist"],
+            "must be one of digits.*Received: name='mnist'",
+            marks=pytest.mark.slow,
+        ),
+        (
+            ["--config.model.num_heads=5"],
+            "`num_heads` must divide `hidden_size`. Received: num_heads=5",
+        ),
+        (["--config.strategy=tpu"], "No TPU was found: .*Received: strategy='tpu'"),
+        pytest.param(
+            ["--config.strategy=gpus"],
+            "`strategy` must be one of .*Received: strategy='gpus'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config.total_steps=5", "--config.total_epochs=3"],
+            "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs=",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config.precision=float8"],
+            "`precision` must be one of .*Received: precision='float8'",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
+    done = run(*arguments)
+    assert re.search(message, error_line(done))
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())

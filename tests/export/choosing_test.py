@@ -1,0 +1,94 @@
+"""Tests of the choice between export formats."""
+
+import dataclasses
+import importlib.util
+import re
+
+import pytest
+
+from keras_vit.export import choosing
+from keras_vit.export.comparison import ExportReport, example_images
+
+from .conftest import SHAPE, WIDE, tiny_model
+
+
+def test_installed_formats_are_measured(tmp_path):
+    lines = []
+    images = example_images(SHAPE, 20)
+    measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
+    assert len(lines) == 1 + len(measured)
+    assert "of the 20 given images" in lines[0]
+    expected = set(choosing.CANDIDATES)
+    if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        expected -= {"onnx", "onnx_int8"}
+    assert set(measured) == expected
+    for name, (report, speed) in measured.items():
+        assert speed > 0
+        assert report.largest_difference > 0
+        is_exact = not name.endswith(("int8", "bfloat16"))
+        assert (report.largest_difference < 1e-5) == is_exact, name
+
+
+def _measurement(speed, same_class):
+    """Returns a report and a speed, like `choosing.measure`."""
+    report = ExportReport("", 1, 1, 0.0, 1.0, same_class, 1.0, "")
+    return report, speed
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "int8", "bfloat16", "chosen", "reason"),
+    [
+        (
+            True,
+            0.99,
+            1.0,
+            "litert_int8",
+            "accurate format, 3.0 times as fast as the float32 SavedModel$",
+        ),
+        (
+            True,
+            0.98,
+            1.0,
+            "saved_model bfloat16",
+            "; litert_int8 is faster, but it predicts the same class for 98 %",
+        ),
+        (
+            False,
+            1.0,
+            1.0,
+            "saved_model bfloat16",
+            "; litert_int8 is faster, but int8 .* --calibrate=FOLDER",
+        ),
+        (
+            False,
+            1.0,
+            0.5,
+            "saved_model",
+            "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %",
+        ),
+    ],
+)
+def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, reason):
+    measured = {
+        # 0.5 is ignored, because float32 predictions differ only in ties.
+        "saved_model": _measurement(10, 0.5),
+        "saved_model bfloat16": _measurement(20, bfloat16),
+        "litert": _measurement(9, 1.0),
+        "litert_int8": _measurement(30, int8),
+    }
+    name, explanation = choosing.choose(measured, calibrated)
+    assert name == chosen
+    assert re.search(reason, explanation)
+
+
+def test_failed_conversion_is_skipped(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("an unknown operation")
+
+    failing = dataclasses.replace(choosing.FORMATS["litert"], convert=fail)
+    monkeypatch.setitem(choosing.FORMATS, "litert", failing)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    lines = []
+    measured = choosing.measure(tiny_model(), tmp_path, None, lines.append, seconds=0)
+    assert list(measured) == ["saved_model", "saved_model bfloat16"]
+    assert "skipped: The format LiteRT cannot store the model (an unknown op" in lines[-1]
