@@ -15,9 +15,8 @@ STUBS = "tensorflow-serving-api is not installed (pip install --no-deps tensorfl
 
 
 def test_labels_file_has_one_name_per_line(exported):
-    assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(
-        NAMES
-    )
+    text = Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8")
+    assert text.splitlines() == list(NAMES)
 
 
 @pytest.mark.full
@@ -31,7 +30,7 @@ def test_warm_up_requests_run_every_signature(exported):
             name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()
         }
         outputs = signatures[request.model_spec.signature_name](**inputs)
-        assert all(tensor.shape[0] == 1 for tensor in outputs.values())
+        assert {tensor.shape[0] for tensor in outputs.values()} == {1}
         names.append(request.model_spec.signature_name)
     assert names == list(export.SIGNATURES)
 
@@ -47,15 +46,13 @@ def test_tensorflow_serving_api_parses_warm_up_requests(exported):
 
 def test_readme_python_blocks_run_except_grpc(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
-    blocks = [
-        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code
-    ]
-    assert len(blocks) == 2
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    keras_code, saved_model_code = (code for code in blocks if "grpc" not in code)
     monkeypatch.chdir(exported[0])
-    for code in blocks:
-        names = {}
-        exec(code, names)
-        assert "signatures" in names or names["model"].count_params() == exported[1].count_params()
+    exec(saved_model_code, {})
+    variables = {}
+    exec(keras_code, variables)
+    assert variables["model"].count_params() == exported[1].count_params()
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert {line.rpartition(" ")[0] for line in lines} <= set(NAMES)

@@ -1,7 +1,6 @@
 """Tests of exported models with axial attention, relative or learned 2D positions, or masked-patch
 pre-training."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from keras_vit import checkpoints, export, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
 from ..shared import SIZES, random_images, randomize
+from .conftest import formats
 
 SHAPE = (8, 12, 3)
 VIT = {**SIZES, "num_layers": 2}
@@ -33,37 +33,35 @@ def masked_then_finetuned(tmp_path):
     return model
 
 
-MODELS = {
-    "axial": lambda _: randomize(
-        keras_vit.AxialVisionTransformer(**VIT, input_shape=SHAPE, classes=5)
-    ),
-    "relative": lambda _: randomize(
-        keras_vit.VisionTransformer(
-            **VIT, input_shape=SHAPE, classes=5, position_embedding="relative"
-        )
-    ),
-    "masked_patches": masked_then_finetuned,
-    "learned2d": lambda _: randomize(
-        keras_vit.VisionTransformer(
-            **VIT,
-            input_shape=SHAPE,
-            classes=5,
-            position_embedding="learned2d",
-            position_embedding_at="every_layer_shared",
-        )
+ARCHITECTURES = {
+    "axial": (keras_vit.AxialVisionTransformer, {}),
+    "relative": (keras_vit.VisionTransformer, {"position_embedding": "relative"}),
+    "learned2d": (
+        keras_vit.VisionTransformer,
+        {"position_embedding": "learned2d", "position_embedding_at": "every_layer_shared"},
     ),
 }
+NAMES = [*ARCHITECTURES, "masked_patches"]
+
+
+def make_model(name, tmp_path):
+    if name == "masked_patches":
+        return masked_then_finetuned(tmp_path)
+    constructor, changes = ARCHITECTURES[name]
+    return randomize(constructor(**VIT, input_shape=SHAPE, classes=5, **changes))
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("axial", "masked_patches") else pytest.param(name, marks=pytest.mark.slow)
-        for name in MODELS
+        "axial",
+        "masked_patches",
+        pytest.param("relative", marks=pytest.mark.slow),
+        pytest.param("learned2d", marks=pytest.mark.slow),
     ],
 )
 def test_saved_model_round_trips(name, tmp_path):
-    model = MODELS[name](tmp_path)
+    model = make_model(name, tmp_path)
     path = export.saved_model(
         model, tmp_path / "served", class_names="abcde", signatures=("tensor",)
     )
@@ -77,11 +75,9 @@ def test_saved_model_round_trips(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format_name", ["litert", "onnx"])
-@pytest.mark.parametrize("name", MODELS)
-def test_other_formats_match_logits(name, format_name, tmp_path):
-    if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
-        pytest.skip("tf2onnx or onnxruntime is not installed")
-    ending = {"litert": ".tflite", "onnx": ".onnx"}[format_name]
-    report = getattr(export, format_name)(MODELS[name](tmp_path), tmp_path / f"model{ending}")
+@formats
+@pytest.mark.parametrize("name", NAMES)
+def test_other_formats_match_logits(name, format_name, ending, tmp_path):
+    model = make_model(name, tmp_path)
+    report = getattr(export, format_name)(model, tmp_path / f"model.{ending}")
     assert report.largest_difference < 1e-4 * report.logits_range

@@ -1,6 +1,5 @@
 """Tests of exported BiT ResNets."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from keras_vit import export
 from keras_vit.layers.preactivation_resnet import PreActivationResNet
 
 from ..shared import random_images
+from .conftest import formats, needs_onnx
 
 SHAPE = (32, 48, 3)
 SIGNATURES = ("serving_default", "tensor")
@@ -86,22 +86,18 @@ def test_load_round_trips(resnet, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format_name", ["litert", "onnx"])
-def test_other_formats_match_logits(format_name, resnet, tmp_path):
-    if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
-        pytest.skip("tf2onnx or onnxruntime is not installed")
-    ending = {"litert": ".tflite", "onnx": ".onnx"}[format_name]
-    report = getattr(export, format_name)(resnet, tmp_path / f"model{ending}")
+@formats
+def test_other_formats_match_logits(format_name, ending, resnet, tmp_path):
+    report = getattr(export, format_name)(resnet, tmp_path / f"model.{ending}")
     assert report.largest_difference < 1e-4 * report.logits_range
     assert report.same_class == 1
 
 
+@needs_onnx
 @pytest.mark.parametrize("pool_padding", ["zeros", "minus_infinity"])
 def test_onnx_keeps_pool_padding(pool_padding, tmp_path):
-    pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     images = keras.Input((8, 10, 3))
-    # A stem without residual units.
+    # This is a stem without residual units.
     features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)
     model = keras.Model(images, keras.layers.Flatten()(features))
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4

@@ -1,5 +1,6 @@
 """Fixtures and helpers of the export tests."""
 
+import importlib.util
 import io
 
 import keras
@@ -17,6 +18,17 @@ SHAPE = (8, 12, 3)
 NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
 # With this size, the kernels make up most of an exported file.
 WIDE = {"hidden_size": 32, "mlp_dim": 64}
+
+needs_onnx = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))),
+    reason="tf2onnx or onnxruntime is not installed",
+)
+
+
+formats = pytest.mark.parametrize(
+    ("format_name", "ending"),
+    [("litert", "tflite"), pytest.param("onnx", "onnx", marks=needs_onnx)],
+)
 
 
 def tiny_model(**changes):

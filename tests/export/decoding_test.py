@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_vit import Preprocessing, VisionTransformer, data, evaluation
 from keras_vit.export.decoding import Decoder
 
+from ..shared import SIZES
 from .conftest import image_file
 
 IMAGE_SIZES = [(9, 14), (40, 21), (6, 6), (33, 35)]
@@ -26,6 +27,10 @@ def folder(tmp_path_factory):
                 image_file(height, width, kind, number)
             )
     return path
+
+
+def files_for_testing(folder):
+    return [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_files_decode_as_in_evaluation(crop, rounding, folder):
     (images, _, weights), *_ = inputs.eval_batches()
     assert weights.numpy().tolist() == [1] * len(IMAGE_SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
-    files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+    files = files_for_testing(folder)
     # Allow one rounding error, because graphs replace division by a constant with multiplication.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
 
@@ -63,19 +68,12 @@ def test_evaluation_uses_the_library_of_the_model(library, folder):
     preprocessing = Preprocessing(
         resize="shorter_side", crop_fraction=0.9, interpolation="bicubic", library=library
     )
-    sizes = {
-        "patch_size": 5,
-        "num_layers": 1,
-        "hidden_size": 4,
-        "mlp_dim": 4,
-        "num_heads": 1,
-        "classes": 1,
-    }
+    sizes = {**SIZES, "patch_size": 5, "classes": 1}
     model = VisionTransformer(**sizes, input_shape=(10, 10, 3), preprocessing=preprocessing)
     inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(IMAGE_SIZES))
     ((images, *_),) = inputs.eval_batches()
     assert inputs.model_preprocessing() == dataclasses.replace(preprocessing, crop_fraction=10 / 11)
-    files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+    files = files_for_testing(folder)
     np.testing.assert_allclose(
         Decoder((10, 10, 3), preprocessing)(tf.constant(files)), images, rtol=0, atol=1e-6
     )
@@ -141,27 +139,23 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
 @pytest.mark.parametrize("size", [0, 5])
 def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
     """The files of uint8 arrays have 8 bits per channel. The files of other arrays have 16 bits."""
-    values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(
-        white, 16
-    )
+    levels = min(white, 16)
+    values = np.round(levels * np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3))) / levels
     arrays = data.arrays((values * white).astype(dtype), [0, 0, 0], ["a"], max_value=white)
     options = data.Options(image_size=size).resolve(arrays)
     ((images, *_),) = data.eval_batches(arrays, batch_size=3, image_size=size)
-    files = [
-        tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype))
-        for image in values
-    ]
+    file_white = np.iinfo(file_dtype).max
+    pixels = np.round(values * file_white).astype(file_dtype)
+    files = tf.stack([tf.io.encode_png(image) for image in pixels])
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
-    # Allow a rounding error of half a gray level in the files.
-    np.testing.assert_allclose(
-        decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max
-    )
+    # Files are rounded by up to half a gray level, which is 1 / white in the range [-1, 1].
+    np.testing.assert_allclose(decoder(files), images, rtol=0, atol=1.001 / file_white)
 
 
 def test_files_decode_as_in_evaluation_with_randaugment(folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "augreg": "light1"}
     inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
     ((images, *_),) = inputs.eval_batches()
-    files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+    files = files_for_testing(folder)
     decoded = Decoder((6, 6, 3), inputs.model_preprocessing())(tf.constant(files))
     np.testing.assert_allclose(decoded, images, rtol=0, atol=1.2e-7)

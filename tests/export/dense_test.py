@@ -1,5 +1,7 @@
 """Tests of exports of models that predict pixels."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from keras_vit import export
 from keras_vit.models import DensePredictionTransformer, LinearSegmenter
 from keras_vit.models.resizing import resize_bilinear
 
-from ..shared import SIZES, randomize
+from ..shared import SIZES, random_images, randomize
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.skipif(
@@ -21,7 +23,9 @@ DPT = {"features": 8, "level_channels": (4, 4, 4, 4), "levels": (1, 1, 1, 1)}
 
 def segmenter():
     model = randomize(LinearSegmenter(**SIZES, input_shape=SHAPE, classes=3), 2.0)
-    next(w for w in model.weights if "moving_variance" in w.path).assign(np.ones(8))
+    # A variance must not be negative.
+    (variance,) = [weight for weight in model.weights if "moving_variance" in weight.path]
+    variance.assign(np.ones(8))
     return model
 
 
@@ -30,51 +34,61 @@ def depth_model():
     return randomize(model, 0.5)
 
 
-@pytest.fixture
-def images():
-    return np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+IMAGES = random_images((2, *SHAPE))
 
 
-def signatures_of(path):
-    return tf.saved_model.load(path).signatures
-
-
-def test_masks_are_the_most_probable_classes(images, tmp_path):
+@pytest.fixture(scope="module")
+def served_segmenter(tmp_path_factory):
+    """Returns a segmentation model and the folder of its export."""
     model = segmenter()
-    path = export.saved_model(model, tmp_path, class_names="abc")
-    served = signatures_of(path)
-    outputs = served["tensor"](images=images)
-    logits = np.asarray(resize_bilinear(model(images), SHAPE[:2]))
+    return model, export.saved_model(model, tmp_path_factory.mktemp("served"), class_names="abc")
+
+
+def test_masks_are_the_most_probable_classes(served_segmenter):
+    model, path = served_segmenter
+    outputs = tf.saved_model.load(path).signatures["tensor"](images=IMAGES)
+    logits = np.asarray(resize_bilinear(model(IMAGES), SHAPE[:2]))
     assert outputs["masks"].dtype == tf.uint8
     np.testing.assert_array_equal(outputs["masks"], logits.argmax(-1))
     probabilities = np.asarray(keras.ops.softmax(logits)).max(-1)
     np.testing.assert_allclose(outputs["confidence"], probabilities, atol=1e-5)
     assert len(np.unique(outputs["masks"])) > 1
-    # From a file.
-    pixels = np.random.default_rng(1).integers(0, 256, (16, 24, 3)).astype("uint8")
-    file = tf.io.encode_png(pixels)
-    from_file = served["serving_default"](image_bytes=file[None])["masks"]
-    prepared = keras_vit.preprocess_input(pixels[None], model)
-    np.testing.assert_array_equal(from_file, served["tensor"](images=prepared)["masks"])
-    assert "predicts for each pixel" in (tmp_path / "1/README.md").read_text()
-    again = export.load(path)
-    np.testing.assert_allclose(again(images), model(images), atol=1e-6)
+
+
+def test_masks_of_files_match_masks_of_tensors(served_segmenter):
+    model, path = served_segmenter
+    signatures = tf.saved_model.load(path).signatures
+    pixels = np.random.default_rng(1).integers(0, 256, SHAPE).astype("uint8")
+    outputs = signatures["serving_default"](image_bytes=tf.io.encode_png(pixels)[None])
+    images = keras_vit.preprocess_input(pixels[None], model)
+    expected = signatures["tensor"](images=images)["masks"]
+    np.testing.assert_array_equal(outputs["masks"], expected)
+
+
+def test_segmenter_round_trips(served_segmenter):
+    model, path = served_segmenter
+    np.testing.assert_allclose(export.load(path)(IMAGES), model(IMAGES), atol=1e-6)
+    assert "predicts for each pixel" in Path(path, "README.md").read_text()
 
 
 @pytest.mark.full
-def test_depths_are_served(images, tmp_path):
+def test_depths_are_served(tmp_path):
     model = depth_model()
-    served = signatures_of(export.saved_model(model, tmp_path))
-    expected = resize_bilinear(np.asarray(model(images))[..., None], SHAPE[:2])[..., 0]
-    depths = served["tensor"](images=images)["depths"]
-    np.testing.assert_allclose(depths, expected, atol=1e-5 * float(np.max(expected)))
-    assert float(np.max(expected)) > 0
+    path = export.saved_model(model, tmp_path)
+    expected = resize_bilinear(np.asarray(model(IMAGES))[..., None], SHAPE[:2])[..., 0]
+    largest = float(np.max(expected))
+    assert largest > 0
+    depths = tf.saved_model.load(path).signatures["tensor"](images=IMAGES)["depths"]
+    np.testing.assert_allclose(depths, expected, atol=1e-5 * largest)
 
 
-def test_other_signatures_and_numbers_of_names_are_refused(tmp_path):
-    for arguments, message in (
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         ({"signatures": ("features",)}, "has the signatures serving_default and tensor"),
         ({"class_names": "ab"}, "must be 3 names"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            export.saved_model(segmenter(), tmp_path, **arguments)
+    ],
+)
+def test_rejects_other_signatures_and_numbers_of_names(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export.saved_model(segmenter(), tmp_path, **arguments)

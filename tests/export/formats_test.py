@@ -12,12 +12,7 @@ from keras_vit.export import choosing
 from keras_vit.export.comparison import compare, example_images, reference
 
 from ..shared import random_images
-from .conftest import SHAPE, WIDE, tiny_model
-
-needs_onnx = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))),
-    reason="tf2onnx or onnxruntime is not installed",
-)
+from .conftest import SHAPE, WIDE, formats, needs_onnx, tiny_model
 
 
 def images_and_logits(model):
@@ -196,12 +191,6 @@ def test_onnx_int8_products_fit_16_bits(tmp_path):
     )
     assert 63 <= largest <= 64
     assert 2 * 255 * largest <= np.iinfo(np.int16).max
-
-
-formats = pytest.mark.parametrize(
-    ("format_name", "ending"),
-    [("litert", "tflite"), pytest.param("onnx", "onnx", marks=needs_onnx)],
-)
 
 
 @formats

@@ -12,11 +12,11 @@ from .conftest import SHAPE, tiny_model
 IMAGES = random_images((2, *SHAPE))
 
 
-def nested():
+def nested_model():
     return keras.Sequential([keras.Input(SHAPE), tiny_model(classifier_activation="softmax")])
 
 
-@pytest.mark.parametrize("make", [tiny_model, nested])
+@pytest.mark.parametrize("make", [tiny_model, nested_model])
 def test_bfloat16_copy_has_float32_head(make):
     copy = inference_copy(make(), "bfloat16")
     model = copy if make is tiny_model else copy.layers[-1]
@@ -28,7 +28,7 @@ def test_bfloat16_copy_has_float32_head(make):
     assert not uses_reduced_precision(inference_copy(copy))
 
 
-@pytest.mark.parametrize("make", [tiny_model, nested])
+@pytest.mark.parametrize("make", [tiny_model, nested_model])
 def test_float32_copy_has_its_own_weights(make):
     model = make()
     copy = inference_copy(model)
@@ -38,7 +38,7 @@ def test_float32_copy_has_its_own_weights(make):
 
 
 def test_rejects_model_without_complete_config():
-    class Mine(keras.Model):
+    class Subclassed(keras.Model):
         def __init__(self, layer):
             super().__init__()
             self.layer = layer
@@ -46,7 +46,7 @@ def test_rejects_model_without_complete_config():
         def call(self, images):
             return self.layer(images)
 
-    model = Mine(tiny_model())
+    model = Subclassed(tiny_model())
     model(IMAGES)
     with pytest.raises(ValueError, match="cannot be rebuilt: "):
         inference_copy(model)

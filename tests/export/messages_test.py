@@ -43,28 +43,24 @@ def test_api_modules_list_all_messages():
     assert API_MODULES.keys() == messages.MESSAGES.keys()
 
 
+def description_of(field):
+    """Returns the properties of a field that change how it is read or written."""
+    message = field.message_type
+    description = [field.name, field.number, field.type, field.is_repeated]
+    if message:
+        description += [message.name, message.GetOptions().map_entry]
+        if message.GetOptions().map_entry:
+            description += [description_of(message.fields_by_name[x]) for x in ("key", "value")]
+    return description
+
+
 @pytest.mark.parametrize("name", messages.MESSAGES)
 def test_message_fields_match_api(name):
     ours = getattr(messages, name).DESCRIPTOR
     api = api_message(name).DESCRIPTOR
     assert ours.fields
     for field in ours.fields:
-        other = api.fields_by_number[field.number]
-        for part in ("name", "type", "is_repeated"):
-            assert getattr(field, part) == getattr(other, part), (field.name, part)
-        if field.message_type:
-            assert field.message_type.name == other.message_type.name
-            assert (
-                field.message_type.GetOptions().map_entry
-                == other.message_type.GetOptions().map_entry
-            )
-            if field.message_type.GetOptions().map_entry:
-                for part in ("key", "value"):
-                    inner, outer = (f.message_type.fields_by_name[part] for f in (field, other))
-                    assert (inner.number, inner.type) == (outer.number, outer.type)
-                    assert getattr(inner.message_type, "name", "") == getattr(
-                        outer.message_type, "name", ""
-                    )
+        assert description_of(field) == description_of(api.fields_by_number[field.number])
 
 
 def test_bytes_round_trip_through_api():

@@ -8,7 +8,8 @@ import tensorflow as tf
 from keras_vit.export import versions
 
 
-def write(folder):
+def write_export(folder):
+    """Writes the files of an export. Their contents are their names."""
     for name in ("saved_model.pb", "variables/variables.index", "assets/labels.txt"):
         os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
         with open(f"{folder}/{name}", "w") as file:
@@ -24,7 +25,7 @@ def test_next_version_follows_largest_number(tmp_path):
 
 def test_version_is_published_when_complete(tmp_path):
     with versions.staging_dir(str(tmp_path / "model")) as folder:
-        write(folder)
+        write_export(folder)
         assert not [name for name in os.listdir(tmp_path / "model") if name.isdecimal()]
         path = versions.publish(folder, str(tmp_path / "model"), None)
     assert path == str(tmp_path / "model" / "1")
@@ -38,7 +39,7 @@ def test_concurrent_exports_get_different_versions(tmp_path, monkeypatch):
     paths = []
     for _ in range(2):
         with versions.staging_dir(str(tmp_path)) as folder:
-            write(folder)
+            write_export(folder)
             paths.append(versions.publish(folder, str(tmp_path), None))
     assert paths == [str(tmp_path / "1"), str(tmp_path / "2")]
 
@@ -48,7 +49,7 @@ def test_concurrently_created_version_is_kept(tmp_path):
         pytest.raises(ValueError, match="never overwritten"),
         versions.staging_dir(str(tmp_path)) as folder,
     ):
-        write(folder)
+        write_export(folder)
         (tmp_path / "5").mkdir()
         versions.publish(folder, str(tmp_path), 5)
     assert os.listdir(tmp_path) == ["5"]
@@ -70,13 +71,16 @@ def test_rejects_unwritable_folder(tmp_path):
 
 def test_remote_export_writes_saved_model_pb_last(monkeypatch):
     copied = []
-    real = tf.io.gfile.copy
-    monkeypatch.setattr(
-        tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target))
-    )
+    copy = tf.io.gfile.copy
+
+    def record_copy(source, target):
+        copied.append(target)
+        copy(source, target)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", record_copy)
     for number in (1, 2):
         with versions.staging_dir("ram://versions/model") as folder:
-            write(folder)
+            write_export(folder)
             path = versions.publish(folder, "ram://versions/model", None)
         assert not os.path.exists(folder)
         assert path == f"ram://versions/model/{number}"

@@ -8,6 +8,7 @@ import re
 
 import keras
 import pytest
+import tensorflow as tf
 
 from keras_vit.terminal import first_line
 from keras_vit.tpu import compiler
@@ -17,31 +18,32 @@ from ..shared import ROOT
 
 OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
-    "required for HLO "
-    "temporaries (128.00G) exceeds available HBM (7.48G). HLO module: jit__lambda.\nSee "
-    "https://openxla.org/xla/errors/error_1000"
+    "required for HLO temporaries (128.00G) exceeds available HBM (7.48G). HLO module: "
+    "jit__lambda.\nSee https://openxla.org/xla/errors/error_1000"
 )
 
-tensorflow_only = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend"
-)
+
+@pytest.fixture
+def compile_function(tpu_compiler):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("requires the TensorFlow backend")
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    return compile_function
 
 
 def test_aot_extra_pins_supported_versions():
-    extras = configparser.ConfigParser()
-    extras.read(ROOT / "setup.cfg")
-    pins = dict(
-        re.findall(r"^(\w+)==([\d.]+)", extras["options.extras_require"]["aot"], re.MULTILINE)
-    )
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    aot = setup["options.extras_require"]["aot"]
+    pins = dict(re.findall(r"^(\w+)==([\d.]+)", aot, re.MULTILINE))
     assert pins == {name: compiler.VERSIONS[name] for name in ("jax", "libtpu")}
 
 
 def test_installed_versions_are_supported(tpu_compiler):
     installed = {name: importlib.metadata.version(name) for name in compiler.VERSIONS}
-    assert installed == compiler.VERSIONS, (
-        "test keras_vit/tpu/compiler.py with these versions, then update its VERSIONS and `aot` "
-        "in setup.cfg"
-    )
+    advice = "test these versions, then update VERSIONS in compiler.py and `aot` in setup.cfg"
+    assert installed == compiler.VERSIONS, advice
 
 
 def test_missing_libtpu_error_shows_install_command(monkeypatch):
@@ -58,6 +60,7 @@ def test_out_of_memory_error_is_parsed():
     assert not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
     assert first_line(program.error).endswith("HLO module: jit__lambda.")
+    # Older versions of libtpu print this message.
     older = refused_program(
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm."
     )
@@ -71,24 +74,14 @@ def test_other_compile_error_is_not_out_of_memory():
     assert first_line(program.error) == "UNIMPLEMENTED: no such operation"
 
 
-@tensorflow_only
-def test_dynamic_shape_is_a_compile_error(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
+def test_dynamic_shape_is_a_compile_error(compile_function):
     program = compile_function(lambda x: x + 1, [tf.TensorSpec((None, 4))], "v3:2x2")
     assert not program.compiles
     assert "static input shape" in program.error
     assert "(None, 4)" in program.error
 
 
-@tensorflow_only
-def test_compile_error_names_unsupported_operation(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
+def test_compile_error_names_unsupported_operation(compile_function):
     def step(x):
         return tf.py_function(lambda y: y, [x], tf.float32)
 
@@ -99,22 +92,12 @@ def test_compile_error_names_unsupported_operation(tpu_compiler):
     assert "EagerPyFunc" in program.error
 
 
-@tensorflow_only
-def test_tracing_error_is_raised(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
+def test_tracing_error_is_raised(compile_function):
     with pytest.raises(ValueError, match="Dimensions must be equal"):
         compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
 
 
-@tensorflow_only
-def test_program_has_flops_memory_and_traffic(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
+def test_program_has_flops_memory_and_traffic(compile_function):
     weight = tf.Variable(tf.ones((2048, 2048)))
 
     def step(x):
@@ -143,12 +126,7 @@ def test_rejects_truncated_dump(tmp_path):
         compiler.dumped_hlo(tmp_path)
 
 
-@tensorflow_only
-def test_program_larger_than_hbm_is_out_of_memory(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
+def test_program_larger_than_hbm_is_out_of_memory(compile_function):
     n = 2**16
     program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2")
     assert program.out_of_memory

@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from keras_vit import families, tasks, tpu
+from keras_vit.tpu.inputs import input_shapes
 
 from ..shared import CONFIGS, get_config
 
@@ -25,6 +26,18 @@ REQUESTS = {
     **dict.fromkeys(("siglip", "lit", "finetune_pair"), ()),  # see tests/tpu/image_text_test.py
     "distill": (),  # needs a teacher; tests/tpu/distillation_test.py compiles one
 }
+DIGITS_SHAPE = (8, 8, 3)
+# Number of classes of each dataset. `_config` sets the number of `tfrecords` and `masks`.
+CLASSES = {
+    "digits": 10,
+    "idx": 10,
+    "imagenet2012": 1000,
+    "imagenet21k": 21843,
+    "cifar10": 10,
+    "pets": 37,
+    "tfrecords": 100,
+    "masks": 100,
+}
 config_requests = pytest.mark.parametrize(
     ("file", "request_"),
     [(file, request) for file, requests in REQUESTS.items() for request in requests],
@@ -34,7 +47,7 @@ config_requests = pytest.mark.parametrize(
 def _config(file, request):
     config = get_config(file, request)
     if "jft300m" in request or file == "segment":
-        config.data.classes = 100  # not set by the config; the number does not matter here
+        config.data.classes = 100  # any number; these files leave it to the user
     constructor = families.find_family(config.architecture).constructor.__name__
     config.architecture = constructor
     if constructor == "BiTResNet":
@@ -52,25 +65,14 @@ def test_every_config_file_is_tested():
 
 @config_requests
 def test_input_shapes_match_config_and_dataset(file, request_):
-    from keras_vit.tpu.inputs import input_shapes
-
     config = _config(file, request_)
     if file == "fashion" and not Path(config.data.path).exists():
         pytest.skip("dataset-fashion-mnist is not installed")
     inputs = input_shapes(config)
     size = config.data.image_size
-    assert inputs.image_shape == ((size, size, config.data.channels) if size else (8, 8, 3))
-    known = {
-        "digits": 10,
-        "idx": 10,
-        "imagenet2012": 1000,
-        "imagenet21k": 21843,
-        "cifar10": 10,
-        "pets": 37,
-        "tfrecords": 100,
-        "masks": 100,
-    }
-    assert inputs.num_classes == known[config.data.name]
+    image_shape = (size, size, config.data.channels) if size else DIGITS_SHAPE
+    assert inputs.image_shape == image_shape
+    assert inputs.num_classes == CLASSES[config.data.name]
 
 
 @pytest.mark.slow

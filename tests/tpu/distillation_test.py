@@ -15,11 +15,11 @@ def test_memory_counts_the_teacher(labels, tiny, tpu_compiler, tmp_path):
     changes = {"teacher": path, "distillation": {"labels": labels}}
     config = tiny.config(task="distillation", best_metric="agreement", **changes)
     check = tpu.check(tiny.task(config), config, 32, "v5e:2x2")
-    plain = tiny.config()
-    other = tpu.check(tiny.task(plain), plain, 32, "v5e:2x2")
+    config = tiny.config()
+    without_teacher = tpu.check(tiny.task(config), config, 32, "v5e:2x2")
     assert check.fits
     assert not check.error
     added = 4 * teacher.count_params()
-    assert abs(check.state_bytes - other.state_bytes - added) < 0.1 * added
-    assert check.train.argument_bytes > other.train.argument_bytes + 0.9 * added
-    assert check.evaluation.argument_bytes > other.evaluation.argument_bytes + 0.9 * added
+    assert abs(check.state_bytes - without_teacher.state_bytes - added) < 0.1 * added
+    assert check.train.argument_bytes > without_teacher.train.argument_bytes + 0.9 * added
+    assert check.evaluation.argument_bytes > without_teacher.evaluation.argument_bytes + 0.9 * added

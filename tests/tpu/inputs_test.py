@@ -8,9 +8,8 @@ from keras_vit.tpu.inputs import input_shapes
 
 
 def _examples(**fields):
-    return input_shapes(
-        ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))
-    ).num_examples
+    config = recipes.defaults(batch_size=8, data=data.defaults(**fields))
+    return input_shapes(ConfigDict(config)).num_examples
 
 
 def test_example_count_of_partial_split_is_unknown():
@@ -26,9 +25,5 @@ def test_example_count_of_digits():
 
 
 def test_config_num_examples_takes_precedence():
-    assert (
-        _examples(
-            name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7
-        )
-        == 7
-    )
+    fields = {"image_size": 224, "train_split": "train[:10]+train[20:]", "num_examples": 7}
+    assert _examples(name="imagenet2012", **fields) == 7

@@ -5,6 +5,8 @@ it. The variables are on logical CPU devices.
 """
 
 import collections
+import itertools
+import re
 import types
 
 import keras
@@ -83,7 +85,7 @@ def _trace(strategy, tiny, break_step=None, **changes):
     other nodes."""
     config = tiny.config(batch_size=BATCH, **changes)
     task = tiny.task(config)
-    inputs = tiny.inputs(classes=3)
+    inputs = tiny.inputs(3)
     with strategy.scope():
         model = task.build_model(inputs)
         optimizer = make_optimizer(config, 20)
@@ -104,9 +106,8 @@ def _trace(strategy, tiny, break_step=None, **changes):
     }
     (loop,) = [node for node in graph.node if node.op in ("While", "StatelessWhile")]
     body = functions.pop(loop.attr["body"].func.name)
-    return Traced(
-        state, body, [*graph.node, *(node for nodes in functions.values() for node in nodes)]
-    )
+    outside = [*graph.node, *itertools.chain(*functions.values())]
+    return Traced(state, body, outside)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,7 @@ def traced(strategy, tiny):
 
 
 def _inside(nodes):
+    """Returns the nodes that are part of a replicated program."""
     return [node for node in nodes if "_tpu_replicate" in node.attr]
 
 
@@ -125,56 +127,44 @@ def _collectives(nodes):
 def test_step_is_one_replicated_program(traced):
     (metadata,) = [node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]
     assert metadata.attr["num_replicas"].i == REPLICAS
-    assert not [
-        node
-        for node in traced.outside
-        if node.op.startswith("TPU") or "_tpu_replicate" in node.attr
-    ]
+    assert not _inside(traced.outside)
+    assert not [node for node in traced.outside if node.op.startswith("TPU")]
     assert len({node.attr["_tpu_replicate"].s for node in _inside(traced.loop_body)}) == 1
     # All operations of these types are inside the program.
     for op in ("MatMul", "AssignVariableOp", "Softmax"):
         nodes = [node for node in [*traced.loop_body, *traced.outside] if node.op == op]
-        assert nodes
-        assert all("_tpu_replicate" in node.attr for node in nodes)
+        assert nodes, op
+        assert nodes == _inside(nodes), op
+
+
+def _consumers(nodes, outputs):
+    """Returns the nodes that use an output, directly or through other nodes."""
+    used = {node.name for node in outputs}
+    consumers = []
+    number_before = -1
+    while len(consumers) > number_before:
+        number_before = len(consumers)
+        for node in nodes:
+            inputs = {name.split(":")[0].lstrip("^") for name in node.input}
+            if node.name not in used and inputs & used:
+                used.add(node.name)
+                consumers.append(node)
+    return consumers
 
 
 def test_host_only_collects_step_outputs(traced):
-    outputs = {node.name for node in traced.loop_body if node.op == "TPUReplicatedOutput"}
+    outputs = [node for node in traced.loop_body if node.op == "TPUReplicatedOutput"]
     assert len(outputs) == 3  # metrics, running, stop_requested
-    reached = set()
-    todo = set(outputs)
-    while todo:
-        reached |= todo
-        todo = {
-            node.name
-            for node in traced.loop_body
-            if node.name not in reached
-            and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
-        }
-    consumers = collections.Counter(
-        node.op for node in traced.loop_body if node.name in reached - outputs
-    )
     # The host only stores these outputs. No other operation uses them.
-    assert set(consumers) <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
+    operations = {node.op for node in _consumers(traced.loop_body, outputs)}
+    assert operations <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
 
 
 def test_program_has_no_host_operations(traced):
     program = _inside(traced.loop_body)
     assert len(program) > 500
-    host_ops = (
-        "Host",
-        "PyFunc",
-        "EagerPyFunc",
-        "Print",
-        "Infeed",
-        "Outfeed",
-        "Send",
-        "Recv",
-        "If",
-        "Case",
-        "Timestamp",
-    )
-    assert not [node.op for node in program if any(word in node.op for word in host_ops)]
+    host_operation = re.compile("Host|PyFunc|Print|Infeed|Outfeed|Send|Recv|If|Case|Timestamp")
+    assert not [node.op for node in program if host_operation.search(node.op)]
     assert not [node.name for node in program if "_xla_outside_compilation" in node.attr]
 
 

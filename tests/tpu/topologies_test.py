@@ -42,18 +42,24 @@ def test_rejects_unknown_slices(name):
         get_topology(name)
 
 
-def test_device_specs_are_per_device():
-    # Published TFLOP/s and GB/s per chip.
-    chips = {
-        "v2": (46, 700),
-        "v3": (123, 900),
-        "v4": (275, 1200),
-        "v5e": (197, 819),
-        "v5p": (459, 2765),
-        "v6e": (918, 1638),
-    }
-    assert set(DEVICES) == set(chips) == set(DIMENSIONS)
-    for generation, (teraflops, bandwidth) in chips.items():
-        device = DEVICES[generation]
-        assert device.peak_flops * device.devices_per_chip == teraflops * 1e12
-        assert device.bandwidth * device.devices_per_chip == bandwidth * 1e9
+# Published TFLOP/s and GB/s of each chip.
+CHIPS = {
+    "v2": (46, 700),
+    "v3": (123, 900),
+    "v4": (275, 1200),
+    "v5e": (197, 819),
+    "v5p": (459, 2765),
+    "v6e": (918, 1638),
+}
+
+
+def test_every_generation_has_specs():
+    assert set(DEVICES) == set(CHIPS) == set(DIMENSIONS)
+
+
+@pytest.mark.parametrize("generation", CHIPS)
+def test_device_specs_are_per_device(generation):
+    teraflops, bandwidth = CHIPS[generation]
+    device = DEVICES[generation]
+    assert device.peak_flops * device.devices_per_chip == teraflops * 1e12
+    assert device.bandwidth * device.devices_per_chip == bandwidth * 1e9
