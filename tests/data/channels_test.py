@@ -1,6 +1,5 @@
 """Tests of images with 1, 2, 4 or 12 channels, or with 16 bits per value."""
 
-import dataclasses
 import io
 
 import numpy as np
@@ -11,21 +10,22 @@ from PIL import Image
 from keras_vit import Preprocessing, data
 from keras_vit.data import images
 from keras_vit.data import randaugment as ra
-from keras_vit.data.sources.shards import Shards
+
+from .helpers import png, sequential, write_examples
 
 RNG = np.random.default_rng(7)
-
-
-def png(values):
-    return tf.io.encode_png(values).numpy()
+# A source of two images with four channels.
+FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
 
 
 def source_of(files):
     """Returns a source of image files in memory."""
     files = tf.constant(files)
-    return data.Source(
-        lambda i: {"image": files[i], "label": tf.constant(0, tf.int64)}, len(files), ("a",)
-    )
+
+    def read(index):
+        return {"image": files[index], "label": tf.constant(0, tf.int64)}
+
+    return data.Source(read, len(files), ("a",))
 
 
 def batches_of(source, **options):
@@ -45,12 +45,15 @@ def batches_of(source, **options):
         (2, "uint8", 255),
         (1, "uint16", 65535),
         (12, "float32", 1.0),
-        *[pytest.param(channels, "uint8", 255, marks=pytest.mark.slow) for channels in (1, 4, 12)],
-        *[
-            pytest.param(channels, "uint16", 65535, marks=pytest.mark.slow)
-            for channels in (2, 4, 12)
-        ],
-        *[pytest.param(channels, "float32", 1.0, marks=pytest.mark.slow) for channels in (1, 2, 4)],
+        pytest.param(1, "uint8", 255, marks=pytest.mark.slow),
+        pytest.param(4, "uint8", 255, marks=pytest.mark.slow),
+        pytest.param(12, "uint8", 255, marks=pytest.mark.slow),
+        pytest.param(2, "uint16", 65535, marks=pytest.mark.slow),
+        pytest.param(4, "uint16", 65535, marks=pytest.mark.slow),
+        pytest.param(12, "uint16", 65535, marks=pytest.mark.slow),
+        pytest.param(1, "float32", 1.0, marks=pytest.mark.slow),
+        pytest.param(2, "float32", 1.0, marks=pytest.mark.slow),
+        pytest.param(4, "float32", 1.0, marks=pytest.mark.slow),
     ],
 )
 def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
@@ -60,15 +63,14 @@ def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
     evaluated, trained = batches_of(source, channels=channels)
     expected = values.astype(np.float64) / (white / 2) - 1
     np.testing.assert_allclose(evaluated, expected, atol=1e-6)
+    # The training batch has the same images in another order.
     np.testing.assert_allclose(np.sort(trained.ravel()), np.sort(expected.ravel()), atol=1e-6)
-    mixed = next(
-        iter(
-            data.train_batches(
-                source, batch_size=3, seed=0, channels=channels, cutmix_alpha=1.0, shift=1
-            )
-        )
-    )
-    assert mixed[0].shape == (3, 4, 5, channels)
+
+
+def test_cutmix_and_shift_keep_four_channels():
+    batches = data.train_batches(FOUR, batch_size=2, seed=0, channels=4, cutmix_alpha=1.0, shift=1)
+    batch, *_ = next(iter(batches))
+    assert batch.shape == (2, 4, 4, 4)
 
 
 def test_each_channel_has_its_own_mean_and_std():
@@ -84,9 +86,9 @@ def test_each_channel_has_its_own_mean_and_std():
     ("channels", "crops"),
     [
         (4, ("inception", "resize")),
+        (1, ("resize_small_crop", "resize_small_crop")),
         pytest.param(1, ("inception", "resize"), marks=pytest.mark.slow),
         pytest.param(4, ("resize_small_crop", "resize_small_crop"), marks=pytest.mark.slow),
-        (1, ("resize_small_crop", "resize_small_crop")),
     ],
 )
 def test_crops_and_resizes_process_channels_equally(channels, crops):
@@ -100,28 +102,25 @@ def test_crops_and_resizes_process_channels_equally(channels, crops):
         "flip": "on",
     }
 
-    def batches(values, **more):
-        return batches_of(source_of([png(image) for image in values]), **options, **more)
-
-    together = batches(values, channels=channels)
-    rgb = np.repeat(values[..., -1:], 3, -1)
-    for many, three in zip(together, batches(rgb)):
-        np.testing.assert_array_equal(many[..., -1], three[..., 0])
+    source = source_of([png(image) for image in values])
+    rgb_source = source_of([png(np.repeat(image[..., -1:], 3, -1)) for image in values])
+    batches = batches_of(source, **options, channels=channels)
+    for batch, rgb_batch in zip(batches, batches_of(rgb_source, **options)):
+        np.testing.assert_array_equal(batch[..., -1], rgb_batch[..., 0])
 
 
-@pytest.mark.parametrize(
-    "channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]]
-)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_bit_depth_16_preserves_16_bit_png_values(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
     assert deep.dtype == tf.float32
     np.testing.assert_array_equal(deep, values)
+    # 65535 / 257 is 255.
     shallow = images.decode(tf.constant(png(values)), channels=channels)
     assert shallow.dtype == tf.uint8 and np.abs(shallow.numpy() - values / 257.0).max() <= 1
-    eight = RNG.integers(0, 256, (5, 6, channels), dtype=np.uint8)
-    widened = images.decode(tf.constant(png(eight)), channels=channels, bit_depth=16)
-    np.testing.assert_array_equal(widened, eight * 257.0)
+    bytes_ = RNG.integers(0, 256, (5, 6, channels), dtype=np.uint8)
+    widened = images.decode(tf.constant(png(bytes_)), channels=channels, bit_depth=16)
+    np.testing.assert_array_equal(widened, bytes_ * 257.0)
 
 
 @pytest.mark.full
@@ -132,30 +131,49 @@ def test_16_bit_batches_match_the_resized_values():
     resized = tf.image.resize(values.astype(np.float32), (6, 6))
     np.testing.assert_allclose(evaluated, resized / 32767.5 - 1, atol=1e-6)
     options = {"channels": 1, "bit_depth": 16, "image_size": 6, "augreg": "light2"}
-    augmented = next(iter(data.train_batches(source, batch_size=2, seed=0, **options)))[0].numpy()
-    assert -1 <= augmented.min() < augmented.max() <= 1
+    augmented, *_ = next(iter(data.train_batches(source, batch_size=2, seed=0, **options)))
+    assert -1 <= augmented.numpy().min() < augmented.numpy().max() <= 1
 
 
-def test_color_files_decode_to_gray_with_or_without_window():
-    coarse = np.random.default_rng(5).integers(0, 256, (4, 5, 3), dtype=np.uint8)
-    rgb = np.asarray(Image.fromarray(coarse).resize((40, 32), Image.BICUBIC))
-    luma = rgb @ np.array([0.299, 0.587, 0.114])
-    jpeg = tf.io.encode_jpeg(rgb, quality=100).numpy()
-    bmp = io.BytesIO()
-    Image.fromarray(rgb).save(bmp, "BMP")
-    cmyk = io.BytesIO()
-    Image.fromarray(rgb).convert("CMYK").save(cmyk, "JPEG", quality=100, subsampling=0)
-    for file in (png(rgb), bmp.getvalue(), jpeg, cmyk.getvalue(), cmyk.getvalue() + b"notes"):
-        gray = images.decode(tf.constant(file), channels=1).numpy()
-        assert gray.shape == (32, 40, 1) and np.abs(gray[..., 0] - luma).mean() < 1.5
+SMOOTH = np.asarray(
+    Image.fromarray(RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)).resize((40, 32), Image.BICUBIC)
+)
+
+
+def encode(kind, mode="RGB", **options):
+    file = io.BytesIO()
+    Image.fromarray(SMOOTH).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+JPEG = tf.io.encode_jpeg(SMOOTH, quality=100).numpy()
+CMYK_JPEG = encode("JPEG", "CMYK", quality=100, subsampling=0)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [png(SMOOTH), encode("BMP"), JPEG, CMYK_JPEG, CMYK_JPEG + b"notes"],
+    ids=["PNG", "BMP", "JPEG", "CMYK", "trailing bytes"],
+)
+def test_color_files_decode_to_gray(file):
+    luma = SMOOTH @ np.array([0.299, 0.587, 0.114])
+    gray = images.decode(tf.constant(file), channels=1).numpy()
+    assert gray.shape == (32, 40, 1) and np.abs(gray[..., 0] - luma).mean() < 1.5
+
+
+def test_rejects_truncated_jpeg_as_gray():
     with pytest.raises(tf.errors.InvalidArgumentError):
-        images.decode(tf.constant(jpeg[:-2]), channels=1)
-    for file in (jpeg, cmyk.getvalue()):
-        window = images.decode(
-            tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])
-        ).numpy()
-        whole = images.decode(tf.constant(file), channels=1).numpy()[8:24, 8:24]
-        np.testing.assert_array_equal(window, whole)
+        images.decode(tf.constant(JPEG[:-2]), channels=1)
+
+
+@pytest.mark.parametrize("file", [JPEG, CMYK_JPEG], ids=["JPEG", "CMYK"])
+def test_window_of_a_color_file_decodes_to_gray(file):
+    # The window is aligned with the blocks of 8x8 pixels.
+    window = images.decode(
+        tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])
+    )
+    whole = images.decode(tf.constant(file), channels=1)
+    np.testing.assert_array_equal(window, whole[8:24, 8:24])
 
 
 @pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])
@@ -169,61 +187,54 @@ def test_rejects_files_with_wrong_channel_count(stored, channels):
         images.decode(tf.io.encode_jpeg(np.zeros((5, 6, 3), np.uint8)), channels=channels)
 
 
-def write_records(path, rows):
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for features in rows:
-            feature = {
-                key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-                for key, value in features.items()
-            }
-            feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
-            writer.write(
-                tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-            )
+def serialized(array):
+    return tf.io.serialize_tensor(array).numpy()
+
+
+def png_of_band(band):
+    return png(band[..., None])
+
+
+# The bands of an image can be twelve features, named by `image_key`.
+BANDS = [f"B{i:02}" for i in range(12)]
+RAW = {"image_dtype": "uint16"}
 
 
 @pytest.mark.parametrize(
-    "stored",
+    ("encode", "fields"),
     [
-        "raw",
-        "tensor",
-        "bands raw",
-        "bands tensor",
-        pytest.param("bands png", marks=pytest.mark.slow),
+        (np.ndarray.tobytes, {"image_key": "image", **RAW, "image_shape": (4, 5, 12)}),
+        (serialized, {"image_key": "image", **RAW}),
+        (np.ndarray.tobytes, {"image_key": ",".join(BANDS), **RAW, "image_shape": (4, 5)}),
+        (serialized, {"image_key": ",".join(BANDS), **RAW}),
+        pytest.param(
+            png_of_band, {"image_key": ",".join(BANDS), "bit_depth": 16}, marks=pytest.mark.slow
+        ),
     ],
+    ids=["raw", "tensor", "raw bands", "tensor bands", "png bands"],
 )
-def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
+def test_reads_values_and_bands_from_records(encode, fields, tmp_path):
     values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
-    encode = {
-        "raw": lambda value: value.tobytes(),
-        "tensor": lambda value: tf.io.serialize_tensor(value).numpy(),
-        "png": lambda value: png(value[..., None]),
-    }[stored.split()[-1]]
-    if "bands" in stored:
-        rows = [{f"B{i:02}": encode(value[..., i]) for i in range(12)} for value in values]
-        image_key = ",".join(rows[0])
-        shape = (4, 5)
+    if fields["image_key"] == "image":
+        examples = [{"image": encode(value), "label": 1} for value in values]
     else:
-        rows = [{"image": encode(value)} for value in values]
-        image_key = "image"
-        shape = (4, 5, 12)
-    write_records(tmp_path / "r", rows)
-    is_png = stored.endswith("png")
+        examples = [
+            {"label": 1, **{name: encode(value[..., i]) for i, name in enumerate(BANDS)}}
+            for value in values
+        ]
+    write_examples(tmp_path / "r", examples)
     fields = {
         "name": "tfrecords",
         "path": str(tmp_path),
         "train_split": "r",
         "test_split": "r",
         "classes": 2,
-        "image_key": image_key,
         "label_key": "label",
-        "image_dtype": "" if is_png else "uint16",
-        "image_shape": shape if stored.endswith("raw") else (),
-        "bit_depth": 16 if is_png else 8,
         "channels": 12,
         "image_size": 5,
         "train_crop": "resize",
         "flip": "off",
+        **fields,
     }
     inputs = data.from_config(fields, batch_size=3, seed=0)
     assert inputs.image_shape == (5, 5, 12) and inputs.model_preprocessing().mean == (32767.5,) * 12
@@ -247,12 +258,9 @@ def test_reads_raw_values_and_bands_from_records(stored, tmp_path):
     ],
 )
 def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):
-    write_records(tmp_path / "r", [{"image": np.zeros((4, 5, 12), np.uint16).tobytes()}])
+    write_examples(tmp_path / "r", [{"image": bytes(2 * 4 * 5 * 12), "label": 1}])
     with pytest.raises(ValueError, match=message):
         data.tfrecords(tmp_path / "r", ["a", "b"], image_key="image", label_key="label", **wrong)
-
-
-FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
 
 
 @pytest.mark.parametrize(
@@ -276,28 +284,19 @@ def test_rejects_options_unsupported_for_channels(options, message):
 
 
 def test_sequential_source_supports_four_channels():
-    shards = Shards(
-        np.array([2]),
-        lambda shard, skip: tf.data.Dataset.range(skip, 2).map(tf.as_string),
-        lambda record: FOUR.read(tf.strings.to_number(record, tf.int64)),
-    )
-    in_order = dataclasses.replace(FOUR, read=None, shards=shards)
-    assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (
-        2,
-        4,
-        4,
-        4,
-    )
+    batches = data.train_batches(sequential(FOUR, [2]), batch_size=2, seed=0, channels=4)
+    batch, *_ = next(iter(batches))
+    assert batch.shape == (2, 4, 4, 4)
 
 
 def test_randaugment_of_gray_matches_three_equal_channels():
     gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
     one = tf.constant(gray)
     three = tf.constant(np.repeat(gray, 3, -1))
-    for name, apply in ra.operations(7).items():
-        actual = apply(one, 1.0, 0.4, 0.6).numpy()
-        expected = apply(three, 1.0, 0.4, 0.6).numpy()
-        assert actual.shape == gray.shape
+    for name, operation in ra.operations(7).items():
+        actual = operation(one, 1.0, 0.4, 0.6).numpy()
+        expected = operation(three, 1.0, 0.4, 0.6).numpy()
+        assert actual.shape == gray.shape, name
         # Converting three equal channels to gray rounds down, because the weights sum to 0.9999.
         tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)
         assert np.abs(actual.astype(int) - expected[..., :1]).max() <= tolerance, name
@@ -306,9 +305,7 @@ def test_randaugment_of_gray_matches_three_equal_channels():
 def test_model_preprocessing_includes_evaluation_options(tmp_path):
     (tmp_path / "a").mkdir()
     for i in range(2):
-        (tmp_path / "a" / f"{i}.png").write_bytes(
-            png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16))
-        )
+        (tmp_path / "a" / f"{i}.png").write_bytes(png(np.zeros((9, 9, 1), np.uint16)))
     fields = {
         "name": "folder",
         "path": str(tmp_path),
@@ -325,7 +322,6 @@ def test_model_preprocessing_includes_evaluation_options(tmp_path):
     inputs = data.from_config(fields, batch_size=1, seed=0)
     expected = Preprocessing((9.0,), (2.0,), "shorter_side", 0.75, "float", True, 16)
     assert inputs.model_preprocessing() == expected
-    with_randaugment = data.from_config(
-        {**fields, "bit_depth": 8, "augreg": "light1"}, batch_size=1, seed=0
-    )
+    fields |= {"bit_depth": 8, "augreg": "light1"}
+    with_randaugment = data.from_config(fields, batch_size=1, seed=0)
     assert with_randaugment.model_preprocessing().rounding == "uint8"

@@ -1,19 +1,8 @@
-"""Small image files for the tests of `data`."""
+"""Fixtures of the tests of `data`."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-
-def jpeg(number, height=20, width=28):
-    """Returns a JPEG that is unique for each number; its mean grows with the number."""
-    image = np.random.default_rng(number).integers(0, 60, (height, width, 3)) + 3 * number
-    return tf.io.encode_jpeg(image.astype(np.uint8), quality=95).numpy()
-
-
-@pytest.fixture(scope="session")
-def images_of():
-    return jpeg
+from .helpers import jpeg
 
 
 @pytest.fixture
@@ -26,3 +15,12 @@ def photos(tmp_path):
             (tmp_path / "photos" / name / f"{i:02}.jpg").write_bytes(jpeg(number))
             number += 1
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def broken(photos):
+    """Breaks one photo of each class. Returns their paths."""
+    (photos / "ant" / "03.jpg").write_bytes(jpeg(3)[:300])
+    (photos / "bee" / "01.jpg").write_text("this is no image")
+    (photos / "cat" / "02.jpg").write_bytes(b"")
+    return {str(photos / name) for name in ("ant/03.jpg", "bee/01.jpg", "cat/02.jpg")}

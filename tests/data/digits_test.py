@@ -2,28 +2,28 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from keras_vit import data
+
+from .helpers import read_all
 
 
 def test_digits_split_is_stratified():
     train, test = data.load("digits")
-    assert (train.num_examples, test.num_examples) == (1437, 360)
+    assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)
     assert train.class_names == test.class_names == tuple("0123456789")
-    counts = np.bincount([int(test.read(i)["label"]) for i in range(360)])
-    assert counts.min() >= 34 and counts.max() <= 38
+    assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
+    assert [int(example["label"]) for example in read_all(test)] == test.labels.tolist()
 
 
 def test_digits_splits_partition_the_scans():
-    from sklearn.datasets import load_digits
-
-    parts = [
-        np.stack([source.read(i)["image"] for i in range(source.num_examples)])
-        for source in data.load("digits")
-    ]
-    together = np.concatenate(parts)[..., 0].reshape(1797, -1)
+    train, test = data.load("digits")
+    images = [example["image"].numpy() for example in read_all(train) + read_all(test)]
+    pixels = np.stack(images)[..., 0].reshape(1797, 64)
     scans = load_digits().data
-    np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
+    # Weighted sums of their pixels identify the scans in any order.
+    np.testing.assert_array_equal(np.sort(pixels @ range(64)), np.sort(scans @ range(64)))
 
 
 def test_digits_tuning_splits_divide_the_training_split():
@@ -39,13 +39,16 @@ def test_digits_tuning_splits_divide_the_training_split():
 
 
 def test_digits_subsets_are_balanced_and_nested():
-    few, more = (data.load_split("digits", f"train[:{count}]") for count in (10, 104))
-    assert sorted(few.labels) == list(range(10))
-    counts = np.bincount(more.labels)
-    assert counts.sum() == more.num_examples == 104 and set(counts) == {10, 11}
-    images = {more.read(i)["image"].numpy().tobytes() for i in range(104)}
-    assert all(few.read(i)["image"].numpy().tobytes() in images for i in range(10))
-    assert [int(few.read(i)["label"]) for i in range(10)] == list(few.labels)
+    small, large = (data.load_split("digits", f"train[:{count}]") for count in (10, 104))
+    assert sorted(small.labels) == list(range(10))
+    counts = np.bincount(large.labels)
+    assert counts.sum() == large.num_examples == 104 and set(counts) == {10, 11}
+    small_images, large_images = (
+        {example["image"].numpy().tobytes() for example in read_all(source)}
+        for source in (small, large)
+    )
+    assert len(small_images) == 10 and small_images < large_images
+    assert [int(example["label"]) for example in read_all(small)] == list(small.labels)
     with pytest.raises(ValueError, match="'train' has 1437 examples. Received: split='train"):
         data.load_split("digits", "train[:2000]")
 
@@ -53,7 +56,7 @@ def test_digits_subsets_are_balanced_and_nested():
 def test_pixels_are_scaled_in_three_equal_channels():
     _, test = data.load("digits")
     images, labels, weights = next(iter(data.eval_batches(test, batch_size=360)))
-    pixels = np.stack([test.read(i)["image"] for i in range(360)])
+    pixels = np.stack([example["image"] for example in read_all(test)])
     np.testing.assert_array_equal(images, pixels / 8 - 1)
     np.testing.assert_array_equal(pixels[..., 0], pixels[..., 2])
     assert pixels.max() == 16 and pixels.min() == 0

@@ -1,63 +1,70 @@
 """Tests of the data fingerprint."""
 
 import numpy as np
+import pytest
 
 from keras_vit import data
 
-from .sources_test import write_records
+from .helpers import jpeg, write_records
 
 
 def fingerprint(train, test=None):
     return data.InputPipeline(train, test or train, {"image_size": 8}, 2, 0, 0.01).fingerprint()
 
 
-def test_moving_a_folder_keeps_its_fingerprint(photos, images_of):
+def test_moving_a_folder_keeps_its_fingerprint(photos):
     before = fingerprint(data.folder(photos))
     moved = photos.rename(photos.parent / "moved")
     assert fingerprint(data.folder(moved)) == before
-    (moved / "bee" / "00.jpg").write_bytes(images_of(99) + b"more")
+    (moved / "bee" / "00.jpg").write_bytes(jpeg(99) + b"more")
     changed = fingerprint(data.folder(moved))
     assert changed[:3] == before[:3] and changed != before
     (moved / "ant" / "00.jpg").rename(moved / "ant" / "aa.jpg")
     assert fingerprint(data.folder(moved)) not in (before, changed)
 
 
-def test_labels_and_records_are_part_of_the_fingerprint(photos, images_of):
-    lists = []
-    for number, label in enumerate(("a", "b")):
-        (photos / f"{number}.csv").write_text(f"ant/00.jpg,a\nant/01.jpg,b\nant/02.jpg,{label}\n")
-        lists.append(fingerprint(data.file_list(photos / f"{number}.csv")))
-    assert lists[0][:3] == lists[1][:3] and lists[0] != lists[1]
-    records = photos / "records"
-    prints = []
+def test_labels_are_part_of_the_fingerprint(photos):
+    fingerprints = []
+    for label in ("a", "b"):
+        path = photos / f"{label}.csv"
+        path.write_text(f"ant/00.jpg,a\nant/01.jpg,b\nant/02.jpg,{label}\n")
+        fingerprints.append(fingerprint(data.file_list(path)))
+    assert fingerprints[0][:3] == fingerprints[1][:3] and fingerprints[0] != fingerprints[1]
+
+
+def test_records_are_part_of_the_fingerprint(tmp_path):
+    records = tmp_path / "records"
+    fingerprints = []
     for first in (0, 1):
-        write_records(records, [images_of(first), images_of(2)], [0, 1])
-        prints.append(fingerprint(data.tfrecords(records, ["a", "b"])))
-    assert prints[0][:3] == prints[1][:3] and prints[0] != prints[1]
+        write_records(records, [jpeg(first), jpeg(2)], [0, 1])
+        fingerprints.append(fingerprint(data.tfrecords(records, ["a", "b"])))
+    assert fingerprints[0][:3] == fingerprints[1][:3] and fingerprints[0] != fingerprints[1]
 
 
-def test_moving_lists_and_records_keeps_their_fingerprint(tmp_path, images_of):
-    prints = []
-    for folder, second in (("one", 1), ("two", 1), ("three", 2)):
+@pytest.mark.parametrize("kind", ["list", "records"])
+def test_moving_lists_and_records_keeps_their_fingerprint(kind, tmp_path):
+    def fingerprint_of(folder, second):
+        """Writes images to a folder, of which the second has this number."""
         (tmp_path / folder).mkdir()
         for number in (0, second):
-            (tmp_path / folder / f"{number}.jpg").write_bytes(images_of(number))
+            (tmp_path / folder / f"{number}.jpg").write_bytes(jpeg(number))
         (tmp_path / folder / "all.csv").write_text(f"0.jpg,a\n{second}.jpg,b\n")
-        write_records(tmp_path / folder / f"train-{second}", [images_of(0)], [0])
-        sources = (
-            data.file_list(tmp_path / folder / "all.csv"),
-            data.tfrecords(tmp_path / folder / "train-*", ["a"]),
-        )
-        prints.append([fingerprint(source) for source in sources])
-    assert all(one == two != three for one, two, three in zip(*prints))
+        write_records(tmp_path / folder / f"train-{second}", [jpeg(0)], [0])
+        if kind == "list":
+            return fingerprint(data.file_list(tmp_path / folder / "all.csv"))
+        return fingerprint(data.tfrecords(tmp_path / folder / "train-*", ["a"]))
+
+    before = fingerprint_of("one", 1)
+    assert fingerprint_of("two", 1) == before != fingerprint_of("three", 2)
 
 
 def test_pixels_of_arrays_are_part_of_the_fingerprint():
     images = np.zeros((3, 4, 4, 3), np.uint8)
-    one = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
+    before = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
     images[2, 1] = 1
-    other = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
-    assert one[:3] == other[:3] and one != other and all(type(number) is int for number in one)
+    changed = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
+    assert before[:3] == changed[:3] and before != changed
+    assert all(type(number) is int for number in before)
 
 
 def test_last_number_covers_only_the_training_data():

@@ -1,4 +1,4 @@
-"""Tables of labels with any header."""
+"""Tests of tables of labels: columns, separators and headers."""
 
 import pytest
 from PIL import Image
@@ -7,8 +7,8 @@ from keras_vit import data
 
 
 @pytest.fixture
-def photos(tmp_path):
-    """A folder with the images 0.jpg to 3.jpg."""
+def folder(tmp_path):
+    """Returns a folder with the images 0.jpg to 3.jpg."""
     folder = tmp_path / "train"
     folder.mkdir()
     for i in range(4):
@@ -23,6 +23,7 @@ def _load(folder, text, name="train.csv", **columns):
 
 
 def _pairs(source):
+    """Returns the file names and class names of all examples."""
     return [
         (source.name_of(i).rpartition("/")[2], source.class_names[source.labels[i]])
         for i in range(source.num_examples)
@@ -45,45 +46,45 @@ CAT_AND_DOG = [("0.jpg", "cat"), ("1.jpg", "dog")]
         ("0.jpg,cat\n1.jpg,dog\n", {}),
     ],
 )
-def test_columns_are_found(photos, text, columns):
-    assert _pairs(_load(photos, text, **columns)) == CAT_AND_DOG
-    assert _pairs(_load(photos, text.replace(",", "\t"), "train.tsv", **columns)) == CAT_AND_DOG
+def test_columns_are_found(folder, text, columns):
+    assert _pairs(_load(folder, text, **columns)) == CAT_AND_DOG
+    assert _pairs(_load(folder, text.replace(",", "\t"), "train.tsv", **columns)) == CAT_AND_DOG
 
 
-def test_guessed_columns_are_printed(photos, caplog):
-    _load(photos, "id,breed\n0,cat\n1,dog\n")
+def test_guessed_columns_are_printed(folder, caplog):
+    _load(folder, "id,breed\n0,cat\n1,dog\n")
     assert "files are in the column 'id' and labels in 'breed'" in caplog.text
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
-def test_other_separators_of_csv_files_are_found(photos, mark, caplog):
+def test_other_separators_of_csv_files_are_found(folder, mark, caplog):
     text = "id,breed,note\n0,cat,a\n1,dog,b\n".replace(",", mark)
-    assert _pairs(_load(photos, text, label_column="breed")) == CAT_AND_DOG
+    assert _pairs(_load(folder, text, label_column="breed")) == CAT_AND_DOG
     assert f"separated by {mark!r}" in caplog.text
 
 
-def test_a_file_named_like_a_header_keeps_the_header(photos):
-    Image.new("RGB", (8, 8)).save(photos / "file.jpg")
-    assert _pairs(_load(photos, "file,label\n0.jpg,cat\n1.jpg,dog\n")) == CAT_AND_DOG
+def test_a_file_named_like_a_header_keeps_the_header(folder):
+    Image.new("RGB", (8, 8)).save(folder / "file.jpg")
+    assert _pairs(_load(folder, "file,label\n0.jpg,cat\n1.jpg,dog\n")) == CAT_AND_DOG
 
 
-def test_labels_with_leading_zeros_are_names(photos):
-    train = _load(photos, "0.jpg,01\n1.jpg,02\n")
+def test_labels_with_leading_zeros_are_names(folder):
+    train = _load(folder, "0.jpg,01\n1.jpg,02\n")
     assert train.class_names == ("01", "02")
-    numbered = _load(photos, "0.jpg,00\n1.jpg,01\n", class_names=("cat", "dog"))
+    numbered = _load(folder, "0.jpg,00\n1.jpg,01\n", class_names=("cat", "dog"))
     assert numbered.labels.tolist() == [0, 1]
-    test = _load(photos, "2.jpg,02\n", class_names=train.class_names, only_names=True)
+    test = _load(folder, "2.jpg,02\n", class_names=train.class_names, only_names=True)
     assert test.labels.tolist() == [1]
 
 
-def test_a_class_named_like_a_header_is_no_header(photos):
-    assert _pairs(_load(photos, "0.jpg,image\n1.jpg,path\n"))[0] == ("0.jpg", "image")
+def test_a_class_named_like_a_header_is_no_header(folder):
+    assert _pairs(_load(folder, "0.jpg,image\n1.jpg,path\n"))[0] == ("0.jpg", "image")
 
 
-def test_two_files_of_one_name_are_not_guessed(photos):
-    Image.new("RGB", (8, 8)).save(photos / "0.png")
+def test_two_files_of_one_name_are_not_guessed(folder):
+    Image.new("RGB", (8, 8)).save(folder / "0.png")
     with pytest.raises(ValueError, match="1 of 2 files are missing"):
-        _load(photos, "id,label\n0,cat\n1,dog\n", file_column="id")
+        _load(folder, "id,label\n0,cat\n1,dog\n", file_column="id")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +107,11 @@ def test_two_files_of_one_name_are_not_guessed(photos):
         ("0.jpg,01\n1.jpg,1\n", {}, "leading zeros"),
     ],
 )
-def test_rejects_unclear_tables(photos, text, columns, message):
+def test_rejects_unclear_tables(folder, text, columns, message):
     with pytest.raises(ValueError, match=message):
-        _load(photos, text, **columns)
+        _load(folder, text, **columns)
 
 
-def test_columns_of_a_text_list_are_refused(photos):
+def test_columns_of_a_text_list_are_refused(folder):
     with pytest.raises(ValueError, match="end in .csv or .tsv"):
-        _load(photos, "0.jpg cat\n", "train.txt", file_column="id")
+        _load(folder, "0.jpg cat\n", "train.txt", file_column="id")

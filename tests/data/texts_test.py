@@ -9,12 +9,14 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data.targets import texts
 
+from .helpers import jpeg, read_all, write_examples
+
 CAPTIONS = ("a red bee", "two ants, one hill", "a cat")
 FIELDS = {"image_size": 8, "tokenizer": "toy", "text_length": 4}
 
 
 class Lengths:
-    """A toy tokenizer: the number of letters of each word."""
+    """A toy tokenizer. The id of a word is its number of letters."""
 
     checksum = 0
 
@@ -22,27 +24,32 @@ class Lengths:
         self.length = length
 
     def __call__(self, captions):
-        rows = [[*map(len, caption.split()), *[0] * self.length] for caption in captions]
-        return np.array([row[: self.length] for row in rows], "int32")
+        ids = np.zeros((len(captions), self.length), "int32")
+        for i, caption in enumerate(captions):
+            lengths = [len(word) for word in caption.split()][: self.length]
+            ids[i, : len(lengths)] = lengths
+        return ids
 
 
 @pytest.fixture(autouse=True)
-def toy(monkeypatch):
+def toy_tokenizer(monkeypatch):
     monkeypatch.setattr(texts, "tokenizer_of", Lengths)
 
 
 @pytest.fixture
-def lists(tmp_path, images_of):
-    """Returns a folder with images and lists of them in all formats; the test list has its own
-    image."""
+def lists(tmp_path):
+    """Returns a folder with images and with lists of their captions in all formats.
+
+    The list test.csv has an image of its own.
+    """
     for i in range(4):
-        (tmp_path / f"{i}.jpg").write_bytes(images_of(i))
-    rows = [(f"{i}.jpg", caption) for i, caption in enumerate(CAPTIONS)]
-    quoted = [f'{name},"{caption}"' for name, caption in rows]
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
+    pairs = [(f"{i}.jpg", caption) for i, caption in enumerate(CAPTIONS)]
+    quoted = [f'{name},"{caption}"' for name, caption in pairs]
     contents = {
         "plain.csv": quoted,
-        "named.csv": ["id,text,file_name", *(f'7,"{c}",{name}' for name, c in rows)],
-        "lines.jsonl": [json.dumps({"file_name": name, "text": c}) for name, c in rows],
+        "named.csv": ["id,text,file_name", *(f'7,"{text}",{name}' for name, text in pairs)],
+        "lines.jsonl": [json.dumps({"file_name": name, "text": text}) for name, text in pairs],
         "blank.csv": ["", "file,caption", *quoted],
         "test.csv": ["file,caption", "3.jpg,a test"],
     }
@@ -51,7 +58,8 @@ def lists(tmp_path, images_of):
     return tmp_path
 
 
-def rows_of(inputs):
+def ids_and_weights(inputs):
+    """Returns the token ids and the weights of the first evaluation batch."""
     _, ids, weights = next(iter(inputs.eval_batches()))
     return ids.numpy().tolist(), weights.numpy().tolist()
 
@@ -62,20 +70,34 @@ def test_verify_reads_captions(lists):
     assert (report["examples"], report["bad"]) == (3, [str(lists / "1.jpg")])
 
 
+def load_lists(folder, name):
+    """Loads test.csv for training and another list for evaluation."""
+    fields = {
+        "name": "captions",
+        "train_split": str(folder / "test.csv"),
+        "test_split": str(folder / name),
+        **FIELDS,
+    }
+    return data.from_config(fields, batch_size=3, seed=0, target="texts")
+
+
 @pytest.mark.parametrize("name", ["plain.csv", "named.csv", "blank.csv", "lines.jsonl"])
-def test_lists_of_captions(name, lists):
-    fields = {"name": "captions", "train_split": str(lists / "test.csv"), **FIELDS}
-    inputs = data.from_config(
-        {**fields, "test_split": str(lists / name)}, batch_size=3, seed=0, target="texts"
-    )
-    assert rows_of(inputs) == ([[1, 3, 3, 0], [3, 5, 3, 4], [1, 3, 0, 0]], [1, 1, 1])
+def test_lists_of_captions_give_token_ids(name, lists):
+    inputs = load_lists(lists, name)
+    assert ids_and_weights(inputs) == ([[1, 3, 3, 0], [3, 5, 3, 4], [1, 3, 0, 0]], [1, 1, 1])
     _, ids, weights = next(iter(inputs.train_batches()))
     assert ids.dtype == tf.int32 and ids.numpy().tolist() == [[1, 4, 0, 0]] * 3
     assert weights.numpy().tolist() == [1] * 3
-    before = inputs.fingerprint()
+
+
+def test_changed_captions_change_the_checksum(lists):
+    inputs = load_lists(lists, "plain.csv")
+    fingerprint = inputs.fingerprint()
     (lists / "test.csv").write_text("3.jpg,another test")
     changed = data.load_split("captions", str(lists / "test.csv"))
-    assert changed.checksum() != inputs.train.checksum() and before == inputs.fingerprint()
+    assert changed.checksum() != inputs.train.checksum()
+    # The loaded inputs keep their captions.
+    assert inputs.fingerprint() == fingerprint
 
 
 @pytest.mark.parametrize(
@@ -110,46 +132,44 @@ def test_captions_may_contain_line_breaks(line_break, lists):
         assert stored.decode() == caption
 
 
-def test_missing_and_several_captions(images_of):
-    stored = tf.ragged.constant([["a red bee", "second"], [], [" "]])
-    image = images_of(0)
+def test_first_caption_counts_and_missing_captions_have_weight_0():
+    captions = tf.ragged.constant([["a red bee", "second"], [], [" "]])
+    image = jpeg(0)
 
     def read(index):
-        return {"image": tf.constant(image), "caption": stored[index]}
+        return {"image": tf.constant(image), "caption": captions[index]}
 
     source = data.Source(read, 3, ())
     options = data.Options(**FIELDS).resolve(source)
     target = texts.Texts(source, options)
-    _, ids, weights = next(
-        iter(data.eval_batches(source, batch_size=3, options=options, target=target))
-    )
+    batches = data.eval_batches(source, batch_size=3, options=options, target=target)
+    _, ids, weights = next(iter(batches))
     assert ids.numpy().tolist() == [[1, 3, 3, 0], [0] * 4, [0] * 4]
     assert weights.numpy().tolist() == [1, 0, 0]
 
 
-def test_captions_in_tfrecords(tmp_path, images_of):
-    def feature(value):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
+def test_captions_are_read_from_tfrecords(tmp_path):
     for split, captions in (("train", CAPTIONS), ("test", CAPTIONS[:1])):
-        with tf.io.TFRecordWriter(str(tmp_path / f"{split}.tfrecord")) as writer:
-            for i, caption in enumerate(captions):
-                features = {
-                    "image/encoded": feature(images_of(i)),
-                    "caption": feature(caption.encode()),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
-    fields = {"name": "caption_tfrecords", "path": str(tmp_path), "test_split": "test*"}
-    fields |= {"train_split": "train*", **FIELDS}
+        examples = [
+            {"image/encoded": jpeg(i), "caption": caption.encode()}
+            for i, caption in enumerate(captions)
+        ]
+        write_examples(tmp_path / f"{split}.tfrecord", examples)
+    fields = {
+        "name": "caption_tfrecords",
+        "path": str(tmp_path),
+        "train_split": "train*",
+        "test_split": "test*",
+        **FIELDS,
+    }
     inputs = data.from_config(fields, batch_size=1, seed=0, target="texts")
-    assert rows_of(inputs) == ([[1, 3, 3, 0]], [1]) and inputs.train.num_examples == 3
+    assert ids_and_weights(inputs) == ([[1, 3, 3, 0]], [1]) and inputs.train.num_examples == 3
     with pytest.raises(ValueError, match="caption_key must name a text.*'nothing'"):
         data.load_split("caption_tfrecords", "train*", path=str(tmp_path), caption_key="nothing")
 
 
 @pytest.mark.filterwarnings("ignore")  # TFDS emits unrelated warnings
-def test_captions_of_tfds(tmp_path):
+def test_captions_are_read_from_tfds(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets")
     captions = tfds.features.Sequence({"text": tfds.features.Text()})
     image = tfds.features.Image(shape=(6, 5, 3))
@@ -168,14 +188,14 @@ def test_captions_of_tfds(tmp_path):
     )
     fields = {"path": str(tmp_path), "caption_key": "captions/text"}
     source = data.load_split("caption_tfds:pairs", "train", **fields)
-    found = [source.read(tf.constant(i, tf.int64))["caption"][0].numpy() for i in range(2)]
-    assert found == [b"a red bee", b"a cat"]
+    stored = [example["caption"][0].numpy() for example in read_all(source)]
+    assert stored == [b"a red bee", b"a cat"]
     with pytest.raises(ValueError, match="must name a text"):
         data.load_split("caption_tfds:pairs", "train", path=str(tmp_path), caption_key="captions")
 
 
 def test_a_tokenizer_is_needed(monkeypatch):
-    monkeypatch.undo()
+    monkeypatch.undo()  # restores the real `tokenizer_of`
     with pytest.raises(ValueError, match="needs a tokenizer"):
         texts.tokenizer_of("", 4)
     with pytest.raises(ValueError, match="text_length. must be 1 or more"):

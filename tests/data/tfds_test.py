@@ -201,6 +201,15 @@ def test_dataset_table_agrees_with_tfds(name, tmp_path):
         assert getattr(other, "feature", other).num_classes == row.classes
 
 
+DATASETS_WITH_ONE_BUILDER = [name for name, row in data.DATASETS.items() if not row.test_tfds]
+
+
+@pytest.mark.parametrize("name", DATASETS_WITH_ONE_BUILDER)
+def test_no_other_split_equals_the_test_split(name):
+    splits = dict(data.DATASETS[name].splits)
+    assert splits.pop("test") not in splits.values()
+
+
 def test_vtab_has_19_tasks_with_800_and_200_examples():
     tasks = {
         name.removeprefix("vtab/"): row

@@ -1,61 +1,65 @@
-"""Class weights and balanced sampling."""
+"""Tests of class weights and balanced sampling."""
 
-import collections
+import dataclasses
 
 import numpy as np
 import pytest
 
 from keras_vit import data
 
+from .helpers import assert_same_batches, take
+
 COUNTS = {"rare": 2, "usual": 3, "common": 7}
-NAMES = tuple(COUNTS)
+# The weights of the classes: 12 / (3 * count).
+BALANCED = np.array([2, 4 / 3, 4 / 7])
 
 
-def source_of(counts=COUNTS):
-    """Images whose first pixel is their index."""
-    labels = np.repeat(range(len(counts)), list(counts.values()))
+def make_source():
+    """Returns a source of images whose first channel is their index."""
+    labels = np.repeat(range(3), list(COUNTS.values()))
     images = np.zeros((len(labels), 4, 4, 3), "uint8")
     images[..., 0] = np.arange(len(labels))[:, None, None]
-    return data.arrays(images, labels, tuple(counts))
+    return data.arrays(images, labels, tuple(COUNTS))
 
 
 def batches(count, batch_size=6, start_step=0, **fields):
     options = {"image_size": 4, "train_crop": "none", "flip": "off", "shift": 0, **fields}
     dataset = data.train_batches(
-        source_of(), batch_size=batch_size, seed=3, start_step=start_step, **options
+        make_source(), batch_size=batch_size, seed=3, start_step=start_step, **options
     )
-    return [tuple(map(np.asarray, batch)) for batch in dataset.take(count)]
+    return take(dataset, count)
 
 
 def test_balanced_sampling_shows_classes_equally_often_and_images_in_turn():
-    found = batches(20, batch_size=3, sampling="balanced")
-    for _, labels, _ in found:
-        np.testing.assert_array_equal(labels.sum(0), [1, 1, 1])
-    seen = [round((x + 1) * 127.5) for images, *_ in found for x in images[:, 0, 0, 0]]
-    counts = collections.Counter(seen)
-    expected = [20 / count for count in COUNTS.values() for _ in range(count)]
-    assert all(abs(counts[i] - times) < 1 for i, times in enumerate(expected))
+    images, labels, _ = (
+        np.stack(parts) for parts in zip(*batches(20, batch_size=3, sampling="balanced"))
+    )
+    # Each batch of three images has one image of each class.
+    np.testing.assert_array_equal(labels.sum(1), np.ones((20, 3)))
+    indices = np.rint((images[..., 0, 0, 0] + 1) * 127.5).astype(int)
+    counts = np.bincount(indices.ravel(), minlength=12)
+    sizes = list(COUNTS.values())
+    expected = np.repeat([20 / size for size in sizes], sizes)
+    assert (np.abs(counts - expected) < 1).all()
 
 
 def test_balanced_sampling_resumes_at_any_step():
     whole = batches(5, sampling="balanced")
-    for resumed, expected in zip(batches(2, start_step=3, sampling="balanced"), whole[3:]):
-        for ours, theirs in zip(resumed, expected):
-            np.testing.assert_array_equal(ours, theirs)
+    assert_same_batches(batches(2, start_step=3, sampling="balanced"), whole[3:])
 
 
 def test_balanced_weights_have_mean_one():
     _, labels, weights = batches(1, batch_size=12, class_weights="balanced")[0]
-    np.testing.assert_allclose(weights, labels @ np.array([2, 4 / 3, 4 / 7]), rtol=1e-6)
+    np.testing.assert_allclose(weights, labels @ BALANCED, rtol=1e-6)
     assert weights.mean() == pytest.approx(1)
 
 
 def test_weights_are_mixed_like_targets():
-    plain = batches(1, batch_size=12, mixup_alpha=1.0)[0]
+    _, plain_labels, plain_weights = batches(1, batch_size=12, mixup_alpha=1.0)[0]
     _, labels, weights = batches(1, batch_size=12, mixup_alpha=1.0, class_weights="balanced")[0]
-    np.testing.assert_array_equal(labels, plain[1])
-    np.testing.assert_array_equal(plain[2], np.ones(12))
-    np.testing.assert_allclose(weights, labels @ np.array([2, 4 / 3, 4 / 7]), rtol=1e-5)
+    np.testing.assert_array_equal(labels, plain_labels)
+    np.testing.assert_array_equal(plain_weights, np.ones(12))
+    np.testing.assert_allclose(weights, labels @ BALANCED, rtol=1e-5)
 
 
 def test_weights_come_from_a_file(tmp_path):
@@ -97,9 +101,9 @@ def test_rejects_bad_fields(fields, message):
         batches(1, **fields)
 
 
-def test_balanced_needs_labels():
-    source = source_of()
-    object.__setattr__(source, "labels", None)
-    for fields in ({"sampling": "balanced"}, {"class_weights": "balanced"}):
-        with pytest.raises(ValueError, match="needs the labels"):
-            data.train_batches(source, batch_size=2, seed=0, image_size=4, **fields)
+@pytest.mark.parametrize("field", ["sampling", "class_weights"])
+def test_balanced_needs_labels(field):
+    source = dataclasses.replace(make_source(), labels=None)
+    fields = {"image_size": 4, field: "balanced"}
+    with pytest.raises(ValueError, match="needs the labels"):
+        data.train_batches(source, batch_size=2, seed=0, **fields)

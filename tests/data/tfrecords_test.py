@@ -1,0 +1,175 @@
+"""Tests of TFRecord files: local files are read by index, and remote files in order."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+from keras_vit.data import sources
+
+from .helpers import flip_bit, jpeg, write_examples, write_records
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Returns a file of five records of two classes."""
+    path = tmp_path / "train-0"
+    write_records(path, map(jpeg, range(5)), [0, 1, 0, 1, 0])
+    return path
+
+
+def test_records_are_read_by_index_across_files(tmp_path):
+    write_records(tmp_path / "train-0", map(jpeg, range(4)), [1, 2, 3, 1])
+    write_records(tmp_path / "train-1", map(jpeg, range(4, 7)), [2, 2, 3])
+    source = data.tfrecords(tmp_path / "train-*", ["a", "b", "c"], label_offset=1)
+    order = [5, 0, 6, 3, 4, 1, 2]
+    indices = tf.data.Dataset.from_tensor_slices(np.array(order, np.int64))
+    examples = list(indices.map(source.read))
+    assert [example["image"].numpy() for example in examples] == [jpeg(i) for i in order]
+    labels = [0, 1, 2, 0, 1, 1, 2]
+    assert [int(example["label"]) for example in examples] == [labels[i] for i in order]
+    assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_record_with_a_flipped_bit_is_a_bad_example(number, records):
+    flip_bit(records, jpeg(number))
+    source = data.tfrecords(records, ["a", "b"])
+    ((*_, weights),) = data.eval_batches(source, batch_size=5, image_size=8)
+    assert np.flatnonzero(weights == 0).tolist() == [number]
+    report = data.verify(source)
+    name = f"{records} record {number}"
+    assert report["bad"] == [name] and "corrupted" in report["reasons"][name]
+
+
+@pytest.mark.parametrize("tail", [bytes(5), bytes(16), bytes(4096)], ids=len)
+def test_trailing_zeros_are_an_error_with_their_offset(tail, records):
+    size = len(records.read_bytes())
+    records.write_bytes(records.read_bytes() + tail)
+    with pytest.raises(ValueError, match=f"train-0', broken at or before byte {size}$"):
+        data.tfrecords(records, ["a", "b"])
+
+
+@pytest.mark.parametrize("bit", [0, 3, 20, 62])
+def test_flipped_bit_in_a_length_is_an_error_with_an_offset(bit, records):
+    content = bytearray(records.read_bytes())
+    # A record has 12 bytes before and 4 bytes after its content.
+    start = 16 + int.from_bytes(content[:8], "little")
+    content[start + bit // 8] ^= 1 << bit % 8
+    records.write_bytes(content)
+    with pytest.raises(ValueError, match="broken at or before byte") as error:
+        data.tfrecords(records, ["a", "b"])
+    assert int(str(error.value).split()[-1]) >= start
+
+
+def test_rejects_missing_files_and_other_formats(tmp_path):
+    with pytest.raises(ValueError, match="must match at least one file"):
+        data.tfrecords(tmp_path / "no-*", ["a"])
+    (tmp_path / "text").write_text("not a file of TFRecords")
+    with pytest.raises(ValueError, match="broken at .* byte 0"):
+        data.tfrecords(tmp_path / "text", ["a"])
+
+
+@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
+def test_rejects_compressed_records(kind, tmp_path):
+    path = str(tmp_path / kind)
+    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
+        writer.write(b"x" * 100)
+    with pytest.raises(ValueError, match=f"\\(use gunzip\\). Received: '.*{kind}'"):
+        data.tfrecords(path, ["a"])
+
+
+def test_rejects_records_with_wrong_features_or_labels(tmp_path):
+    write_examples(tmp_path / "r", [{"jpeg": jpeg(0), "class": 3}])
+    names = ["a", "b", "c"]
+    keys = {"image_key": "jpeg", "label_key": "class"}
+    with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
+        data.tfrecords(tmp_path / "r", names)
+    with pytest.raises(ValueError, match=r"from 0 to 2. Received: 3 in .*r record 0"):
+        data.tfrecords(tmp_path / "r", names, **keys)
+    assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
+
+
+def test_verify_finds_labels_out_of_range(tmp_path):
+    write_records(tmp_path / "r", map(jpeg, range(4)), [0, 1, 7, 0])
+    report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
+    assert report["bad"] == [f"{tmp_path}/r record 2"]
+    assert re.search("from 0 to 1.*but is: 7", report["reasons"][report["bad"][0]])
+
+
+def test_label_out_of_range_ends_a_run_with_the_name_of_its_record(tmp_path):
+    write_records(tmp_path / "r", map(jpeg, range(4)), [1, 0, 2, 1])
+    source = data.tfrecords(tmp_path / "r", ["a", "b"])
+    inputs = data.InputPipeline(source, source, {"image_size": 8}, 4, 0, 1.0)
+    bad = inputs.bad_examples("test")
+    list(inputs.eval_batches())
+    message = "from 0 to 1.*label_offset.*Received: label=2 in .*r record 2"
+    with pytest.raises(ValueError, match=message):
+        bad.update(0)
+
+
+def test_number_of_local_records_is_checked(records):
+    assert data.tfrecords(records, ["a", "b"], num_examples=5).num_examples == 5
+    with pytest.raises(ValueError, match="Received: num_examples=3, 5 records in .*train-0'"):
+        data.tfrecords(records, ["a", "b"], num_examples=3)
+
+
+def test_classes_and_class_names_must_agree(records, tmp_path):
+    (tmp_path / "names").write_text("a\nb\n")
+    fields = {"path": str(tmp_path), "class_names": str(tmp_path / "names")}
+    source = data.load_split("tfrecords", records.name, **fields, classes=2)
+    assert source.class_names == ("a", "b")
+    with pytest.raises(ValueError, match="classes=3, 2 names in class_names='.*names'"):
+        data.load_split("tfrecords", records.name, **fields, classes=3)
+
+
+@pytest.fixture
+def remote(monkeypatch, tmp_path):
+    """Writes three remote files of five records each and returns a glob pattern for them. The cache
+    folder is empty."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
+    for number in range(3):
+        path = f"ram://{tmp_path.name}/train-{number}"
+        write_records(path, map(jpeg, range(5)), [number] * 5)
+    return f"ram://{tmp_path.name}/train-*"
+
+
+def test_remote_records_are_read_in_order(remote):
+    source = data.tfrecords(remote, ["a", "b", "c"])
+    assert source.read is None and source.num_examples == 15
+    assert source.name_of(7) == remote.replace("*", "1") + " record 2"
+    labels = [int(source.shards.parse(record)["label"]) for _, record in source.shards.in_order()]
+    assert labels == [0] * 5 + [1] * 5 + [2] * 5
+    batches = data.eval_batches(source, batch_size=4, image_size=8)
+    weights = np.concatenate([weights for *_, weights in batches])
+    assert weights.tolist() == [1] * 15 + [0]
+
+
+def test_remote_records_are_counted_once(remote, monkeypatch):
+    data.tfrecords(remote, ["a", "b", "c"])
+    monkeypatch.setattr(sources.tfrecords, "count_records", None)
+    assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
+    with pytest.raises(ValueError, match="Received: num_examples=16, 15 records"):
+        data.tfrecords(remote, ["a", "b", "c"], num_examples=16)
+
+
+def test_rejects_damaged_remote_file(remote):
+    file = remote.replace("*", "1")
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        content = bytearray(stream.read())
+    content[content.index(jpeg(2)) + 200] ^= 1
+    # Remove the file first, because this file system appends to existing files.
+    tf.io.gfile.remove(file)
+    with tf.io.gfile.GFile(file, "wb") as stream:
+        stream.write(bytes(content))
+    with pytest.raises(ValueError, match="TFRecord file must be complete.*train-1"):
+        data.tfrecords(remote, ["a", "b", "c"])
+
+
+def test_deleted_remote_file_does_not_stall_reading(remote):
+    source = data.tfrecords(remote, ["a", "b", "c"])
+    tf.io.gfile.remove(remote.replace("*", "1"))
+    ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
+    assert np.flatnonzero(weights == 0).tolist() == [5, 6, 7, 8, 9]

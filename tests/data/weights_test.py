@@ -1,0 +1,184 @@
+"""Tests of examples that cannot be read or have no label, which get weight 0 in their batches."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+
+from .helpers import KINDS, numbered, numbers_of, png, sequential, take
+
+N = 23
+RESIZED = {
+    "image_size": 2,
+    "train_crop": "resize",
+    "eval_crop": "resize",
+    "flip": "off",
+    "shuffle_buffer": 16,
+    "threads": 2,
+}
+
+
+def breaking(source, broken):
+    """Returns a source in which every read of a `broken` example fails."""
+
+    def read(index):
+        is_broken = tf.reduce_any(index == tf.constant(broken, tf.int64))
+        check = tf.raw_ops.Assert(condition=~is_broken, data=["broken on purpose"])
+        with tf.control_dependencies([check]):
+            return {key: tf.identity(value) for key, value in source.read(index).items()}
+
+    return dataclasses.replace(source, read=read)
+
+
+def assert_only_broken_examples_differ(batches, intact_batches, broken):
+    for (images, labels, weights), (whole, all_labels, _) in zip(batches, intact_batches):
+        is_good = weights > 0
+        np.testing.assert_array_equal(images[is_good], whole[is_good])
+        np.testing.assert_array_equal(labels[is_good], all_labels[is_good])
+        assert not images[~is_good].any() and not labels[~is_good].any()
+        is_real = all_labels.any(1)  # false for padding
+        assert set(numbers_of(whole[is_real & ~is_good])) <= set(broken)
+        assert not set(numbers_of(whole[is_good])) & set(broken)
+
+
+@pytest.mark.parametrize(
+    ("broken", "threads"),
+    [
+        ([0, 1, 2, 21, 22], 3),
+        (list(range(1, 23)), 3),
+        pytest.param([1], 3, marks=pytest.mark.slow),
+        pytest.param([22], 3, marks=pytest.mark.slow),
+        pytest.param([0, 1, 2, 21, 22], 1, marks=pytest.mark.slow),
+        pytest.param(list(range(1, 23)), 1, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_broken_example_does_not_change_other_examples(broken, threads):
+    intact = numbered()
+    source = breaking(intact, broken)
+    for make, arguments in ((data.train_batches, {"seed": 1}), (data.eval_batches, {})):
+        arguments |= {"batch_size": 4, "threads": threads}
+        batches = take(make(source, **arguments), 6)
+        intact_batches = take(make(intact, **arguments), 6)
+        assert_only_broken_examples_differ(batches, intact_batches, broken)
+
+
+def sequential_files(broken):
+    """Returns a sequential source of PNGs, of which those at the indices `broken` are damaged."""
+    files = [b"no image" if i in broken else png(np.full((2, 2, 3), i, np.uint8)) for i in range(N)]
+    source = numbered()
+
+    def read(index):
+        return {"image": tf.gather(files, index), "label": tf.gather(source.labels, index)}
+
+    # One reader reads both shards.
+    return sequential(dataclasses.replace(source, read=read, max_value=255), [11, 12])
+
+
+@pytest.mark.full
+def test_broken_record_does_not_change_other_evaluated_records():
+    broken = {0, 1, 21, 22}
+    whole, batches = (
+        take(data.eval_batches(source, batch_size=4, image_size=2, eval_crop="resize"), 6)
+        for source in (sequential_files([]), sequential_files(broken))
+    )
+    found = set()
+    for (images, _, weights), (all_images, _, all_weights) in zip(batches, whole):
+        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
+        numbers = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
+        found |= set(numbers[(all_weights > 0) & (weights == 0)])
+    assert found == broken
+
+
+@pytest.mark.full
+def test_broken_record_does_not_change_other_training_records():
+    broken = [0, 1, 21, 22]
+    options = {"batch_size": 4, "seed": 1, "image_size": 2, "train_crop": "resize"}
+    whole, batches = (
+        take(data.train_batches(source, **options), 6)
+        for source in (sequential_files([]), sequential_files(broken))
+    )
+    lost = 0
+    for (images, _, weights), (all_images, *_) in zip(batches, whole):
+        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
+        lost += (weights == 0).sum()
+    # The 24 examples of the batches are one more than an epoch has.
+    assert lost in (len(broken), len(broken) + 1)
+
+
+def test_mixup_skips_broken_partners():
+    source = breaking(numbered(), list(range(0, N, 3)))
+    plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
+    mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
+    num_without_partner = 0
+    for (images, labels, weights), (mixed_images, mixed_labels, mixed_weights) in zip(plain, mixed):
+        np.testing.assert_array_equal(weights, mixed_weights)
+        is_unmixed = (weights > 0) & (np.roll(weights, 1) == 0)
+        num_without_partner += is_unmixed.sum()
+        np.testing.assert_allclose(mixed_images[is_unmixed], images[is_unmixed], atol=1e-6)
+        np.testing.assert_allclose(mixed_labels[is_unmixed], labels[is_unmixed], atol=1e-6)
+        assert not mixed_labels[weights == 0].any()
+        np.testing.assert_allclose(mixed_labels[weights > 0].sum(1), 1, rtol=1e-6)
+    assert num_without_partner > 3
+
+
+@pytest.mark.parametrize("label", [5, -1])
+@KINDS
+def test_label_out_of_range_is_an_error_that_names_the_example(kind, label):
+    good = numbered()
+
+    def read(index):
+        example = good.read(index)
+        wrong = tf.constant(label, tf.int64)
+        return example | {"label": tf.where(index == 3, wrong, example["label"])}
+
+    source = kind(dataclasses.replace(good, read=read))
+    message = "must be from 0 to 4.*Received: .*example 3"
+    batches = data.train_batches(source, batch_size=8, seed=0, **RESIZED)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(batches.take(6))
+    inputs = data.InputPipeline(source, source, RESIZED, 8, 0, 1.0)
+    bad = inputs.bad_examples("test", lambda line: None)
+    with pytest.raises(ValueError, match=message):
+        for step, _ in enumerate(inputs.eval_batches()):
+            bad.update(step)
+
+
+@pytest.mark.parametrize("is_negative", [True, False], ids=["negative", "missing"])
+@KINDS
+def test_empty_label_is_negative_or_missing(kind, is_negative):
+    """The image with index i has the classes from 0 to i % 3 - 1."""
+    good = numbered()
+
+    def read(index):
+        return good.read(index) | {"label": tf.range(index % 3)}
+
+    source = kind(dataclasses.replace(good, read=read, empty_is_negative=is_negative))
+    targets = np.array([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]])
+    for images, labels, weights in take(data.eval_batches(source, batch_size=3, **RESIZED), 7):
+        num_labels = numbers_of(images) % 3
+        np.testing.assert_array_equal(labels, targets[num_labels])
+        np.testing.assert_array_equal(weights, (num_labels > 0) | is_negative)
+    # Images without a class have no smoothed labels either.
+    smoothed_targets = 0.5 * targets + 0.5 / 5 * targets.any(1, keepdims=True)
+    smoothed = data.train_batches(source, batch_size=3, seed=0, label_smoothing=0.5, **RESIZED)
+    for images, labels, weights in take(smoothed, 7):
+        num_labels = numbers_of(images) % 3
+        np.testing.assert_allclose(labels, smoothed_targets[num_labels])
+        np.testing.assert_array_equal(weights, (num_labels > 0) | is_negative)
+
+
+def test_missing_records_have_weight_0_in_every_epoch():
+    source = sequential(numbered(), [N + 2])
+    batches = take(data.eval_batches(source, batch_size=5, image_size=2, eval_crop="resize"), 6)
+    weights = np.concatenate([weights for *_, weights in batches])
+    # A single shard is evaluated in storage order.
+    assert np.flatnonzero(weights == 0).tolist() == [23, 24]
+    batches = take(data.train_batches(source, batch_size=5, seed=1, **RESIZED), 10)
+    images, _, weights = (np.concatenate(parts) for parts in zip(*batches))
+    for epoch in (slice(0, 25), slice(25, 50)):
+        numbers = numbers_of(images[epoch][weights[epoch] > 0])
+        assert sorted(numbers) == list(range(N))
