@@ -1,6 +1,7 @@
 """Saves the weights of a model, as an .npz file or as a folder for another library."""
 
 import json
+import logging
 import math
 import os
 import zipfile
@@ -15,8 +16,10 @@ from keras_vit.checkpoints.formats import COMMENT
 from keras_vit.checkpoints.writing import write_folder
 from keras_vit.preprocessing import Preprocessing
 
-# Arguments of a model that its zip comment omits.
-_TRAINING_ONLY = (
+log = logging.getLogger("keras_vit")
+
+# Arguments of a model that its zip comment omits. The rebuilt model returns logits.
+_NOT_STORED = (
     "dropout",
     "attention_dropout",
     "stochastic_depth",
@@ -39,9 +42,11 @@ def save(
     `load` restores every value of the .npz file bit for bit. `vit_jax` and timm can read the file
     if they implement the architecture. `keras_vit.from_pretrained` rebuilds the model from the zip
     comment, which other readers ignore. The arrays of attention pooling have big_vision's names. If
-    the class token has no position embedding, the file contains zeros for this embedding. A
-    folder gets the epsilon of the library; if it differs from the model's, both must be at most
-    1e-5, and a warning is logged.
+    the class token has no position embedding, the file contains zeros for this embedding.
+
+    No format stores `classifier_activation`; a loaded model returns logits. A folder gets the
+    epsilon of the library. A different epsilon is accepted only if both are at most 1e-5. Warnings
+    are logged for both.
 
     Args:
         model: a built model of keras_vit.
@@ -60,6 +65,11 @@ def save(
             does not fit the model or the format.
     """
     if (write := registry.WRITERS.get(type(model))) is not None:
+        if class_names is not None:
+            raise ValueError(
+                f"`class_names` must be None for a {type(model).__name__}. Received: "
+                f"class_names={class_names!r}"
+            )
         return write(model, path, format)
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
@@ -69,6 +79,11 @@ def save(
     if class_names is not None:
         class_names = _checked_names(class_names, model, format)
     arrays = _arrays_of(model)
+    activation = _activation_of(model)
+    if activation is not None:
+        log.warning(
+            "The saved model will return logits, without classifier_activation=%r", activation
+        )
     dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, arrays))
     with files.explained_errors(
         "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
@@ -148,21 +163,29 @@ def _checked_names(class_names, model, format):
     return class_names
 
 
+def _activation_of(model):
+    """Returns the name of the activation of the head, or None."""
+    activation = getattr(model, "arguments", {}).get("classifier_activation")
+    name = keras.activations.serialize(keras.activations.get(activation))
+    return None if name == "linear" else name
+
+
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
         name: value
         for name, value in getattr(model, "arguments", {}).items()
-        if name not in _TRAINING_ONLY
+        if name not in _NOT_STORED
         and isinstance(value, bool | int | float | str | tuple | dict | None)
     }
     preprocessing = getattr(model, "preprocessing", None)
     is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
         preprocessing.channels
     )
-    activation = getattr(
-        getattr(model, "input_preprocessing", None), "logits_activation", "softmax"
-    )
+    activation = _activation_of(model)
+    if activation not in ("softmax", "sigmoid"):
+        recorder = getattr(model, "input_preprocessing", None)
+        activation = getattr(recorder, "logits_activation", "softmax")
     facts = {
         "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
         "arguments": arguments or None,

@@ -189,3 +189,14 @@ def test_saved_file_stores_the_logits_activation(small, tmp_path):
     assert logits_activation_of(keras_vit.from_pretrained(tmp_path / "model.npz")) == "sigmoid"
     new_head = keras_vit.from_pretrained(tmp_path / "model.npz", head="new", classes=3)
     assert logits_activation_of(new_head) == "softmax"
+
+
+def test_saved_file_records_the_activation_that_it_omits(small, tmp_path, caplog):
+    model = randomize(small(classifier_activation="sigmoid"))
+    checkpoints.save(model, tmp_path / "model.npz")
+    assert "classifier_activation='sigmoid'" in caplog.text
+    rebuilt = keras_vit.from_pretrained(tmp_path / "model.npz")
+    assert logits_activation_of(rebuilt) == "sigmoid"
+    images = random_images((2, 32, 32, 3), seed=1)
+    probabilities = keras.ops.sigmoid(rebuilt(images))
+    np.testing.assert_allclose(probabilities, model(images), rtol=1e-5, atol=1e-6)

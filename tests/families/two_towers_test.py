@@ -133,6 +133,8 @@ def test_towers_without_a_class_in_transformers_are_refused(folder, tmp_path):
         checkpoints.save(model, tmp_path / "written", format="huggingface")
     with pytest.raises(ValueError, match=r"\.keras file"):
         checkpoints.save(model, tmp_path / "towers.npz")
+    with pytest.raises(ValueError, match="`class_names` must be None"):
+        checkpoints.save(model, tmp_path / "named", format="huggingface", class_names=["a"])
 
 
 @pytest.mark.one_backend
