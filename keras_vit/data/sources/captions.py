@@ -35,7 +35,9 @@ def split_of_captions(split, *, path=""):
     """
     check_pattern(split, path, split)
     rows = list(_rows(split))
-    wrong = [number for number, *row in rows if not all(isinstance(x, str) and x for x in row)]
+    wrong = [
+        number for number, *row in rows if not all(isinstance(x, str) and x.strip() for x in row)
+    ]
     if wrong or not rows:
         where = f"line {wrong[0]}" if wrong else "an empty list"
         raise ValueError(
