@@ -1,0 +1,271 @@
+"""Tests that files with the array names of other libraries load the same models."""
+
+import re
+
+import numpy as np
+import pytest
+
+import keras_vit
+
+from ..shared import assert_close
+from .golden_cases import read_case, read_outputs, write_case
+
+
+def rename(arrays, *replacements):
+    """Replaces regular expressions in the names of arrays."""
+    renamed = {}
+    for name, array in arrays.items():
+        for pattern, replacement in replacements:
+            name = re.sub(pattern, replacement, name)
+        renamed[name] = array
+    return renamed
+
+
+def without(arrays, pattern):
+    """Drops the arrays whose names start with a regular expression."""
+    return {name: array for name, array in arrays.items() if not re.match(pattern, name)}
+
+
+def pack(arrays, old=("attn.q_proj", "attn.k_proj", "attn.v_proj"), new="attn.qkv."):
+    """Concatenates the query, key and value arrays of each block."""
+    packed = dict(arrays)
+    for name in arrays:
+        if not re.search(rf"{re.escape(old[0])}\.(weight|bias)$", name):
+            continue
+        block, _, ending = name.partition(f"{old[0]}.")
+        parts = [packed.pop(f"{block}{part}.{ending}") for part in old]
+        packed[f"{block}{new}{ending}"] = np.concatenate(parts)
+    return packed
+
+
+# CLIP, SigLIP, DeiT and EVA-02: the renamed file and the golden file give equal weights.
+
+
+def clip_original(arrays):
+    arrays = rename(
+        arrays,
+        (r"vision_model\.encoder\.layers", "visual.transformer.resblocks"),
+        (r"vision_model\.embeddings\.patch_embedding", "visual.conv1"),
+        (r"vision_model\.embeddings\.position_embedding\.weight", "visual.positional_embedding"),
+        (r"vision_model\.embeddings\.class_embedding", "visual.class_embedding"),
+        (r"vision_model\.pre_layrnorm", "visual.ln_pre"),
+        (r"vision_model\.post_layernorm", "visual.ln_post"),
+        (r"layer_norm(\d)", r"ln_\1"),
+        (r"self_attn", "attn"),
+        (r"mlp\.fc1", "mlp.c_fc"),
+        (r"mlp\.fc2", "mlp.c_proj"),
+        (r"text_model\.", "transformer.text."),
+    )
+    arrays["visual.proj"] = arrays.pop("visual_projection.weight").T
+    return pack(arrays, new="attn.in_proj_")
+
+
+def tower_as_timm(arrays):
+    return pack(
+        rename(
+            without(arrays, "text|logit"),
+            (r"vision_model\.encoder\.layers", "blocks"),
+            (r"layer_norm", "norm"),
+            (r"self_attn\.out_proj", "attn.proj"),
+            (r"self_attn", "attn"),
+            (r"vision_model\.embeddings\.patch_embedding", "patch_embed.proj"),
+            (r"vision_model\.embeddings\.position_embedding\.weight", "pos_embed"),
+            (r"vision_model\.embeddings\.class_embedding", "cls_token"),
+            (r"vision_model\.pre_layrnorm", "norm_pre"),
+            (r"vision_model\.post_layernorm", "norm"),
+            (r"visual_projection", "head"),
+        )
+    )
+
+
+def siglip_as_timm(arrays):
+    arrays = rename(
+        tower_as_timm(arrays),
+        (r"vision_model\.head\.probe", "attn_pool.latent"),
+        (r"vision_model\.head\.attention\.out_proj", "attn_pool.proj"),
+        (r"vision_model\.head\.layernorm", "attn_pool.norm"),
+        (r"vision_model\.head\.mlp", "attn_pool.mlp"),
+    )
+    for ending in ("weight", "bias"):
+        packed = arrays.pop(f"vision_model.head.attention.in_proj_{ending}")
+        arrays[f"attn_pool.q.{ending}"] = packed[:24]
+        arrays[f"attn_pool.kv.{ending}"] = packed[24:]
+    return arrays
+
+
+def siglip_tower_alone(arrays):
+    return rename(without(arrays, "text|logit"), (r"vision_model\.", ""))
+
+
+def deit_as_timm(arrays):
+    arrays = rename(
+        arrays,
+        (r"deit\.encoder\.layer\.", "blocks."),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"attention\.attention\.", "attn."),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"output\.dense", "mlp.fc2"),
+        (r"deit\.embeddings\.cls_token", "cls_token"),
+        (r"deit\.embeddings\.distillation_token", "dist_token"),
+        (r"deit\.embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
+        (r"deit\.embeddings\.position_embeddings", "pos_embed"),
+        (r"deit\.layernorm", "norm"),
+        (r"cls_classifier", "head"),
+        (r"distillation_classifier", "head_dist"),
+    )
+    return pack(arrays, old=("attn.query", "attn.key", "attn.value"))
+
+
+def deit3_original(arrays):
+    return rename(arrays, (r"ls(\d)\.gamma", r"gamma_\1"))
+
+
+def eva02_original(arrays):
+    arrays = rename(
+        arrays,
+        (r"attn\.q_proj\.bias", "attn.q_bias"),
+        (r"attn\.v_proj\.bias", "attn.v_bias"),
+        (r"attn\.norm", "attn.inner_attn_ln"),
+        (r"fc1_g", "w1"),
+        (r"fc1_x", "w2"),
+        (r"mlp\.norm", "mlp.ffn_ln"),
+        (r"mlp\.fc2", "mlp.w3"),
+    )
+    return {**arrays, "rope.freqs_cos": np.ones(3, "float32")}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "case, convert, architecture",
+    [
+        ("clip", clip_original, None),
+        ("clip", tower_as_timm, "vit_base_patch32_clip_quickgelu_224"),
+        ("siglip", siglip_as_timm, "vit_so400m_patch16_siglip_256"),
+        ("siglip", siglip_tower_alone, None),
+        ("deit_distilled", deit_as_timm, None),
+        ("timm_deit3", deit3_original, None),
+        ("timm_eva02_clip", eva02_original, None),
+    ],
+)
+def test_renamed_file_loads_the_same_model(case, convert, architecture, tmp_path):
+    arguments = {"num_heads": 3}
+    if convert is clip_original:
+        arguments["mlp"] = "quick_gelu"
+    golden = write_case(case, tmp_path / "golden")
+    config = {"architecture": architecture} if architecture else {}
+    renamed = write_case("renamed", tmp_path / "renamed", convert(read_case(case)), config)
+    expected = keras_vit.from_pretrained(golden, **arguments)
+    model = keras_vit.from_pretrained(renamed, **arguments)
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        assert ours.path == theirs.path
+        np.testing.assert_array_equal(ours, theirs)
+    for name in ("mlp", "exact_gelu", "rotary", "classifier"):
+        assert model.get_config()[name] == expected.get_config()[name]
+    for name in ("mean", "std", "resize"):  # libraries decode and crop differently
+        assert getattr(model.preprocessing, name) == getattr(expected.preprocessing, name)
+
+
+# DINO, DINOv2, DINOv3, MAE and I-JEPA: the renamed file gives the outputs of the reference.
+
+
+def authors_names(arrays):
+    """Replaces Hugging Face's names by the names that the authors use."""
+    return rename(
+        arrays,
+        (r"embeddings\.(cls_token|mask_token|register_tokens)", r"\1"),
+        (r"embeddings\.position_embeddings", "pos_embed"),
+        (r"embeddings\.patch_embeddings(?:\.projection)?\.(\w+)", r"patch_embed.proj.\1"),
+        (r"(?:encoder\.)?layer\.", "blocks."),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"attention\.(?:output\.dense|o_proj)", "attn.proj"),
+        (r"attention\.(?:attention\.)?(q|k|v)(?:uery|ey|alue|_proj)", r"attn.\1_proj"),
+        (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"output\.dense", "mlp.fc2"),
+        (r"mlp\.weights_in", "mlp.w12"),
+        (r"mlp\.weights_out", "mlp.w3"),
+        (r"^layernorm", "norm"),
+    )
+
+
+def original(arrays):
+    return pack(authors_names(arrays))
+
+
+def dinov2_timm(arrays):
+    return without(original(arrays), "mask_token")
+
+
+def dinov2_classifier(arrays):
+    return {f"dinov2.{name}": array for name, array in arrays.items()}
+
+
+def dinov3_original(arrays):
+    arrays = rename(
+        authors_names(arrays),
+        (r"register_tokens", "storage_tokens"),
+        (r"gate_proj", "w1"),
+        (r"up_proj", "w2"),
+        (r"down_proj", "w3"),
+    )
+    for i in range(3):
+        # The original files have arbitrary key biases, and a mask that turns them off.
+        arrays[f"blocks.{i}.attn.k_proj.bias"] = np.full(24, 9, "float32")
+        arrays[f"blocks.{i}.attn.qkv.bias_mask"] = np.repeat([1, 0, 1], 24).astype("float32")
+    return {
+        **pack(arrays),
+        "rope_embed.periods": np.ones(2, "float32"),
+        "local_cls_norm.weight": np.ones(24, "float32"),
+    }
+
+
+def dinov3_timm(arrays):
+    arrays = rename(
+        without(authors_names(arrays), "mask_token"),
+        (r"register_tokens", "reg_token"),
+        (r"attn\.([qv])_proj\.bias", r"attn.\1_bias"),
+        (r"ls(\d)\.gamma", r"gamma_\1"),
+        (r"gate_proj", "fc1_g"),
+        (r"up_proj", "fc1_x"),
+        (r"down_proj", "fc2"),
+    )
+    return pack(arrays)
+
+
+def mae_for_pretraining(arrays):
+    arrays = {f"vit.{name}": array for name, array in arrays.items()}
+    return {**arrays, "decoder.mask_token": np.ones((1, 1, 8), "float32")}
+
+
+def ijepa_original(arrays):
+    arrays = {f"target_encoder.module.{name}": array for name, array in original(arrays).items()}
+    return {**arrays, "predictor.module.mask_token": np.ones((1, 1, 8), "float32")}
+
+
+@pytest.mark.parametrize(
+    "case, convert, resampling",
+    [
+        ("dinov2", original, "bicubic_offset"),
+        ("dinov2_swiglu", original, "bicubic_offset"),
+        ("dinov2_registers", original, "bicubic_antialias"),
+        ("dinov2", dinov2_timm, "bicubic_antialias"),
+        ("dinov2", dinov2_classifier, "bicubic"),
+        ("dinov3_gated", dinov3_original, None),
+        ("dinov3_gated", dinov3_timm, None),
+        ("mae", mae_for_pretraining, "bicubic"),
+        ("ijepa", ijepa_original, "bicubic"),
+        ("dino", original, "bicubic_antialias"),
+    ],
+)
+def test_renamed_file_keeps_the_tokens(case, convert, resampling, tmp_path):
+    reference = read_outputs(case)
+    images = reference["images"]
+    folder = write_case("renamed", tmp_path, convert(read_case(case)))
+    model = keras_vit.from_pretrained(folder, num_heads=3, input_shape=images.shape[1:])
+    if resampling is not None:  # DINOv3 has no position embedding
+        assert model.arguments["position_resampling"] == resampling
+    tokens = keras_vit.features(model, images, tokens="all")
+    assert_close(tokens, reference["last_hidden_state"])

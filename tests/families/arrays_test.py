@@ -1,0 +1,142 @@
+"""Tests of unusual arrays in the files of model families."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import keras_vit
+from keras_vit import checkpoints
+
+from ..shared import SIZES, images_for
+from .golden_cases import read_case, read_config, write_case
+
+pytestmark = pytest.mark.one_backend
+
+
+@pytest.mark.parametrize("options", [{}, {"head": "new", "classes": 2}], ids=["keep", "new"])
+def test_rotary_model_without_class_token_is_not_dinov3(options, tmp_path):
+    arrays = read_case("timm_dinov3")
+    del arrays["cls_token"]
+    folder = write_case("timm_dinov3", tmp_path, arrays)
+    with pytest.raises(ValueError, match="the file requires its config.json"):
+        keras_vit.from_pretrained(folder, num_heads=3, input_shape=(32, 32, 3), **options)
+
+
+def test_register_positions_are_added_to_the_registers(tmp_path):
+    arrays = read_case("timm_deit3")
+    width = arrays["pos_embed"].shape[2]
+    position = np.arange(width, dtype="float32")
+    # As in timm, the positions of the two registers follow the position of the class token.
+    prefix = np.stack([position, 2 * position, 3 * position])[None]
+    arrays["pos_embed"] = np.concatenate([prefix, arrays["pos_embed"][:, -16:]], axis=1)
+    arrays["reg_token"] = np.ones((1, 2, width), "float32")
+    folder = write_case("timm_deit3", tmp_path, arrays)
+    model = keras_vit.from_pretrained(folder, num_heads=3)
+    variables = checkpoints.names.canonical_variables(model)
+    registers = keras.ops.convert_to_numpy(variables["register_tokens"])
+    np.testing.assert_array_equal(registers[0], [1 + 2 * position, 1 + 3 * position])
+    positions = keras.ops.convert_to_numpy(variables[checkpoints.names.POSITIONS])
+    np.testing.assert_array_equal(positions[0, 0], position)
+    assert positions.shape[1] == 17
+
+
+def test_empty_register_array_means_no_registers(tmp_path):
+    arrays = read_case("dinov3")
+    registers = "embeddings.register_tokens"
+    arrays[registers] = arrays[registers][:, :0]
+    config = {**read_config("dinov3"), "num_register_tokens": 0}
+    model = keras_vit.from_pretrained(write_case("dinov3", tmp_path, arrays, config))
+    assert model.num_prefix_tokens == 1  # the class token
+
+
+def test_rejects_attention_pooling_with_a_class_token(tmp_path):
+    arrays = read_case("timm_siglip")
+    arrays["cls_token"] = arrays["pos_embed"][:, :1]
+    folder = write_case("timm_siglip", tmp_path, arrays)
+    message = "`global_pool` must not be map .*Received: global_pool='map'"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_pretrained(folder, num_heads=3)
+
+
+@pytest.mark.parametrize("case", ["dino", "ijepa"])
+def test_mask_token_is_ignored(case, tmp_path):
+    arrays = read_case(case)
+    arrays["embeddings.mask_token"] = np.ones((1, 1, 24), "float32")
+    keras_vit.from_pretrained(write_case(case, tmp_path, arrays))
+
+
+def test_mask_token_and_pooler_of_deit_are_ignored(tmp_path):
+    arrays = {
+        **read_case("deit_distilled"),
+        "deit.embeddings.mask_token": np.ones((1, 1, 24), "float32"),
+        "deit.pooler.dense.weight": np.eye(24, dtype="float32"),
+        "deit.pooler.dense.bias": np.ones(24, "float32"),
+    }
+    keras_vit.from_pretrained(write_case("deit_distilled", tmp_path, arrays))
+
+
+def test_qk_norms_have_timm_names(tmp_path):
+    model = keras_vit.VisionTransformer(
+        **SIZES, input_shape=(8, 8, 3), include_top=False, qk_norm=True
+    )
+    checkpoints.save(model, tmp_path / "timm", format="timm")
+    arrays = load_file(tmp_path / "timm" / "model.safetensors")
+    assert arrays["blocks.0.attn.q_norm.weight"].shape == (4,)
+    restored = keras_vit.from_pretrained(tmp_path / "timm")
+    assert any("query_norm" in weight.path for weight in restored.weights)
+
+
+def test_rejects_embedding_of_non_square_patches(tmp_path):
+    arrays = read_case("siglip")
+    name = "vision_model.embeddings.patch_embedding.weight"
+    arrays[name] = arrays[name].reshape(len(arrays[name]), -1)[:, 1:]
+    folder = write_case("siglip", tmp_path, arrays)
+    message = "a matrix with one row for each value.*Received: shape="
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "case, message",
+    [
+        ("clip", "reads the mean of the patches without a norm"),
+        ("deit_distilled", "reads the class token of a model with a distillation token"),
+    ],
+)
+def test_unsupported_head_can_be_dropped(case, message, tmp_path):
+    arrays = {
+        name: array
+        for name, array in read_case(case).items()
+        if not re.search("classifier|visual_projection", name)
+    }
+    arrays["classifier.weight"] = np.ones((5, 24), "float32")
+    arrays["classifier.bias"] = np.ones(5, "float32")
+    folder = write_case(case, tmp_path, arrays)
+    with pytest.raises(ValueError, match=f"{message}.*include_top=False.*Received: "):
+        keras_vit.from_pretrained(folder)
+    keras_vit.from_pretrained(folder, include_top=False)
+
+
+def test_siglip_classifier_reads_the_mean_of_patches(tmp_path):
+    arrays = read_case("siglip")
+    arrays["classifier.weight"] = np.random.default_rng(0).normal(size=(5, 24)).astype("float32")
+    arrays["classifier.bias"] = np.ones(5, "float32")
+    model = keras_vit.from_pretrained(write_case("siglip", tmp_path, arrays))
+    images = images_for(model)
+    patches = keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens="patch"))
+    expected = patches.mean(axis=1) @ arrays["classifier.weight"].T + 1
+    np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rejects_positions_without_a_class_token_row(tmp_path):
+    arrays = read_case("dinov2")
+    positions = "embeddings.position_embeddings"
+    arrays[positions] = arrays[positions][:, 1:]
+    folder = write_case("dinov2", tmp_path, arrays)
+    with pytest.raises(ValueError, match="`input_shape` is required"):
+        keras_vit.from_pretrained(folder)
+    with pytest.raises(ValueError, match="pos_embedding' in the checkpoint must be "):
+        keras_vit.from_pretrained(folder, input_shape=(42, 42, 3))

@@ -1,0 +1,158 @@
+"""Tests that the configs next to the weights, or else the family, determine the preprocessing."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit
+
+from .golden_cases import write_case
+
+pytestmark = pytest.mark.one_backend
+
+
+@pytest.mark.parametrize(
+    "case, mean, resize",
+    [
+        ("clip", 122.77, "shorter_side"),
+        ("siglip", 127.5, "stretch"),
+        ("timm_deit3", 123.67, "shorter_side"),
+        ("timm_eva02_separate", 122.77, "shorter_side"),
+    ],
+)
+def test_family_determines_preprocessing(case, mean, resize, tmp_path):
+    model = keras_vit.from_pretrained(write_case(case, tmp_path), num_heads=3)
+    assert model.preprocessing.mean[0] == pytest.approx(mean, abs=0.01)
+    assert model.preprocessing.resize == resize
+
+
+def test_dinov2_uses_imagenet_statistics(tmp_path):
+    model = keras_vit.from_pretrained(write_case("dinov2", tmp_path))
+    preprocessing = keras_vit.preprocessing_of(model)
+    np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))
+    assert (preprocessing.resize, preprocessing.interpolation) == ("shorter_side", "bicubic")
+    white = keras_vit.preprocess_input(np.full((1, 42, 42, 3), 255.0), model)
+    expected = (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(white[0, 0, 0], expected, rtol=1e-5)
+
+
+@pytest.fixture
+def preprocessing_of(tmp_path):
+    """Returns a function that loads a SigLIP model next to a preprocessor_config.json with changed
+    fields, and returns its preprocessing."""
+
+    def load(**changes):
+        config = {
+            "image_mean": [0.5] * 3,
+            "image_std": [0.5] * 3,
+            "size": {"height": 16, "width": 16},
+            "resample": 3,
+        }
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({**config, **changes}))
+        return keras_vit.from_pretrained(write_case("siglip", tmp_path)).preprocessing
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"do_normalize": False}, {"mean": (0, 0, 0), "std": (255, 255, 255)}),
+        (
+            {"do_rescale": False, "image_mean": 127.5, "image_std": 100},
+            {"mean": (127.5,) * 3, "std": (100,) * 3},
+        ),
+        ({"rescale_factor": 1 / 127.5, "image_mean": 1, "image_std": 1}, {"mean": (127.5,) * 3}),
+        (
+            {"size": {"shortest_edge": 20}, "crop_size": 15},
+            {"resize": "shorter_side", "crop_fraction": 0.75},
+        ),
+        (
+            {"size": 20, "crop_size": 15, "feature_extractor_type": "DeiTFeatureExtractor"},
+            {"resize": "stretch", "crop_fraction": 0.75},
+        ),
+        (
+            {"size": 20, "crop_size": 15, "feature_extractor_type": "CLIPFeatureExtractor"},
+            {"resize": "shorter_side", "crop_fraction": 0.75},
+        ),
+    ],
+)
+def test_preprocessor_config_sets_preprocessing(changes, expected, preprocessing_of):
+    preprocessing = preprocessing_of(**changes)
+    assert preprocessing.interpolation == "bicubic"
+    for name, value in expected.items():
+        np.testing.assert_equal(getattr(preprocessing, name), value)
+
+
+@pytest.mark.parametrize("changes", [{"resample": 1}, {"do_resize": False}], ids=str)
+def test_unsupported_preprocessor_field_causes_a_warning(changes, preprocessing_of):
+    ((field, value),) = changes.items()
+    message = f"Ignored {field}={value} in preprocessor_config.json"
+    with pytest.warns(UserWarning, match=message):
+        preprocessing_of(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image_std": [0, 0, 0]},
+        {"image_mean": "x"},
+        {"rescale_factor": 0},
+        {"image_mean": [0.5]},
+    ],
+    ids=str,
+)
+def test_rejects_invalid_preprocessor_config(changes, preprocessing_of):
+    with pytest.raises(ValueError, match="The preprocessor_config.json .* is invalid"):
+        preprocessing_of(**changes)
+
+
+def test_processor_config_takes_precedence(preprocessing_of, tmp_path):
+    image_processor = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 20},
+        "crop_size": {"height": 15},
+        "do_center_crop": True,
+        "image_mean": [0.25] * 3,
+        "image_std": [0.5] * 3,
+        "resample": 3,
+    }
+    path = tmp_path / "processor_config.json"
+    path.write_text(json.dumps({"image_processor": image_processor}))
+    preprocessing = preprocessing_of()
+    assert (preprocessing.resize, preprocessing.crop_fraction) == ("shorter_side", 0.75)
+    assert preprocessing.mean == (63.75,) * 3
+    assert preprocessing.library == "transformers"
+    path.write_text('{"processor_class": "CLIPProcessor"}')  # without an image processor
+    assert preprocessing_of().mean == (127.5,) * 3
+
+
+@pytest.mark.parametrize("image_processor", [{"image_std": [0, 0, 0]}, 1], ids=str)
+def test_rejects_invalid_processor_config(image_processor, preprocessing_of, tmp_path):
+    config = json.dumps({"image_processor": image_processor})
+    (tmp_path / "processor_config.json").write_text(config)
+    with pytest.raises(ValueError, match="The processor_config.json .* is invalid"):
+        preprocessing_of()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"interpolation": "lanczos"}, {"interpolation": "box"}, {"crop_mode": "border"}],
+    ids=str,
+)
+def test_unsupported_timm_preprocessing_causes_a_warning(changes, tmp_path):
+    fields = {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.9, **changes}
+    folder = write_case("timm_deit3", tmp_path, config={"pretrained_cfg": fields})
+    (value,) = changes.values()
+    with pytest.warns(UserWarning, match=f"Ignored .*{value}.*config.json"):
+        preprocessing = keras_vit.from_pretrained(folder, num_heads=3).preprocessing
+    assert preprocessing.interpolation == "bicubic"
+    assert preprocessing.crop_fraction == 0.9
+    assert preprocessing.library == "torchvision"
+
+
+def test_open_clip_config_sets_preprocessing(tmp_path):
+    preprocessing = keras_vit.from_pretrained(write_case("clipa", tmp_path)).preprocessing
+    np.testing.assert_allclose(preprocessing.mean, [123.675, 116.28, 103.53])
+    assert (preprocessing.resize, preprocessing.interpolation) == ("stretch", "bilinear")
