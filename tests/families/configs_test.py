@@ -89,9 +89,9 @@ def test_beit3_has_its_own_epsilon():
     assert timm.read_config({"architecture": "beit3_base_patch16_224"}).epsilon == 1e-5
 
 
-def test_published_num_heads_are_used_only_if_unambiguous():
-    # SigLIP 2 has a giant model with attention pooling, and RADIO one with a class token. They
-    # have these sizes in common, but different numbers of heads.
+def test_published_num_heads_require_the_same_pooling():
+    # These are the dimensions of SigLIP 2's giant, which has attention pooling, and of RADIO's,
+    # which has a class token and another number of heads.
     giant = {"patch_size": 16, "hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144}
     assert inference._published_heads({**giant, "classifier": "map"}) == 16
     assert inference._published_heads({**giant, "classifier": "token"}) is None

@@ -1,0 +1,189 @@
+"""Tests of the configs that are written for timm and transformers, and of models that these
+libraries do not support."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.families import dinov3, eva02
+
+from ..shared import SIZES
+
+pytestmark = pytest.mark.one_backend
+
+MODEL = {**SIZES, "patch_size": 8, "input_shape": (8, 8, 3)}
+WIDE = {"input_shape": (8, 16, 3), "exact_gelu": True}
+CLIP = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "mlp": "quick_gelu", "classes": 4}
+SINES = {"position_embedding": "sincos2d", "class_token_position": False}
+SHARED = {"position_embedding_at": "every_layer_shared"}
+DINOV3 = {
+    "rotary": dinov3.ROTARY,
+    "position_embedding": "none",
+    "layer_scale": 1e-5,
+    "include_top": False,
+}
+
+
+@pytest.mark.parametrize(
+    "library, arguments, message",
+    [
+        ("timm", {"representation_size": 5}, ": no class of the library has all"),
+        ("timm", {"attention_bias": "kvo"}, ": no class of the library has all"),
+        (
+            "huggingface",
+            {**SINES, "classifier": "gap"},
+            ": IJepa.* requires position_embedding='learned'. Received: ",
+        ),
+        ("huggingface", SINES, ": ViTForImage.* requires position_embedding='learned'"),
+        (
+            "huggingface",
+            SHARED,
+            ": the closest format does not support position_embedding_at='every_layer_shared'",
+        ),
+        (
+            "timm",
+            SHARED,
+            ": the closest format does not support position_embedding_at='every_layer_shared'",
+        ),
+        ("huggingface", {"mlp_bias": False}, ": MLPs of the format always have biases. Received: "),
+        (
+            "huggingface",
+            {"attention_bias": "kvo"},
+            ": .* has attention biases that the model lacks",
+        ),
+        (
+            "huggingface",
+            {"classifier": "gap", "representation_size": 5},
+            ".*IJepaForImageClassification .* has no pooler",
+        ),
+        (
+            "huggingface",
+            {**CLIP, "head_bias": 1.0},
+            ": the closest format does not support the head's bias",
+        ),
+        ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection .* only square images"),
+        (
+            "huggingface",
+            {**WIDE, "classifier": "map", "include_top": False},
+            ".*SiglipVisionModel in .* square images",
+        ),
+        (
+            "huggingface",
+            {**WIDE, "layer_scale": 1.0, "include_top": False},
+            ".*Dinov2Model in .* supports only square images",
+        ),
+        (
+            "huggingface",
+            {**DINOV3, "mlp_norm": True},
+            ".*does not support .*_0/MlpBlock_0/LayerNorm_0",
+        ),
+    ],
+)
+def test_rejects_parts_unsupported_by_the_library(library, arguments, message, tmp_path):
+    model = keras_vit.VisionTransformer(**{**MODEL, **arguments})
+    with pytest.raises(ValueError, match=f"No format of '{library}' supports this model{message}"):
+        checkpoints.save(model, tmp_path / "written", format=library)
+    assert not (tmp_path / "written").exists()
+
+
+def test_rejects_unknown_format(tmp_path):
+    model = keras_vit.VisionTransformer(**MODEL)
+    with pytest.raises(ValueError, match="vit_jax, huggingface, timm.*format='flax'"):
+        checkpoints.save(model, tmp_path / "written", format="flax")
+
+
+def save_with_preprocessing(folder, library, preprocessing, **arguments):
+    model = keras_vit.VisionTransformer(**{**MODEL, **arguments}, preprocessing=preprocessing)
+    checkpoints.save(model, folder, format=library)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "resize": "shorter_side",
+            "crop_fraction": 0.9,
+            "interpolation": "bicubic",
+            "mean": [3, 4, 5],
+            "std": [1, 2, 3],
+        },
+        {"crop_fraction": 0.875, "interpolation": "bilinear"},
+        {"mean": [30000] * 3, "std": [20000] * 3, "bit_depth": 16, "exif": True},
+        {},
+    ],
+    ids=["bicubic", "bilinear", "16-bit", "default"],
+)
+def test_transformers_folder_keeps_the_preprocessing(fields, tmp_path):
+    expected = keras_vit.Preprocessing(**fields)
+    save_with_preprocessing(tmp_path, "huggingface", expected, include_top=False)
+    restored = keras_vit.from_pretrained(tmp_path).preprocessing
+    # The library stores the mean and std in other units.
+    np.testing.assert_allclose(restored.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(restored.std, expected.std, rtol=1e-12)
+    assert dataclasses.replace(restored, mean=expected.mean, std=expected.std) == expected
+
+
+def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
+    deep = keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(25700,) * 3, bit_depth=16)
+    save_with_preprocessing(tmp_path, "timm", deep, include_top=False)
+    config = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
+    np.testing.assert_allclose(config["mean"], [0.5] * 3)
+    np.testing.assert_allclose(config["std"], [25700 / 65535] * 3)
+    restored = keras_vit.from_pretrained(tmp_path).preprocessing
+    np.testing.assert_allclose(restored.mean, [127.5] * 3)
+    np.testing.assert_allclose(restored.std, [100] * 3)
+
+
+def test_transformers_cannot_crop_to_other_shapes(tmp_path):
+    crop = keras_vit.Preprocessing(resize="shorter_side", interpolation="bicubic")
+    wide = {"input_shape": (16, 32, 3)}
+    with pytest.raises(ValueError, match="use format='timm'.*a model for 16x32 pixels"):
+        save_with_preprocessing(tmp_path / "written", "huggingface", crop, **wide)
+    assert not (tmp_path / "written").exists()
+    save_with_preprocessing(tmp_path / "written", "timm", crop, **wide)
+
+
+def test_other_tiny_epsilon_is_written_with_a_warning(tmp_path, caplog):
+    model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12, include_top=False)
+    checkpoints.save(model, tmp_path, format="timm")
+    assert "uses epsilon=1e-06 instead of 1e-12" in caplog.text
+    assert keras_vit.from_pretrained(tmp_path).arguments["epsilon"] == 1e-6
+
+
+def test_rejects_other_large_epsilon(tmp_path):
+    model = keras_vit.VisionTransformer(**MODEL, epsilon=0.1)
+    with pytest.raises(ValueError, match="does not support epsilon=0.1"):
+        checkpoints.save(model, tmp_path, format="timm")
+
+
+def test_written_config_lists_which_biases_exist(tmp_path):
+    arguments = {**DINOV3, "attention_bias": "o", "mlp_bias": False, "exact_gelu": True}
+    model = keras_vit.VisionTransformer(**MODEL, **arguments)
+    checkpoints.save(model, tmp_path, format="huggingface")
+    config = json.loads((tmp_path / "config.json").read_text())
+    biases = {name: config[name] for name in ("query_bias", "proj_bias", "mlp_bias")}
+    assert biases == {"query_bias": False, "proj_bias": True, "mlp_bias": False}
+    keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("class_token_position", [True, False])
+def test_eva_prefix_tokens_have_no_positions(class_token_position, tmp_path):
+    model = keras_vit.VisionTransformer(
+        **MODEL,
+        mlp="swiglu",
+        attention_bias="qvo",
+        rotary=eva02.ROTARY,
+        exact_gelu=True,
+        include_top=False,
+        num_registers=2,
+        class_token_position=class_token_position,
+    )
+    checkpoints.save(model, tmp_path, format="timm")
+    config = json.loads((tmp_path / "config.json").read_text())["model_args"]
+    assert config["num_reg_tokens"] == 2
+    assert config["no_embed_class"]
+    assert keras_vit.from_pretrained(tmp_path).arguments["num_registers"] == 2
