@@ -13,72 +13,38 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import names, position_embeddings, published
 from keras_vit.checkpoints.dialects.dialect import gelu_of
 
-from ..shared import GOLDEN, randomize
-
-FILES = {
-    "timm_token.safetensors": {"num_heads": 4},
-    "timm_gap.safetensors": {"num_heads": 4, "source_grid": (4, 6)},
-    "hf_token.safetensors": {"num_heads": 4},
-    "vit_token.ckpt.npz": {},
-    "vit_gap.ckpt.npz": {"source_grid": (4, 6)},
-    "vit_token_prelogits.ckpt.npz": {},
-    "hybrid_2stage.ckpt.npz": {},
-    "hybrid_stem_only.ckpt.npz": {},
-    "bigvision_gap.ckpt.npz": {},
-    "bigvision_map.ckpt.npz": {},
-    "bigvision_tok_sincos.ckpt.npz": {"input_shape": (32, 32, 3)},
-}
+from ..shared import GOLDEN, assert_same_weights, randomize, read_arrays
+from .golden_cases import write_case
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_from_pretrained_matches_logits(file):
-    model = keras_vit.from_pretrained(GOLDEN / file, **FILES[file])
-    with np.load(GOLDEN / f"{file.partition('.')[0]}.io.npz") as io:
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5
-        )
+def assert_matches_logits(model, case):
+    expected = read_arrays(GOLDEN / f"{case}.io.npz")
+    logits = keras.ops.convert_to_numpy(model(expected["inputs"]))
+    np.testing.assert_allclose(logits, expected["logits"], atol=2e-5)
 
 
-@pytest.mark.one_backend
-def test_hugging_face_folder_matches_logits(tmp_path):
-    shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
-    config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    model = keras_vit.from_pretrained(tmp_path)
-    with np.load(GOLDEN / "hf_token.io.npz") as io:
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5
-        )
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 such files"):
-        keras_vit.from_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    "file, arguments",
+    [
+        ("timm_token.safetensors", {"num_heads": 4}),
+        ("timm_gap.safetensors", {"num_heads": 4, "source_grid": (4, 6)}),
+        ("hf_token.safetensors", {"num_heads": 4}),
+        ("vit_token.ckpt.npz", {}),
+        ("vit_gap.ckpt.npz", {"source_grid": (4, 6)}),
+        ("vit_token_prelogits.ckpt.npz", {}),
+        ("hybrid_2stage.ckpt.npz", {}),
+        ("hybrid_stem_only.ckpt.npz", {}),
+        ("bigvision_gap.ckpt.npz", {}),
+        ("bigvision_map.ckpt.npz", {}),
+        ("bigvision_tok_sincos.ckpt.npz", {"input_shape": (32, 32, 3)}),
+    ],
+)
+def test_from_pretrained_matches_logits(file, arguments):
+    model = keras_vit.from_pretrained(GOLDEN / file, **arguments)
+    assert_matches_logits(model, file.partition(".")[0])
 
 
-@pytest.mark.one_backend
-def test_constructor_omits_the_head_if_the_file_has_none(tmp_path):
-    shutil.copy(GOLDEN / "families/dinov2.safetensors", tmp_path / "model.safetensors")
-    shutil.copy(GOLDEN / "families/dinov2.config.json", tmp_path / "config.json")
-    _, arguments = checkpoints.infer_architecture(tmp_path)
-    tiny = families.Sizes(keras_vit.VisionTransformer)(
-        "Tiny/14", "", **{**arguments, "include_top": True}
-    )
-    assert tiny(weights=tmp_path).output_shape == (None, arguments["hidden_size"])
-    with pytest.raises(ValueError, match="head/kernel"):
-        tiny(weights=tmp_path, classes=3)
-
-
-@pytest.mark.one_backend
-def test_overrides_replace_arguments_of_the_file():
-    source = GOLDEN / "vit_token.ckpt.npz"
-    model = keras_vit.from_pretrained(
-        source, head="new", classes=3, input_shape=(48, 32, 1), channels="sum", dropout=0.1
-    )
-    assert model.input_shape == (None, 48, 32, 1) and model.output_shape == (None, 3)
-    assert keras_vit.from_pretrained(source, include_top=False).output_shape == (None, 64)
-    with pytest.raises(TypeError, match="did you mean `classes`"):
-        keras_vit.from_pretrained(source, num_classes=3)
-    with pytest.raises(ValueError, match="Received: shape=.*10"):
-        keras_vit.from_pretrained(source, classes=3)
+HF_CONFIG = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
 
 
 @pytest.fixture
@@ -86,77 +52,129 @@ def hf_folder(tmp_path):
     """Returns a folder with `hf_token.safetensors`, its config.json and a
     preprocessor_config.json."""
     shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
-    config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(HF_CONFIG))
     (tmp_path / "preprocessor_config.json").write_text('{"image_mean": 0.5, "image_std": 0.5}')
     return tmp_path
 
 
 @pytest.mark.one_backend
-def test_given_preprocessing_wins(hf_folder):
-    given = keras_vit.Preprocessing(
-        mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), resize="stretch", crop_fraction=0.5
-    )
-    model = keras_vit.from_pretrained(hf_folder, preprocessing=given)
-    assert model.preprocessing == given
-    checkpoints.save(keras_vit.from_pretrained(hf_folder), hf_folder / "own.npz")
-    assert keras_vit.from_pretrained(hf_folder / "own.npz").preprocessing.mean == (127.5,) * 3
-    assert (
-        keras_vit.from_pretrained(hf_folder / "own.npz", preprocessing=given).preprocessing == given
-    )
-    family = GOLDEN / "families" / "timm_siglip.safetensors"
-    assert (
-        keras_vit.from_pretrained(family, num_heads=3, preprocessing=given).preprocessing == given
-    )
-    arguments = {**model.arguments, "preprocessing": given}
-    assert keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing == given
-    del arguments["preprocessing"]
-    assert (
-        keras_vit.VisionTransformer(**arguments, weights=hf_folder).preprocessing.mean
-        == (127.5,) * 3
-    )
+def test_hugging_face_folder_matches_logits(hf_folder):
+    assert_matches_logits(keras_vit.from_pretrained(hf_folder), "hf_token")
 
 
 @pytest.mark.one_backend
-def test_given_arguments_win(hf_folder):
+def test_rejects_folder_without_weights(hf_folder):
+    (hf_folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 such files"):
+        keras_vit.from_pretrained(hf_folder)
+
+
+@pytest.mark.one_backend
+def test_constructor_omits_the_head_if_the_file_has_none(tmp_path):
+    folder = write_case("dinov2", tmp_path)
+    _, arguments = checkpoints.infer_architecture(folder)
+    sizes = families.Sizes(keras_vit.VisionTransformer)
+    tiny = sizes("Tiny/14", "", **{**arguments, "include_top": True})
+    assert tiny(weights=folder).output_shape == (None, arguments["hidden_size"])
+    with pytest.raises(ValueError, match="head/kernel"):
+        tiny(weights=folder, classes=3)
+
+
+VIT_TOKEN = GOLDEN / "vit_token.ckpt.npz"
+
+
+@pytest.mark.one_backend
+def test_overrides_replace_arguments_of_the_file():
+    model = keras_vit.from_pretrained(
+        VIT_TOKEN, head="new", classes=3, input_shape=(48, 32, 1), channels="sum", dropout=0.1
+    )
+    assert model.input_shape == (None, 48, 32, 1)
+    assert model.output_shape == (None, 3)
+    assert model.arguments["dropout"] == 0.1
+    assert keras_vit.from_pretrained(VIT_TOKEN, include_top=False).output_shape == (None, 64)
+
+
+@pytest.mark.one_backend
+def test_rejects_unknown_and_mismatched_overrides():
+    with pytest.raises(TypeError, match="did you mean `classes`"):
+        keras_vit.from_pretrained(VIT_TOKEN, num_classes=3)
+    with pytest.raises(ValueError, match="Received: shape=.*10"):
+        keras_vit.from_pretrained(VIT_TOKEN, classes=3)
+
+
+GIVEN = keras_vit.Preprocessing(
+    mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0), resize="stretch", crop_fraction=0.5
+)
+
+
+@pytest.mark.one_backend
+def test_given_preprocessing_replaces_that_of_a_folder(hf_folder):
+    model = keras_vit.from_pretrained(hf_folder, preprocessing=GIVEN)
+    assert model.preprocessing == GIVEN
+    arguments = {**model.arguments, "weights": hf_folder}
+    model = keras_vit.VisionTransformer(**arguments, preprocessing=GIVEN)
+    assert model.preprocessing == GIVEN
+    model = keras_vit.VisionTransformer(**arguments)
+    assert model.preprocessing.mean == (127.5,) * 3
+
+
+@pytest.mark.one_backend
+def test_given_preprocessing_replaces_that_of_an_npz_file(hf_folder):
+    path = hf_folder / "model.npz"
+    checkpoints.save(keras_vit.from_pretrained(hf_folder), path)
+    assert keras_vit.from_pretrained(path).preprocessing.mean == (127.5,) * 3
+    assert keras_vit.from_pretrained(path, preprocessing=GIVEN).preprocessing == GIVEN
+
+
+@pytest.mark.one_backend
+def test_given_preprocessing_replaces_that_of_a_family(tmp_path):
+    folder = write_case("timm_siglip", tmp_path)
+    model = keras_vit.from_pretrained(folder, num_heads=3, preprocessing=GIVEN)
+    assert model.preprocessing == GIVEN
+
+
+@pytest.mark.one_backend
+def test_given_arguments_replace_those_of_the_config(hf_folder):
     given = {"epsilon": 1e-3, "num_heads": 2, "mlp": "quick_gelu"}
     model = keras_vit.from_pretrained(hf_folder, **given)
     assert {name: model.arguments[name] for name in given} == given
-    file = load_file(hf_folder / "model.safetensors")
-    query = next(
-        array
-        for name, array in file.items()
-        if name.endswith("layer.0.attention.attention.query.weight")
-    )
-    np.testing.assert_array_equal(
-        model.blocks[0].attention.query.kernel, query.T.reshape(64, 2, 32)
-    )
-    for weights in (hf_folder, hf_folder / "own.npz"):
-        for changed in ({"exact_gelu": False}, {"mlp": "gelu_tanh"}):
-            if not weights.exists():
-                checkpoints.save(model, weights)
-            tanh = keras_vit.from_pretrained(weights, **changed)
-            assert gelu_of(tanh.arguments) == "gelu_tanh"
-    wrong = keras_vit.VisionTransformer(
-        **{**model.arguments, "mlp": None, "exact_gelu": True, "epsilon": 1e-12}
-    )
-    with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
-        checkpoints.load(wrong, hf_folder)
+    arrays = load_file(hf_folder / "model.safetensors")
+    query = arrays["vit.encoder.layer.0.attention.attention.query.weight"]
+    kernel = model.blocks[0].attention.query.kernel
+    np.testing.assert_array_equal(kernel, query.T.reshape(64, 2, 32))
 
 
 @pytest.mark.one_backend
-def test_given_resampling_wins():
+@pytest.mark.parametrize("changed", [{"exact_gelu": False}, {"mlp": "gelu_tanh"}], ids=str)
+def test_given_gelu_replaces_that_of_the_file(changed, hf_folder):
+    model = keras_vit.from_pretrained(hf_folder, **changed)
+    assert gelu_of(model.arguments) == "gelu_tanh"
+    checkpoints.save(keras_vit.from_pretrained(hf_folder), hf_folder / "model.npz")
+    model = keras_vit.from_pretrained(hf_folder / "model.npz", **changed)
+    assert gelu_of(model.arguments) == "gelu_tanh"
+
+
+@pytest.mark.one_backend
+def test_load_requires_num_heads_of_the_config(hf_folder):
+    arguments = keras_vit.from_pretrained(hf_folder).arguments
+    model = keras_vit.VisionTransformer(**{**arguments, "num_heads": 2})
+    with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
+        checkpoints.load(model, hf_folder)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("rule", ["zoom", "bicubic"])
+def test_given_resampling_replaces_that_of_the_family(rule):
     source = GOLDEN / "timm_token.safetensors"
     small = keras_vit.from_pretrained(source, num_heads=4)
-    old = names.canonical_variables(small)[names.POSITIONS]
     side = small.image_shape[0]
-    for rule in ("zoom", "bicubic"):
-        large = keras_vit.from_pretrained(
-            source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling=rule
-        )
-        new = np.asarray(names.canonical_variables(large)[names.POSITIONS])
-        patches = position_embeddings.resample(np.asarray(old)[:, 1:], small.grid, large.grid, rule)
-        np.testing.assert_allclose(new[:, 1:], patches, atol=1e-6)
+    large = keras_vit.from_pretrained(
+        source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling=rule
+    )
+    old = np.asarray(names.canonical_variables(small)[names.POSITIONS])
+    new = np.asarray(names.canonical_variables(large)[names.POSITIONS])
+    expected = position_embeddings.resample(old[:, 1:], small.grid, large.grid, rule)
+    np.testing.assert_allclose(new[:, 1:], expected, atol=1e-6)
 
 
 @pytest.mark.one_backend
@@ -170,101 +188,133 @@ def test_num_heads_is_not_guessed_from_the_width(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(ValueError, match="`num_heads` is required, .*hidden_size=192"):
         keras_vit.from_pretrained(tmp_path)
-    # Published sizes with equal dimensions have the same number of heads.
-    known = {}
-    for size in families.sizes().values():
-        if "num_heads" in size:
-            key = tuple(
-                size[name] for name in ("patch_size", "hidden_size", "num_layers", "mlp_dim")
-            )
-            assert (
-                known.setdefault((*key, size.get("mlp") == "swiglu"), size["num_heads"])
-                == size["num_heads"]
-            )
+
+
+def test_published_sizes_with_equal_dimensions_have_equal_num_heads():
+    num_heads = {}
+    for name, size in families.sizes().items():
+        if "num_heads" not in size:
+            continue
+        dimensions = (
+            *(size[field] for field in ("patch_size", "hidden_size", "num_layers", "mlp_dim")),
+            size.get("mlp") == "swiglu",
+        )
+        assert num_heads.setdefault(dimensions, size["num_heads"]) == size["num_heads"], name
+
+
+SMALL = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
 
 
 @pytest.mark.one_backend
-def test_saved_models_are_restored(tmp_path):
-    sizes = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
-    for model in (
-        keras_vit.VisionTransformer(
-            patch_size=4, input_shape=(8, 12, 2), exact_gelu=True, epsilon=1e-5, **sizes
+@pytest.mark.parametrize(
+    "constructor, arguments",
+    [
+        (
+            keras_vit.VisionTransformer,
+            {
+                **SMALL,
+                "patch_size": 4,
+                "input_shape": (8, 12, 2),
+                "exact_gelu": True,
+                "epsilon": 1e-5,
+            },
         ),
-        keras_vit.AxialVisionTransformer(patch_size=4, input_shape=(8, 12, 3), **sizes),
-        keras_vit.BiTResNet(depth=8, width=32, version=1, classes=3),
-        keras_vit.BiTResNet(depth=8, classes=3),
-    ):
-        randomize(model)
-        checkpoints.save(model, tmp_path / "model.npz")
-        again = keras_vit.from_pretrained(tmp_path / "model.npz")
-        assert [v.path for v in again.weights] == [v.path for v in model.weights]
-        if "resnet" not in model.name:
-            assert again.input_shape == model.input_shape
-        for ours, theirs in zip(again.weights, model.weights):
-            np.testing.assert_array_equal(ours, theirs)
+        (
+            keras_vit.AxialVisionTransformer,
+            {**SMALL, "patch_size": 4, "input_shape": (8, 12, 3)},
+        ),
+        (keras_vit.BiTResNet, {"depth": 8, "width": 32, "version": 1, "classes": 3}),
+        (keras_vit.BiTResNet, {"depth": 8, "classes": 3}),
+    ],
+    ids=["vit", "axial", "resnet_v1", "resnet_v2"],
+)
+def test_saved_models_are_restored(constructor, arguments, tmp_path):
+    model = randomize(constructor(**arguments))
+    checkpoints.save(model, tmp_path / "model.npz")
+    restored = keras_vit.from_pretrained(tmp_path / "model.npz")
+    assert [weight.path for weight in restored.weights] == [w.path for w in model.weights]
+    assert_same_weights(restored, model)
+    if constructor is not keras_vit.BiTResNet:  # the weights of a ResNet fit all image sizes
+        assert restored.input_shape == model.input_shape
 
 
 @pytest.mark.one_backend
 def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
-    row = families.PublishedWeights(
+    tiny = families.PublishedWeights(
         "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32
     )
-    monkeypatch.setattr(published, "rows", lambda: [row])
+    monkeypatch.setattr(published, "rows", lambda: [tiny])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
     source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, head_bias=1.0)
     source.get_layer("head").kernel.assign(np.ones((192, 5)))
     checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
     model = keras_vit.from_pretrained("sam:tiny")
-    assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
-    with pytest.raises(
-        ValueError,
-        match="one file .*: sam:tiny.*Received: source='sam'",
-    ):
+    assert model.input_shape == (None, 32, 32, 3)
+    assert model.output_shape == (None, 5)
+    with pytest.raises(ValueError, match="one file .*: sam:tiny.*Received: source='sam'"):
         keras_vit.from_pretrained("sam")
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    "file, message",
+    "file, arguments, message",
     [
-        ("timm_token.safetensors", "`num_heads` is required"),
-        ("timm_gap.safetensors", "`input_shape` is required, .* `source_grid` is required too"),
-        ("bigvision_tok_sincos.ckpt.npz", "`input_shape` is required"),
+        ("timm_token.safetensors", {}, "`num_heads` is required"),
+        (
+            "timm_gap.safetensors",
+            {"num_heads": 4},
+            "`input_shape` is required, .* `source_grid` is required too",
+        ),
+        ("bigvision_tok_sincos.ckpt.npz", {}, "`input_shape` is required"),
     ],
 )
-def test_arguments_missing_from_the_file_are_required(file, message):
-    heads = {} if "token.s" in file else {"num_heads": 4}
+def test_arguments_missing_from_the_file_are_required(file, arguments, message):
     with pytest.raises(ValueError, match=message):
-        keras_vit.from_pretrained(GOLDEN / file, **heads)
+        keras_vit.from_pretrained(GOLDEN / file, **arguments)
 
 
 @pytest.mark.one_backend
-def test_unknown_family_error_names_the_model_type(tmp_path):
+@pytest.mark.parametrize("head", ["keep", "new"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "embeddings.detection_tokens",  # an array that the model does not use
+        "vit.embeddings.position_embeddings",  # positions that fit no grid
+    ],
+)
+def test_unknown_family_error_names_the_model_type(name, head, hf_folder):
+    config = {**HF_CONFIG, "model_type": "yolos"}
+    (hf_folder / "config.json").write_text(json.dumps(config))
     arrays = load_file(GOLDEN / "hf_token.safetensors")
-    config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    # The first name adds an unused array. The second name replaces the positions with an array that
-    # fits no grid.
-    for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):
-        save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
-        for head in ("keep", "new"):
-            with pytest.raises(
-                ValueError, match=r"\(the model type in its config.json is 'yolos'\); .*DINOv2"
-            ):
-                keras_vit.from_pretrained(tmp_path, head=head)
+    arrays[name] = np.zeros((1, 8, 64), "float32")
+    save_file(arrays, hf_folder / "model.safetensors")
+    message = r"\(the model type in its config.json is 'yolos'\); .*DINOv2"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_pretrained(hf_folder, head=head)
 
 
 @pytest.mark.one_backend
-def test_non_weight_file_error_names_its_kind(tmp_path):
-    path = tmp_path / "model.safetensors"
-    for content in (b"", b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\noid"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="header .* invalid.*Received: .*model.safetensors"):
-            keras_vit.from_pretrained(tmp_path)
-    path.rename(tmp_path / "pytorch_model.bin")
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\noid"],
+    ids=["empty", "html", "git-lfs"],
+)
+def test_rejects_file_of_another_kind(content, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="header .* invalid.*Received: .*model.safetensors"):
+        keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.one_backend
+def test_rejects_pytorch_file(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ValueError, match="PyTorch files are not supported. Received: "):
         keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.one_backend
+def test_missing_shards_are_listed(tmp_path):
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="2 of 2 files .*: .*model-1.safetensors"):
