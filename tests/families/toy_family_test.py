@@ -1,8 +1,9 @@
-"""Tests of a model family that is defined in this file. It has rotary positions, SwiGLU and two
-registers."""
+"""Tests that a family defined outside of the library has all features.
+
+The family `ToyViT` has rotary positions, SwiGLU and two registers.
+"""
 
 import json
-import re
 
 import keras
 import numpy as np
@@ -56,6 +57,7 @@ TOY_SIZES = families.Sizes(ToyViT)
 Toy_S2 = TOY_SIZES(
     "Toy-S/2", "a few parameters", num_layers=2, hidden_size=16, mlp_dim=24, num_heads=2
 )
+# The names of the arrays in files of the family.
 DIALECT = Dialect(
     "toy",
     "stem.weight",
@@ -78,17 +80,18 @@ DIALECT = Dialect(
 
 
 def infer(shapes, facts):
+    """Returns the arguments of the model in a file."""
     if "register_tokens" not in shapes:
         return None
-    arguments = inference.infer(shapes, facts)
+    inferred = inference.infer(shapes, facts)
     names = ("num_layers", "hidden_size", "mlp_dim", "num_heads", "classes")
-    return {name: arguments[name] for name in names} | {
-        "input_shape": (8, 8, shapes["embedding/kernel"][2])
-    }
+    arguments = {name: inferred[name] for name in names}
+    arguments["input_shape"] = (8, 8, shapes["embedding/kernel"][2])
+    return arguments
 
 
 @pytest.fixture(autouse=True)
-def registered():
+def registered_family():
     family = families.Family(
         ToyViT,
         sizes=TOY_SIZES.table,
@@ -97,7 +100,7 @@ def registered():
         dialects=(DIALECT,),
     )
     families.register(family)
-    yield family
+    yield
     families.FAMILIES.remove(family)
 
 
@@ -117,108 +120,124 @@ def test_toy_family_trains_and_is_evaluated(tmp_path):
             schedule={"base": 1e-3},
         )
     )
-    assert config.architecture == "Toy-S/2" and config.model.theta == 100.0
+    assert config.architecture == "Toy-S/2"
+    assert config.model.theta == 100.0
     lines = []
-    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
-    assert (
-        any(line.startswith("step 2/2") for line in lines) and result.model.num_prefix_tokens == 3
-    )
+    workdir = training.Workdir(tmp_path, config.to_dict())
+    result = training.run(config, workdir, write=lines.append)
+    assert any(line.startswith("step 2/2") for line in lines)
+    assert result.model.num_prefix_tokens == 3
     metrics = evaluation.evaluate(result.model, ["top1"], result.inputs)
     assert metrics["top1/accuracy"] == pytest.approx(result.metrics["test/accuracy"], abs=1e-6)
 
 
-def test_model_supports_features_attention_and_flops():
+def test_features_and_attention_have_all_tokens():
     model = randomize(Toy_S2())
     assert keras_vit.features(model, IMAGES).shape == (3, 16)
-    assert keras_vit.features(model, IMAGES, tokens="patch").shape[1:] == (16, 16)
+    assert keras_vit.features(model, IMAGES, tokens="patch").shape == (3, 16, 16)
     (scores,) = inspection.attention_scores(model, IMAGES, layers=[2])
-    assert scores.shape == (3, 2, 19, 19)
-    # Count the multiply-accumulates of the patch embedding and the head. Then add the four
-    # projections, the attention and the three MLP matrices of each block. The last block has only
-    # one query, the class token's.
+    assert scores.shape == (3, 2, 19, 19)  # a class token, two registers and 4x4 patches
+
+
+def test_flops_count_all_parts():
     tokens = 19
     hidden = 16
     mlp = 24
-    products = 16 * 4 * hidden + 10 * hidden
-    for queries in (tokens, 1):
-        products += (
-            2 * (tokens + queries) * hidden**2
-            + 2 * queries * tokens * hidden
-            + 3 * queries * hidden * mlp
-        )
-    assert keras_vit.flops(model) == pytest.approx(2 * products)
+    patch_embedding = 16 * 4 * hidden
+    head = 10 * hidden
+    multiply_accumulates = patch_embedding + head
+    for queries in (tokens, 1):  # the last of the two blocks has one query, the class token's
+        projections = 2 * (tokens + queries) * hidden**2
+        attention = 2 * queries * tokens * hidden
+        multiply_accumulates += projections + attention + 3 * queries * hidden * mlp
+    assert keras_vit.flops(Toy_S2()) == pytest.approx(2 * multiply_accumulates)
 
 
-def test_loads_file_in_toy_format(tmp_path):
-    model = randomize(Toy_S2())
-    arrays = {
-        name: np.asarray(value)
-        for name, value in checkpoints.names.canonical_variables(model).items()
-    }
-    attention = "MultiHeadDotProductAttention_0"
-    mlp = "MlpBlock_0/Dense_"
-    file = {
-        "stem.weight": arrays["embedding/kernel"].reshape(2, 2, 1, 16).transpose(3, 2, 0, 1),
-        "stem.bias": arrays["embedding/bias"],
-        "cls": arrays["cls"][0, 0],
-        "registers": arrays["register_tokens"][0],
-        "norm.weight": arrays["Transformer/encoder_norm/scale"],
-        "norm.bias": arrays["Transformer/encoder_norm/bias"],
-        "fc.weight": arrays["head/kernel"].T,
-        "fc.bias": arrays["head/bias"],
+def torch_linear(variables, *paths):
+    """Returns the weight `(out, in)` and the bias of one or more dense layers, concatenated."""
+    weights = []
+    biases = []
+    for path in paths:
+        bias = variables[f"{path}/bias"].reshape(-1)
+        weights.append(variables[f"{path}/kernel"].reshape(-1, len(bias)).T)
+        biases.append(bias)
+    return np.concatenate(weights), np.concatenate(biases)
+
+
+def torch_norm(variables, path):
+    """Returns the weight and the bias of a LayerNorm."""
+    return variables[f"{path}/scale"], variables[f"{path}/bias"]
+
+
+def toy_arrays(model):
+    """Returns the weights of a model under the names in files of the family."""
+    variables = checkpoints.names.canonical_variables(model)
+    variables = {path: np.asarray(variable) for path, variable in variables.items()}
+    stem = variables["embedding/kernel"].reshape(2, 2, 1, 16).transpose(3, 2, 0, 1)
+    layers = {
+        "stem": (stem, variables["embedding/bias"]),
+        "norm": torch_norm(variables, "Transformer/encoder_norm"),
+        "fc": torch_linear(variables, "head"),
     }
     for i in range(2):
-        block = {
-            n.split("/", 2)[2]: a
-            for n, a in arrays.items()
-            if n.startswith(f"Transformer/encoderblock_{i}/")
-        }
-        qkv = [
-            (block[f"{attention}/{p}/kernel"], block[f"{attention}/{p}/bias"])
-            for p in ("query", "key", "value")
-        ]
-        gated = [(block[f"{mlp}{p}/kernel"], block[f"{mlp}{p}/bias"]) for p in ("gate", "0")]
-        for n in (1, 2):
-            file[f"layer{i}.n{n}.weight"] = block[f"LayerNorm_{n - 1}/scale"]
-            file[f"layer{i}.n{n}.bias"] = block[f"LayerNorm_{n - 1}/bias"]
-        file[f"layer{i}.qkv.weight"] = np.concatenate(
-            [kernel.reshape(16, 16).T for kernel, _ in qkv]
-        )
-        file[f"layer{i}.qkv.bias"] = np.concatenate([bias.reshape(16) for _, bias in qkv])
-        file[f"layer{i}.proj.weight"] = block[f"{attention}/out/kernel"].reshape(16, 16).T
-        file[f"layer{i}.proj.bias"] = block[f"{attention}/out/bias"]
-        file[f"layer{i}.w12.weight"] = np.concatenate([kernel.T for kernel, _ in gated])
-        file[f"layer{i}.w12.bias"] = np.concatenate([bias for _, bias in gated])
-        file[f"layer{i}.w3.weight"] = block[f"{mlp}1/kernel"].T
-        file[f"layer{i}.w3.bias"] = block[f"{mlp}1/bias"]
+        block = f"Transformer/encoderblock_{i}"
+        attention = f"{block}/MultiHeadDotProductAttention_0"
+        mlp = f"{block}/MlpBlock_0"
+        projections = (f"{attention}/{name}" for name in ("query", "key", "value"))
+        layers[f"layer{i}.n1"] = torch_norm(variables, f"{block}/LayerNorm_0")
+        layers[f"layer{i}.n2"] = torch_norm(variables, f"{block}/LayerNorm_1")
+        layers[f"layer{i}.qkv"] = torch_linear(variables, *projections)
+        layers[f"layer{i}.proj"] = torch_linear(variables, f"{attention}/out")
+        layers[f"layer{i}.w12"] = torch_linear(variables, f"{mlp}/Dense_gate", f"{mlp}/Dense_0")
+        layers[f"layer{i}.w3"] = torch_linear(variables, f"{mlp}/Dense_1")
+    arrays = {"cls": variables["cls"][0, 0], "registers": variables["register_tokens"][0]}
+    for name, (weight, bias) in layers.items():
+        arrays[f"{name}.weight"] = np.ascontiguousarray(weight)
+        arrays[f"{name}.bias"] = bias
+    return arrays
+
+
+@pytest.fixture
+def toy_file(tmp_path):
+    """Returns a model and the path of a file with its weights."""
+    model = randomize(Toy_S2())
     path = tmp_path / "toy.safetensors"
-    save_file({name: np.ascontiguousarray(array) for name, array in file.items()}, path)
-    for again in (keras_vit.from_pretrained(path), Toy_S2(weights=path)):
-        np.testing.assert_array_equal(again(IMAGES), model(IMAGES))
+    save_file(toy_arrays(model), path)
+    return model, path
+
+
+def test_loads_file_in_toy_format(toy_file):
+    model, path = toy_file
+    np.testing.assert_array_equal(keras_vit.from_pretrained(path)(IMAGES), model(IMAGES))
+    np.testing.assert_array_equal(Toy_S2(weights=path)(IMAGES), model(IMAGES))
+    report = checkpoints.load(model, path)
+    assert report.loaded
+    assert not report.unused
+    assert not report.new
+
+
+def test_other_family_rejects_file_in_toy_format(toy_file):
+    _, path = toy_file
+    sizes = {"patch_size": 2, "num_layers": 2, "hidden_size": 16, "mlp_dim": 24, "num_heads": 2}
+    vit = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 1))
     with pytest.raises(ValueError, match=r"it is Toy-S/2 \(.*is VisionTransformer"):
-        vit = keras_vit.VisionTransformer(
-            patch_size=2,
-            num_layers=2,
-            hidden_size=16,
-            mlp_dim=24,
-            num_heads=2,
-            input_shape=(8, 8, 1),
-        )
         checkpoints.load(vit, path)
-    assert not re.search("unused|new", str(checkpoints.load(model, path)))
 
 
-def test_toy_family_is_saved_and_restored(tmp_path):
+def test_toy_family_is_restored_from_npz(tmp_path):
     model = randomize(Toy_S2(theta=50.0))
     checkpoints.save(model, tmp_path / "toy.npz")
-    again = keras_vit.from_pretrained(tmp_path / "toy.npz")
-    np.testing.assert_array_equal(again(IMAGES), model(IMAGES))
+    restored = keras_vit.from_pretrained(tmp_path / "toy.npz")
+    np.testing.assert_array_equal(restored(IMAGES), model(IMAGES))
     with pytest.raises(ValueError, match="a model with rotary={'theta': 50.0}"):
         checkpoints.load(Toy_S2(), tmp_path / "toy.npz")
+
+
+def test_toy_family_is_restored_from_keras_file(tmp_path):
+    model = randomize(Toy_S2(theta=50.0))
     model.save(tmp_path / "toy.keras")
-    np.testing.assert_array_equal(
-        keras.saving.load_model(tmp_path / "toy.keras")(IMAGES), model(IMAGES)
-    )
+    restored = keras.saving.load_model(tmp_path / "toy.keras")
+    np.testing.assert_array_equal(restored(IMAGES), model(IMAGES))
 
 
 @pytest.mark.full
@@ -230,9 +249,8 @@ def test_toy_family_export_matches_outputs(tmp_path):
 
     model = randomize(Toy_S2())
     export.saved_model(model, str(tmp_path), version=1, signatures=("tensor",))
-    outputs = tf.saved_model.load(str(tmp_path / "1")).signatures["tensor"](
-        images=tf.constant(IMAGES)
-    )
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["tensor"]
+    outputs = served(images=tf.constant(IMAGES))
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(IMAGES)))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
     card = json.loads((tmp_path / "1/assets.extra/model_card.json").read_text())
