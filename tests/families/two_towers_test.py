@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -12,10 +13,9 @@ import keras_vit
 from keras_vit import checkpoints, families, naflex
 from keras_vit.families import towers
 
-from ..shared import GOLDEN, read_arrays
+from ..shared import GOLDEN, assert_close, read_arrays
 
 FILES = GOLDEN / "text"
-TOLERANCE = 2e-5
 TRANSFORMERS = ("clip_text", "clip_text_gelu", "siglip_text")
 CASES = (
     *TRANSFORMERS,
@@ -27,108 +27,139 @@ CASES = (
 )
 
 
-def place(case, folder):
-    """Copies the weights and config of a case as a library names them; returns their path."""
-    if (FILES / f"{case}.npz").exists():
-        return FILES / f"{case}.npz"
-    prefix = "open_clip_" if case.startswith("open_clip") else ""
-    weights = f"{prefix}model.safetensors"
-    config = f"{prefix}config.json"
-    folder.mkdir(exist_ok=True)
-    shutil.copy(FILES / f"{case}.safetensors", folder / weights)
-    shutil.copy(FILES / f"{case}.config.json", folder / config)
-    return folder
-
-
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "model"
+def write(tmp_path):
+    """Returns a function that copies the weights and config of a case to a folder, and returns the
+    folder.
+
+    For a case of big_vision, the function returns the path of its .npz file.
+    """
+
+    def copy(case):
+        if (FILES / f"{case}.npz").exists():
+            return FILES / f"{case}.npz"
+        folder = tmp_path / "model"
+        folder.mkdir()
+        prefix = "open_clip_" if case.startswith("open_clip") else ""
+        shutil.copy(FILES / f"{case}.safetensors", folder / f"{prefix}model.safetensors")
+        shutil.copy(FILES / f"{case}.config.json", folder / f"{prefix}config.json")
+        return folder
+
+    return copy
 
 
-def reference(case):
-    """Returns images, ids and the outputs of a library."""
+def read_reference(case):
+    """Returns images, token ids and the outputs of the reference implementation."""
     arrays = read_arrays(FILES / f"{case}.io.npz")
-    if "pixels" in arrays:
-        packed = (arrays[name] for name in ("pixels", "spatial_shapes", "mask"))
-        arrays["images"] = np.asarray(naflex.pack(*packed))
-    return arrays["images"], arrays["input_ids"].astype("int32"), arrays
+    images = arrays.get("images")
+    if images is None:
+        images = naflex.pack(arrays["pixels"], arrays["spatial_shapes"], arrays["mask"])
+    return np.asarray(images), arrays["input_ids"].astype("int32"), arrays
 
 
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+def normalize(embeddings):
+    return embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
 
 
-def assert_close(result, expected):
-    result = keras.ops.convert_to_numpy(result)
-    assert result.shape == expected.shape and result.dtype == np.float32
-    assert np.abs(result - expected).max() < TOLERANCE * np.abs(expected).max()
-
-
-def assert_matches(model, case):
-    images, ids, expected = reference(case)
-    assert_close(model.encode_image(images), unit(expected["image_embeds"]))
-    assert_close(model.encode_text(ids), unit(expected["text_embeds"]))
-    assert_close(model([images, ids]), expected["logits_per_image"])
+def assert_matches_reference(model, case):
+    images, ids, expected = read_reference(case)
+    assert_close(model.encode_image(images), normalize(expected["image_embeds"]))
+    assert_close(model.encode_text(ids), normalize(expected["text_embeds"]))
+    logits = model([images, ids])
+    assert_close(logits, expected["logits_per_image"])
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_embeddings_and_logits_match_the_library(case, folder):
-    source = place(case, folder)
-    model = keras_vit.from_pretrained(source, tower="both")
-    assert_matches(model, case)
-    images, ids, expected = reference(case)
-    text = keras_vit.from_pretrained(source, tower="text")
-    assert_close(text(ids), keras.ops.convert_to_numpy(model.text(ids)))
-    if "text_last_hidden_state" in expected and "mask_was_used" not in expected:
-        assert_close(text.encode(ids), expected["text_last_hidden_state"])
-    image = keras_vit.from_pretrained(source)
+def test_embeddings_and_logits_match_the_library(case, write):
+    assert_matches_reference(keras_vit.from_pretrained(write(case), tower="both"), case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_tower_can_be_loaded_alone(case, write):
+    source = write(case)
+    both = keras_vit.from_pretrained(source, tower="both")
+    images, ids, _ = read_reference(case)
+    text_tower = keras_vit.from_pretrained(source, tower="text")
+    assert_close(text_tower(ids), both.text(ids))
+    image_tower = keras_vit.from_pretrained(source)
     np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(image(images)), keras.ops.convert_to_numpy(model.image(images))
+        keras.ops.convert_to_numpy(image_tower(images)),
+        keras.ops.convert_to_numpy(both.image(images)),
     )
 
 
-@pytest.mark.parametrize("case", ["clip_text_gelu", "siglip2_text"])
-def test_keras_file_restores_both_towers(case, folder, tmp_path):
-    model = keras_vit.from_pretrained(place(case, folder), tower="both")
-    model.save(tmp_path / "towers.keras")
-    assert_matches(keras_vit.models.load_keras_file(tmp_path / "towers.keras"), case)
-
-
 @pytest.mark.parametrize("case", TRANSFORMERS)
-def test_written_folder_has_the_arrays_of_transformers(case, folder, tmp_path):
-    source = place(case, folder)
+def test_text_tokens_match_transformers(case, write):
+    _, ids, expected = read_reference(case)
+    tokens = keras_vit.from_pretrained(write(case), tower="text").encode(ids)
+    # Compare only the tokens before the padding, which transformers masks in CLIP.
+    is_text = expected.get("attention_mask", np.ones_like(ids)).astype(bool)
+    tokens = keras.ops.convert_to_numpy(tokens)[is_text]
+    assert_close(tokens, expected["text_last_hidden_state"][is_text])
+
+
+@pytest.mark.parametrize("case", ["clip_text_gelu", "siglip2_text"])
+def test_keras_file_restores_both_towers(case, write, tmp_path):
+    model = keras_vit.from_pretrained(write(case), tower="both")
+    model.save(tmp_path / "towers.keras")
+    restored = keras_vit.models.load_keras_file(tmp_path / "towers.keras")
+    assert_matches_reference(restored, case)
+
+
+@pytest.fixture(params=TRANSFORMERS)
+def written(request, write, tmp_path):
+    """Returns the source and the model of a case, and the folder that the model was written to."""
+    source = write(request.param)
     model = keras_vit.from_pretrained(source, tower="both")
-    checkpoints.save(model, tmp_path / "written", format="huggingface")
-    before = load_file(source / "model.safetensors")
-    after = load_file(tmp_path / "written" / "model.safetensors")
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(array, after[name])
-        assert array.shape == after[name].shape
-    configs = [json.loads((f / "config.json").read_text()) for f in (source, tmp_path / "written")]
-    names = ("architectures", "model_type", "text_config", "vision_config")
-    for name in names:
-        theirs, ours = (config[name] for config in configs)
-        if isinstance(theirs, dict):
-            unknown = ("dropout", "token_id", "initializer", "use_head", "architectures", "dtype")
-            shared = [key for key in theirs if not any(word in key for word in unknown)]
-            assert {key: ours.get(key) for key in shared} == {key: theirs[key] for key in shared}
-        else:
-            assert ours == theirs
-    again = keras_vit.from_pretrained(tmp_path / "written", tower="both")
-    assert_matches(again, case)
-    assert again.preprocessing == model.preprocessing
+    folder = tmp_path / "written"
+    checkpoints.save(model, folder, format="huggingface")
+    return types.SimpleNamespace(case=request.param, source=source, model=model, folder=folder)
 
 
-def test_big_vision_towers_are_written_for_transformers(tmp_path):
-    model = keras_vit.from_pretrained(FILES / "siglip_two_towers.npz", tower="both")
+def test_written_folder_restores_both_towers(written):
+    restored = keras_vit.from_pretrained(written.folder, tower="both")
+    assert_matches_reference(restored, written.case)
+    assert restored.preprocessing == written.model.preprocessing
+
+
+def test_written_folder_has_the_arrays_of_transformers(written):
+    expected = load_file(written.source / "model.safetensors")
+    arrays = load_file(written.folder / "model.safetensors")
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name, strict=True)
+
+
+def without_training_fields(config):
+    """Drops the fields of a tower's config that do not affect a model's outputs."""
+    dropped = ("dropout", "token_id", "initializer", "use_head", "architectures", "dtype")
+    return {
+        field: value
+        for field, value in config.items()
+        if not any(part in field for part in dropped)
+    }
+
+
+def test_written_config_is_that_of_transformers(written):
+    expected = json.loads((written.source / "config.json").read_text())
+    config = json.loads((written.folder / "config.json").read_text())
+    for field in ("architectures", "model_type"):
+        assert config[field] == expected[field]
+    for tower in ("text_config", "vision_config"):
+        assert config[tower].items() >= without_training_fields(expected[tower]).items()
+
+
+def test_big_vision_towers_are_written_for_transformers(write, tmp_path):
+    model = keras_vit.from_pretrained(write("siglip_two_towers"), tower="both")
     checkpoints.save(model, tmp_path, format="huggingface")
-    assert_matches(keras_vit.from_pretrained(tmp_path, tower="both"), "siglip_two_towers")
+    restored = keras_vit.from_pretrained(tmp_path, tower="both")
+    assert_matches_reference(restored, "siglip_two_towers")
 
 
 @pytest.mark.one_backend
-def test_towers_without_a_class_in_transformers_are_refused(folder, tmp_path):
-    model = keras_vit.from_pretrained(place("open_clip_custom", folder), tower="both")
+def test_towers_without_a_class_in_transformers_are_refused(write, tmp_path):
+    model = keras_vit.from_pretrained(write("open_clip_custom"), tower="both")
     with pytest.raises(ValueError, match="no model with the text tower of siglip"):
         checkpoints.save(model, tmp_path / "written", format="huggingface")
     with pytest.raises(ValueError, match=r"\.keras file"):
@@ -138,32 +169,36 @@ def test_towers_without_a_class_in_transformers_are_refused(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_second_positions_of_old_files_are_added(tmp_path):
-    with np.load(FILES / "siglip_two_towers.npz") as file:
-        arrays = {name.removeprefix("params/"): file[name] for name in file.files}
+def test_second_positions_of_old_files_are_added(write, tmp_path):
+    arrays = read_arrays(write("siglip_two_towers"))
+    arrays = {name.removeprefix("params/"): array for name, array in arrays.items()}
     half = arrays["txt/pos_embedding"] / 2
     arrays |= {"txt/pos_embedding": half, "txt/Encoder_0/pos_embedding": half}
     np.savez(tmp_path / "old.npz", **arrays)
     model = keras_vit.from_pretrained(tmp_path / "old.npz", tower="both")
-    assert_matches(model, "siglip_two_towers")
+    assert_matches_reference(model, "siglip_two_towers")
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "name, array, message",
     [
-        ({"text_model.final_layer_norm.bias": None}, "It lacks Transformer/encoder_norm/bias"),
-        ({"text_model.more": np.ones(3, "float32")}, "does not use text_model.more"),
-        ({"text_model.head.bias": np.full(24, np.nan, "float32")}, "NaN or infinity"),
-        ({"text_model.head.bias": np.ones(3, "float32")}, r"must have shape \(24,\)"),
-        ({"logit_scale": None}, "no scale of the logits"),
-        ({"text_model.head.weight": None}, "no text tower"),
+        ("text_model.final_layer_norm.bias", None, "It lacks Transformer/encoder_norm/bias"),
+        ("text_model.more", np.ones(3, "float32"), "does not use text_model.more"),
+        ("text_model.head.bias", np.full(24, np.nan, "float32"), "NaN or infinity"),
+        ("text_model.head.bias", np.ones(3, "float32"), r"must have shape \(24,\)"),
+        ("logit_scale", None, "no scale of the logits"),
+        ("text_model.head.weight", None, "no text tower"),
     ],
+    ids=["missing", "unused", "nan", "shape", "scale", "head"],
 )
-def test_damaged_files_are_refused(change, message, folder):
-    place("siglip_text", folder)
-    arrays = load_file(folder / "model.safetensors") | change
-    arrays = {name: array for name, array in arrays.items() if array is not None}
+def test_rejects_damaged_file(name, array, message, write):
+    folder = write("siglip_text")
+    arrays = load_file(folder / "model.safetensors")
+    if array is None:
+        del arrays[name]
+    else:
+        arrays[name] = array
     save_file(arrays, folder / "model.safetensors")
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(folder, tower="both")
@@ -171,56 +206,93 @@ def test_damaged_files_are_refused(change, message, folder):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    ("case", "change", "message"),
+    "change, message",
     [
-        ("open_clip", {"embed_cls": True}, "embed_cls=True"),
-        ("open_clip", {"hf_model_name": "roberta-base"}, "hf_model_name='roberta-base'"),
-        ("open_clip", {"pool_type": "first"}, "pool_type='first'"),
-        ("clip_text", {"hidden_act": "relu"}, "`hidden_act` must be one of"),
+        ({"embed_cls": True}, "embed_cls=True"),
+        ({"hf_model_name": "roberta-base"}, "hf_model_name='roberta-base'"),
+        ({"pool_type": "first"}, "pool_type='first'"),
     ],
 )
-def test_unknown_configs_are_refused(case, change, message, folder):
-    place(case, folder)
-    path = next(folder.glob("*config.json"))
+def test_rejects_unsupported_config_of_open_clip(change, message, write):
+    folder = write("open_clip")
+    path = folder / "open_clip_config.json"
     config = json.loads(path.read_text())
-    inner = config["model_cfg"]["text_cfg"] if "model_cfg" in config else config["text_config"]
-    inner |= change
+    config["model_cfg"]["text_cfg"].update(change)
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(folder, tower="text")
 
 
 @pytest.mark.one_backend
-def test_other_errors_of_from_pretrained(folder, tmp_path):
-    place("clip_text", folder)
-    with pytest.raises(ValueError, match="`tower` must be one of image, text, both"):
-        keras_vit.from_pretrained(folder, tower="texts")
-    with pytest.raises(ValueError, match="head='new'"):
-        keras_vit.from_pretrained(folder, tower="text", head="new")
+def test_rejects_unsupported_config_of_transformers(write):
+    folder = write("clip_text")
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["hidden_act"] = "relu"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="`hidden_act` must be one of"):
+        keras_vit.from_pretrained(folder, tower="text")
+
+
+@pytest.mark.one_backend
+def test_text_tower_requires_a_config(write):
+    folder = write("clip_text")
     (folder / "config.json").unlink()
     with pytest.raises(ValueError, match="does not determine num_heads, mlp, epsilon"):
         keras_vit.from_pretrained(folder, tower="text")
 
 
 @pytest.mark.one_backend
-def test_overrides_of_both_towers(folder):
-    place("siglip_text", folder)
+def test_rejects_unknown_tower_and_new_head_of_text(write):
+    folder = write("clip_text")
+    with pytest.raises(ValueError, match="`tower` must be one of image, text, both"):
+        keras_vit.from_pretrained(folder, tower="texts")
+    with pytest.raises(ValueError, match="head='new'"):
+        keras_vit.from_pretrained(folder, tower="text", head="new")
+
+
+@pytest.mark.one_backend
+def test_overrides_apply_to_both_towers(write):
+    folder = write("siglip_text")
     model = keras_vit.from_pretrained(folder, tower="both", input_shape=(16, 24, 3), dropout=0.1)
     assert model.image_shape == (16, 24, 3)
     assert model.image.arguments["dropout"] == model.text.arguments["dropout"] == 0.1
 
 
+SMALL_TEXT = {"vocabulary_size": 8, "num_layers": 1}
+
+
 @pytest.mark.one_backend
-def test_published_sizes():
-    small = {"vocabulary_size": 8, "num_layers": 1}
-    model = families.two_towers("CLIP-B/32", text=small, num_layers=1)
+def test_clip_size_has_a_causal_text_tower():
+    model = families.two_towers("CLIP-B/32", text=SMALL_TEXT, num_layers=1)
     assert model.output_shape == (None, None)
-    assert model.text.arguments["length"] == 77 and model.text.arguments["causal"]
+    assert model.text.arguments["length"] == 77
+    assert model.text.arguments["causal"]
+    assert model.logit_bias is None
+    # The projection of a new model is random, and not zero as the head of a classifier.
     assert np.ptp(keras.ops.convert_to_numpy(model.image.head.kernel)) > 0.1
-    siglip = families.text_tower("SigLIP2-g-opt/16", **small)
-    assert siglip.output_shape == (None, 1536) and siglip.arguments["hidden_size"] == 1152
-    assert families.two_towers("SigLIP-i18n-B/16", text=small, num_layers=1).logit_bias is not None
+
+
+@pytest.mark.one_backend
+def test_siglip_size_has_a_logit_bias():
+    model = families.two_towers("SigLIP-i18n-B/16", text=SMALL_TEXT, num_layers=1)
+    assert model.logit_bias is not None
+
+
+@pytest.mark.one_backend
+def test_text_tower_can_be_narrower_than_the_embeddings():
+    tower = families.text_tower("SigLIP2-g-opt/16", **SMALL_TEXT)
+    assert tower.arguments["hidden_size"] == 1152
+    assert tower.output_shape == (None, 1536)
+
+
+@pytest.mark.one_backend
+def test_text_tower_rejects_sizes_without_text():
     with pytest.raises(ValueError, match="`size` must be one of"):
         families.text_tower("ViT-B/16")
-    for name, size in towers.TEXT_SIZES.items():
-        assert size["hidden_size"] % size["num_heads"] == 0, name
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("name", towers.TEXT_SIZES)
+def test_heads_divide_the_hidden_size(name):
+    size = towers.TEXT_SIZES[name]
+    assert size["hidden_size"] % size["num_heads"] == 0
