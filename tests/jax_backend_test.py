@@ -25,7 +25,7 @@ PARTS = (
     ("training/patch_sizes_test.py", "training/freezing_test.py"),
     (
         "inspection/attention_test.py::test_attention_scores_select_layers_and_average_heads",
-        "inspection/attention_test.py::test_relevance_matches_finite_differences[wrapped]",
+        "inspection/relevance_test.py::test_relevance_matches_finite_differences[wrapped]",
         "inspection/embeddings_test.py::test_position_similarity_excludes_the_class_token",
         "evaluation/evaluators_test.py::test_top1_counts_every_example_once",
         "evaluation/evaluators_test.py::test_fewshot_computes_features_once",

@@ -2,7 +2,6 @@
 
 import re
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -10,7 +9,7 @@ from safetensors.numpy import load_file
 import keras_vit
 from keras_vit import checkpoints
 
-from ..shared import SIZES, images_for
+from ..shared import SIZES, images_for, to_numpy
 from .golden_cases import read_case, read_config, write_case
 
 pytestmark = pytest.mark.one_backend
@@ -36,9 +35,9 @@ def test_register_positions_are_added_to_the_registers(tmp_path):
     folder = write_case("timm_deit3", tmp_path, arrays)
     model = keras_vit.from_pretrained(folder, num_heads=3)
     variables = checkpoints.names.canonical_variables(model)
-    registers = keras.ops.convert_to_numpy(variables["register_tokens"])
+    registers = to_numpy(variables["register_tokens"])
     np.testing.assert_array_equal(registers[0], [1 + 2 * position, 1 + 3 * position])
-    positions = keras.ops.convert_to_numpy(variables[checkpoints.names.POSITIONS])
+    positions = to_numpy(variables[checkpoints.names.POSITIONS])
     np.testing.assert_array_equal(positions[0, 0], position)
     assert positions.shape[1] == 17
 
@@ -126,7 +125,7 @@ def test_siglip_classifier_reads_the_mean_of_patches(tmp_path):
     arrays["classifier.bias"] = np.ones(5, "float32")
     model = keras_vit.from_pretrained(write_case("siglip", tmp_path, arrays))
     images = images_for(model)
-    patches = keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens="patch"))
+    patches = to_numpy(keras_vit.features(model, images, tokens="patch"))
     expected = patches.mean(axis=1) @ arrays["classifier.weight"].T + 1
     np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=1e-4)
 

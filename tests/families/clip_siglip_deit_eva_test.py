@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints import names, position_embeddings
 
-from ..shared import FAMILY_FILES, assert_close
+from ..shared import FAMILY_FILES, assert_close, to_numpy
 from .golden_cases import read_case, read_outputs, write_case
 
 # Map the names of reference outputs to the names in `model_outputs`.
@@ -82,7 +82,7 @@ def test_outputs_match_the_reference(case, tmp_path):
         print(reference_name)
         assert_close(outputs[name], reference[reference_name])
     features = keras_vit.features(model, images, tokens="patch", grid=True)
-    patches = keras.ops.convert_to_numpy(outputs["encoded"])[:, -16:]
+    patches = to_numpy(outputs["encoded"])[:, -16:]
     assert_close(features.reshape(2, 16, 24), patches)
 
 

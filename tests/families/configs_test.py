@@ -1,6 +1,5 @@
 """Tests of the config.json of timm and transformers next to the weights."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -9,7 +8,7 @@ from keras_vit import checkpoints
 from keras_vit.checkpoints.dialects import timm
 from keras_vit.families import inference
 
-from ..shared import images_for
+from ..shared import images_for, to_numpy
 from .golden_cases import read_case, read_config, write_case
 
 pytestmark = pytest.mark.one_backend
@@ -44,7 +43,7 @@ def test_timm_config_determines_the_pooled_tokens(case, fields, pooled, tmp_path
     model = keras_vit.from_pretrained(folder, num_heads=3, input_shape=(32, 32, 3))
     images = images_for(model)
     tokens = keras_vit.features(model, images, tokens=pooled)
-    tokens = keras.ops.convert_to_numpy(tokens).reshape(2, -1, model.hidden_size)
+    tokens = to_numpy(tokens).reshape(2, -1, model.hidden_size)
     expected = model.head(tokens.mean(axis=1))
     np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=1e-4)
 

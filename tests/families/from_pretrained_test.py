@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -13,13 +12,13 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import names, position_embeddings, published
 from keras_vit.checkpoints.dialects.dialect import gelu_of
 
-from ..shared import GOLDEN, assert_same_weights, randomize, read_arrays
+from ..shared import GOLDEN, assert_same_weights, randomize, read_arrays, to_numpy
 from .golden_cases import write_case
 
 
 def assert_matches_logits(model, case):
     expected = read_arrays(GOLDEN / f"{case}.io.npz")
-    logits = keras.ops.convert_to_numpy(model(expected["inputs"]))
+    logits = to_numpy(model(expected["inputs"]))
     np.testing.assert_allclose(logits, expected["logits"], atol=2e-5)
 
 

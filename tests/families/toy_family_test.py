@@ -17,7 +17,7 @@ from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Packed
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families import inference
 
-from ..shared import random_images, randomize
+from ..shared import random_images, randomize, to_numpy
 
 
 def ToyViT(
@@ -251,7 +251,7 @@ def test_toy_family_export_matches_outputs(tmp_path):
     export.saved_model(model, str(tmp_path), version=1, signatures=("tensor",))
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["tensor"]
     outputs = served(images=tf.constant(IMAGES))
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(IMAGES)))
+    expected = to_numpy(keras.ops.softmax(model(IMAGES)))
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
     card = json.loads((tmp_path / "1/assets.extra/model_card.json").read_text())
     assert card["architecture"]["description"].startswith("Toy-S/2 (")

@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit import checkpoints, families, naflex
 from keras_vit.families import towers
 
-from ..shared import GOLDEN, assert_close, read_arrays
+from ..shared import GOLDEN, assert_close, read_arrays, to_numpy
 
 FILES = GOLDEN / "text"
 TRANSFORMERS = ("clip_text", "clip_text_gelu", "siglip_text")
@@ -84,8 +84,8 @@ def test_each_tower_can_be_loaded_alone(case, write):
     assert_close(text_tower(ids), both.text(ids))
     image_tower = keras_vit.from_pretrained(source)
     np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(image_tower(images)),
-        keras.ops.convert_to_numpy(both.image(images)),
+        to_numpy(image_tower(images)),
+        to_numpy(both.image(images)),
     )
 
 
@@ -95,7 +95,7 @@ def test_text_tokens_match_transformers(case, write):
     tokens = keras_vit.from_pretrained(write(case), tower="text").encode(ids)
     # Compare only the tokens before the padding, which transformers masks in CLIP.
     is_text = expected.get("attention_mask", np.ones_like(ids)).astype(bool)
-    tokens = keras.ops.convert_to_numpy(tokens)[is_text]
+    tokens = to_numpy(tokens)[is_text]
     assert_close(tokens, expected["text_last_hidden_state"][is_text])
 
 
@@ -269,7 +269,7 @@ def test_clip_size_has_a_causal_text_tower():
     assert model.text.arguments["causal"]
     assert model.logit_bias is None
     # The projection of a new model is random, and not zero as the head of a classifier.
-    assert np.ptp(keras.ops.convert_to_numpy(model.image.head.kernel)) > 0.1
+    assert np.ptp(to_numpy(model.image.head.kernel)) > 0.1
 
 
 @pytest.mark.one_backend

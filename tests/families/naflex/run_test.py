@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit import data, evaluation, export, families, recipes, tasks, training
 from keras_vit.configs import small_data
 
-from ...shared import SIZES, randomize_head
+from ...shared import SIZES, randomize_head, to_numpy
 from .pictures import write_photos
 
 tensorflow_only = pytest.mark.skipif(
@@ -144,7 +144,7 @@ def test_saved_model_accepts_any_aspect_ratio(classifier, pictures, tmp_path):
     images = pictures[:4]
     files = tf.constant([tf.io.encode_png(image).numpy() for image in images])
     batch = keras_vit.preprocess_input(images, classifier)
-    expected = keras.ops.convert_to_numpy(keras.ops.softmax(classifier(batch)))
+    expected = to_numpy(keras.ops.softmax(classifier(batch)))
     from_files = served["serving_default"](image_bytes=files)["probabilities"]
     np.testing.assert_allclose(from_files, expected, atol=1e-5)
     from_batch = served["tensor"](images=batch)["probabilities"]
