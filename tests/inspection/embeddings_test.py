@@ -1,3 +1,5 @@
+"""Tests of position similarities, and of the components of filters and patches."""
+
 import keras
 import numpy as np
 import pytest
@@ -12,36 +14,51 @@ MODEL = {**THREE_LAYERS, "num_layers": 2}
 
 @pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
 def test_position_similarity_excludes_the_class_token(changes):
-    model = keras_vit.VisionTransformer(**MODEL, **changes)
-    model = keras.Sequential([keras.Input((24, 16, 3)), model])
-    layer = model.layers[-1].get_layer("position_embedding")
-    layer.pos_embedding.assign(np.random.default_rng(0).standard_normal(layer.pos_embedding.shape))
+    vit = keras_vit.VisionTransformer(**MODEL, **changes)
+    model = keras.Sequential([keras.Input((24, 16, 3)), vit])
+    embedding = vit.get_layer("position_embedding").pos_embedding
+    embedding.assign(np.random.default_rng(0).standard_normal(embedding.shape))
     similarity = inspection.position_similarity(model)
     assert similarity.shape == (3, 2, 3, 2)
-    first, last = np.array(layer.pos_embedding)[0, [-6, -1]]
+    first, last = np.array(embedding)[0, [-6, -1]]  # of the six patches
     cosine = first @ last / np.linalg.norm(first) / np.linalg.norm(last)
     np.testing.assert_allclose(similarity[0, 0, 2, 1], cosine, atol=1e-6)
     np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)
     np.testing.assert_allclose(similarity, similarity.transpose(2, 3, 0, 1), atol=1e-6)
-    layer.pos_embedding.assign(np.zeros(layer.pos_embedding.shape))
+
+
+def test_zero_positions_have_no_similarity():
+    model = keras_vit.VisionTransformer(**MODEL)
+    embedding = model.get_layer("position_embedding").pos_embedding
+    embedding.assign(np.zeros(embedding.shape))
     assert not inspection.position_similarity(model).any()
 
 
 def test_position_similarity_supports_sincos():
     options = {"position_embedding": "sincos2d", "class_token_position": False}
     similarity = inspection.position_similarity(keras_vit.VisionTransformer(**MODEL, **options))
-    rows = similarity[0, 0]
-    assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # similarity decreases with distance
+    to_first_patch = similarity[0, 0]
+    # The similarity decreases with the distance.
+    assert to_first_patch[0, 0] > to_first_patch[1, 0] > to_first_patch[1, 1]
+
+
+def test_position_similarity_supports_learned2d():
+    model = keras_vit.VisionTransformer(**MODEL, position_embedding="learned2d")
+    similarity = inspection.position_similarity(model)
+    assert similarity.shape == (3, 2, 3, 2)
+    np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)
 
 
 def test_filter_components_match_an_svd():
     model = keras_vit.VisionTransformer(**MODEL)
     components = inspection.filter_components(model, 5)
-    assert components.shape == (5, 8, 8, 3) and components.min() == 0 and components.max() == 1
+    assert components.shape == (5, 8, 8, 3)
+    assert components.min() == 0
+    assert components.max() == 1
     filters = np.array(model.get_layer("embedding").kernel).T
-    _, _, rows = np.linalg.svd(filters - filters.mean(0), full_matrices=False)
-    for component, row in zip(components, rows):
-        assert abs(np.corrcoef(component.ravel(), row)[0, 1]) > 0.999
+    _, _, expected = np.linalg.svd(filters - filters.mean(0), full_matrices=False)
+    for component, vector in zip(components, expected):
+        assert abs(np.corrcoef(component.ravel(), vector)[0, 1]) > 0.999
     assert len(inspection.filter_components(model)) == 12  # limited by the number of filters
 
 
@@ -56,27 +73,19 @@ def test_patch_components_are_scaled_over_all_images():
     np.testing.assert_allclose(np.corrcoef(colors.reshape(-1, 3).T), np.eye(3), atol=1e-3)
 
 
-def test_rejects_bad_requests():
+def test_filter_components_reject_hybrids():
+    hybrid = keras_vit.VisionTransformer(**{**MODEL, "patch_size": 2}, resnet_blocks=(1,))
+    with pytest.raises(ValueError, match="must not be a hybrid"):
+        inspection.filter_components(hybrid)
+
+
+def test_patch_components_reject_more_components_than_patches():
     model = keras_vit.VisionTransformer(**MODEL)
     images = np.zeros((1, 24, 16, 3), "float32")
-    hybrid = keras_vit.VisionTransformer(**MODEL | {"patch_size": 2}, resnet_blocks=(1,))
-    for match, call in (
-        ("must not be a hybrid", lambda: inspection.filter_components(hybrid)),
-        (
-            "n_components=7 must be between 0 and .*=6",
-            lambda: inspection.patch_components(model, images, count=7),
-        ),
-        (
-            "no Vision Transformer",
-            lambda: inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)])),
-        ),
-    ):
-        with pytest.raises(ValueError, match=match):
-            call()
+    with pytest.raises(ValueError, match="n_components=7 must be between 0 and .*=6"):
+        inspection.patch_components(model, images, count=7)
 
 
-def test_position_similarity_supports_learned2d():
-    model = keras_vit.VisionTransformer(**MODEL, position_embedding="learned2d")
-    similarity = inspection.position_similarity(model)
-    assert similarity.shape == (3, 2, 3, 2)
-    np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)
+def test_position_similarity_requires_a_vision_transformer():
+    with pytest.raises(ValueError, match="no Vision Transformer"):
+        inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))
