@@ -22,10 +22,10 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 
 @pytest.fixture
-def timm_file(golden_files, tmp_path):
+def timm_file(tmp_path):
     """Writes the weights and config as timm publishes them, and returns the folder."""
     (tmp_path / "model.safetensors").write_bytes(
-        (golden_files / "families/timm_flexivit.safetensors").read_bytes()
+        (GOLDEN / "families/timm_flexivit.safetensors").read_bytes()
     )
     arguments = {"num_heads": 3, "act_layer": "gelu", "no_embed_class": True}
     (tmp_path / "config.json").write_text(
@@ -35,9 +35,9 @@ def timm_file(golden_files, tmp_path):
 
 
 @pytest.mark.parametrize("patch_size", PATCH_SIZES)
-def test_resized_patches_match_timm(timm_file, golden_files, patch_size):
+def test_resized_patches_match_timm(timm_file, patch_size):
     model = keras_vit.from_pretrained(timm_file, patch_size=patch_size, input_shape=(48, 48, 3))
-    expected = np.load(golden_files / "families/timm_flexivit.io.npz")
+    expected = np.load(GOLDEN / "families/timm_flexivit.io.npz")
     weights = _weights(model)
     kernel = weights[KERNEL].reshape(patch_size, patch_size, 3, -1).transpose(3, 2, 0, 1)
     for ours, theirs in (
@@ -70,9 +70,9 @@ def _bigvision_kernel(kernel, new):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("patch_size", "side"), [(2, 24), (4, 24), (7, 35), (12, 24), (16, 16)])
-def test_resized_patches_match_the_formula_of_big_vision(golden, golden_files, patch_size, side):
+def test_resized_patches_match_the_formula_of_big_vision(golden, patch_size, side):
     file = golden("bigvision_gap.ckpt")
-    source = golden_files / "bigvision_gap.ckpt.npz"
+    source = GOLDEN / "bigvision_gap.ckpt.npz"
     model = keras_vit.from_pretrained(source, patch_size=patch_size, input_shape=(side, side, 3))
     weights = _weights(model)
     kernel = _bigvision_kernel(file["params/embedding/kernel"], patch_size)
@@ -99,8 +99,8 @@ def test_enlarged_kernels_preserve_inner_products():
 
 
 @pytest.mark.one_backend
-def test_flexivit_constructor_resizes_patches(small, tmp_path):
-    source = small(patch_size=16, class_token_position=False, include_top=False)
+def test_flexivit_constructor_resizes_patches(tmp_path):
+    source = small_model(patch_size=16, class_token_position=False, include_top=False)
     checkpoints.save(source, tmp_path / "flexivit.npz")
     sizes = {
         "num_layers": 2,
@@ -117,9 +117,9 @@ def test_flexivit_constructor_resizes_patches(small, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_different_patch_size_requires_resize_patches(golden_files, small):
-    model = small(patch_size=4)
-    source = golden_files / "vit_token.ckpt.npz"
+def test_different_patch_size_requires_resize_patches():
+    model = small_model(patch_size=4)
+    source = GOLDEN / "vit_token.ckpt.npz"
     with pytest.raises(ValueError, match="architecture.*patch_size=8.*patch_size=4"):
         checkpoints.load(model, source)
     report = checkpoints.load(model, source, resize_patches=True)
@@ -129,10 +129,10 @@ def test_different_patch_size_requires_resize_patches(golden_files, small):
 
 
 @pytest.mark.one_backend
-def test_channels_and_patch_size_can_change_together(golden_files):
+def test_channels_and_patch_size_can_change_together():
     options = {"patch_size": 4, "input_shape": (32, 32, 1), "channels": "sum"}
-    gray = keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", **options)
-    color = keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", patch_size=4)
+    gray = keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", **options)
+    color = keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", patch_size=4)
     images = random_images((2, 32, 32, 1))
     ours, theirs = (
         keras.ops.convert_to_numpy(m(x)) for m, x in ((gray, images), (color, images.repeat(3, -1)))
@@ -141,6 +141,6 @@ def test_channels_and_patch_size_can_change_together(golden_files):
 
 
 @pytest.mark.one_backend
-def test_rejects_patches_larger_than_the_image(golden_files):
+def test_rejects_patches_larger_than_the_image():
     with pytest.raises(ValueError, match="patch_size.*64"):
-        keras_vit.from_pretrained(golden_files / "vit_token.ckpt.npz", patch_size=64)
+        keras_vit.from_pretrained(GOLDEN / "vit_token.ckpt.npz", patch_size=64)

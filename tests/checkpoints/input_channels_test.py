@@ -49,10 +49,10 @@ def test_channel_rules_match_timm(channels, rule):
     "file, arguments",
     [("vit_token.ckpt.npz", {}), ("timm_token.safetensors", {"exact_gelu": True})],
 )
-def test_sum_preserves_logits_of_gray_images(channels, file, arguments, golden_files, small):
-    rgb = small(weights=golden_files / file, **arguments)
-    model = small(input_shape=(32, 32, channels), **arguments)
-    checkpoints.load(model, golden_files / file, channels="sum")
+def test_sum_preserves_logits_of_gray_images(channels, file, arguments):
+    rgb = small_model(weights=GOLDEN / file, **arguments)
+    model = small_model(input_shape=(32, 32, channels), **arguments)
+    checkpoints.load(model, GOLDEN / file, channels="sum")
     gray = random(3, 32, 32, 1)
     expected = logits(rgb, gray.repeat(3, axis=-1))
     np.testing.assert_allclose(logits(model, gray.repeat(channels, axis=-1)), expected, atol=1e-5)
@@ -65,46 +65,46 @@ def test_sum_preserves_logits_of_gray_images(channels, file, arguments, golden_f
         ("hybrid_2stage.ckpt.npz", {"input_shape": (64, 64), **HYBRID}, 2e-3),
     ],
 )
-def test_tile_preserves_logits_of_repeated_rgb(file, arguments, atol, golden_files, small):
+def test_tile_preserves_logits_of_repeated_rgb(file, arguments, atol):
     arguments = dict(arguments)
     sides = arguments.pop("input_shape")
-    rgb = small(input_shape=(*sides, 3), weights=golden_files / file, **arguments)
-    model = small(input_shape=(*sides, 6), **arguments)
-    checkpoints.load(model, golden_files / file, channels="tile")
+    rgb = small_model(input_shape=(*sides, 3), weights=GOLDEN / file, **arguments)
+    model = small_model(input_shape=(*sides, 6), **arguments)
+    checkpoints.load(model, GOLDEN / file, channels="tile")
     images = random(2, *sides, 3)
     expected = logits(rgb, images)
     assert np.abs(expected).max() > 20 * atol
     np.testing.assert_allclose(logits(model, np.tile(images, (1, 1, 1, 2))), expected, atol=atol)
 
 
-def test_one_channel_weights_load_into_rgb(golden_files, small, values, arrays, tmp_path):
-    gray = small(input_shape=(32, 32, 1))
-    checkpoints.load(gray, golden_files / "vit_token.ckpt.npz", channels="sum")
+def test_one_channel_weights_load_into_rgb(tmp_path):
+    gray = small_model(input_shape=(32, 32, 1))
+    checkpoints.load(gray, GOLDEN / "vit_token.ckpt.npz", channels="sum")
     checkpoints.save(gray, tmp_path / "gray.npz")
-    assert arrays(tmp_path / "gray.npz")[EMBEDDING].shape == (8, 8, 1, 64)
-    again = small(input_shape=(32, 32, 1), weights=tmp_path / "gray.npz")
-    for name, value in values(gray).items():
-        np.testing.assert_array_equal(values(again)[name], value)
+    assert read_arrays(tmp_path / "gray.npz")[EMBEDDING].shape == (8, 8, 1, 64)
+    again = small_model(input_shape=(32, 32, 1), weights=tmp_path / "gray.npz")
+    for name, value in weights_of(gray).items():
+        np.testing.assert_array_equal(weights_of(again)[name], value)
     assert checkpoints.infer_architecture(tmp_path / "gray.npz")[1]["input_shape"] == (32, 32, 1)
     images = random(2, 32, 32, 1)
     for rule in ("sum", "tile"):  # for a one-channel file, both rules give the same weights
-        rgb = small()
+        rgb = small_model()
         checkpoints.load(rgb, tmp_path / "gray.npz", channels=rule)
         np.testing.assert_allclose(
             logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5
         )
 
 
-def test_only_the_first_kernel_is_adapted(golden_files, small, values):
-    source = golden_files / "vit_token.ckpt.npz"
-    rgb = small(weights=source)
-    model = small(input_shape=(32, 32, 4))
+def test_only_the_first_kernel_is_adapted():
+    source = GOLDEN / "vit_token.ckpt.npz"
+    rgb = small_model(weights=source)
+    model = small_model(input_shape=(32, 32, 4))
     report = checkpoints.load(model, source, channels="tile")
     assert report.adapted == [(EMBEDDING, (8, 8, 4, 64), (3, 4, "tile"))]
     assert len(report.loaded) == 39 and EMBEDDING not in {name for name, _ in report.loaded}
     assert 'adapted embedding/kernel from 3 to 4 channels by "tile", (8, 8, 4, 64)' in str(report)
-    expected = values(rgb)
-    for name, value in values(model).items():
+    expected = weights_of(rgb)
+    for name, value in weights_of(model).items():
         if name == EMBEDDING:
             kernel = expected[name].reshape(8, 8, 3, 64)[:, :, [0, 1, 2, 0]] * np.float32(0.75)
             np.testing.assert_array_equal(value.reshape(8, 8, 4, 64), kernel)
@@ -112,12 +112,12 @@ def test_only_the_first_kernel_is_adapted(golden_files, small, values):
             np.testing.assert_array_equal(value, expected[name])
 
 
-def test_equal_channels_are_not_adapted(golden_files, small, values):
-    model = small()
-    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", channels="sum")
+def test_equal_channels_are_not_adapted():
+    model = small_model()
+    report = checkpoints.load(model, GOLDEN / "vit_token.ckpt.npz", channels="sum")
     assert not report.adapted and len(report.loaded) == 40
-    for name, value in values(small(weights=golden_files / "vit_token.ckpt.npz")).items():
-        np.testing.assert_array_equal(values(model)[name], value)
+    for name, value in weights_of(small_model(weights=GOLDEN / "vit_token.ckpt.npz")).items():
+        np.testing.assert_array_equal(weights_of(model)[name], value)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -156,27 +156,25 @@ def test_bit_root_responses_to_gray_differ_only_by_scale(version, tmp_path):
         ("hybrid_2stage.ckpt.npz", 4, {"input_shape": (64, 64), **HYBRID}),
     ],
 )
-def test_different_number_of_channels_requires_a_rule(
-    file, channels, arguments, golden_files, small, values
-):
+def test_different_number_of_channels_requires_a_rule(file, channels, arguments):
     sides = arguments.get("input_shape", (32, 32))
-    model = small(**{**arguments, "input_shape": (*sides, channels)})
-    before = values(model)
+    model = small_model(**{**arguments, "input_shape": (*sides, channels)})
+    before = weights_of(model)
     message = rf'with 3 channels, .* takes {channels}.*channels="sum" or channels="tile"'
     for head in ("keep", "new"):
         with pytest.raises(ValueError, match=message):
-            checkpoints.load(model, golden_files / file, head=head)
-    for name, value in values(model).items():
+            checkpoints.load(model, GOLDEN / file, head=head)
+    for name, value in weights_of(model).items():
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_rejects_unknown_rule_and_mismatched_kernel(golden_files, small, arrays, tmp_path):
+def test_rejects_unknown_rule_and_mismatched_kernel(tmp_path):
     with pytest.raises(ValueError, match='"sum", "tile" or None.*channels=.mean'):
-        checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", channels="mean")
-    several_axes = arrays(golden_files / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}
+        checkpoints.load(small_model(), GOLDEN / "vit_token.ckpt.npz", channels="mean")
+    several_axes = read_arrays(GOLDEN / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}
     np.savez(tmp_path / "several.npz", **several_axes)
     with pytest.raises(ValueError, match="must be .*, as in the model"):
-        checkpoints.load(small(), tmp_path / "several.npz", channels="sum")
+        checkpoints.load(small_model(), tmp_path / "several.npz", channels="sum")
 
 
 def test_published_weights_adapt_to_channels(tmp_path, monkeypatch):

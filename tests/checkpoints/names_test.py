@@ -15,10 +15,10 @@ from ..shared import GOLDEN_SIZES
 pytestmark = pytest.mark.one_backend
 
 
-def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
-    joint = arrays(golden_files / "vit_token.ckpt.npz")
+def test_reads_both_mlp_numberings(tmp_path):
+    joint = read_arrays(GOLDEN / "vit_token.ckpt.npz")
     assert "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel" in joint
-    with open_checkpoint(golden_files / "vit_token.ckpt.npz") as checkpoint:
+    with open_checkpoint(GOLDEN / "vit_token.ckpt.npz") as checkpoint:
         names = set(checkpoint.arrays)
         current = {name: array.read() for name, array in checkpoint.arrays.items()}
     assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in names
@@ -28,14 +28,14 @@ def test_reads_both_mlp_numberings(golden_files, arrays, tmp_path):
         assert set(checkpoint.arrays) == names
 
 
-def test_variable_names_match_the_reference_files(golden_files):
+def test_variable_names_match_the_reference_files():
     tiny = GOLDEN_SIZES
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
         "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
     }.items():
         variables = canonical_variables(keras_vit.VisionTransformer(**{**tiny, **arguments}))
-        with open_checkpoint(golden_files / f"{case}.ckpt.npz") as checkpoint:
+        with open_checkpoint(GOLDEN / f"{case}.ckpt.npz") as checkpoint:
             sizes = {name: np.prod(array.shape) for name, array in checkpoint.arrays.items()}
         assert {name: np.prod(variable.shape) for name, variable in variables.items()} == sizes
 

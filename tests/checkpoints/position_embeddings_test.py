@@ -139,49 +139,49 @@ def test_resampling_to_the_same_grid_is_identity():
     )
 
 
-def test_load_resamples_to_a_rectangular_grid(golden_files, small, values, arrays):
-    model = small(input_shape=(48, 80, 3))
-    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz")
-    original = arrays(golden_files / "vit_token.ckpt.npz")[POSITIONS]
+def test_load_resamples_to_a_rectangular_grid():
+    model = small_model(input_shape=(48, 80, 3))
+    report = checkpoints.load(model, GOLDEN / "vit_token.ckpt.npz")
+    original = read_arrays(GOLDEN / "vit_token.ckpt.npz")[POSITIONS]
     np.testing.assert_array_equal(
-        values(model)[POSITIONS], position_embeddings.resample(original, (4, 4), (6, 10))
+        weights_of(model)[POSITIONS], position_embeddings.resample(original, (4, 4), (6, 10))
     )
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
 
-def test_saved_file_stores_a_rectangular_grid(small, values, tmp_path):
-    wide = small(input_shape=(16, 64, 3))  # a 2x8 grid: 16 patches, like a 4x4 grid
+def test_saved_file_stores_a_rectangular_grid(tmp_path):
+    wide = small_model(input_shape=(16, 64, 3))  # a 2x8 grid: 16 patches, like a 4x4 grid
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
     checkpoints.save(wide, tmp_path / "wide.npz")
-    same = small(input_shape=(16, 64, 3), weights=tmp_path / "wide.npz")
-    np.testing.assert_array_equal(values(same)[POSITIONS], values(wide)[POSITIONS])
-    square = small()
+    same = small_model(input_shape=(16, 64, 3), weights=tmp_path / "wide.npz")
+    np.testing.assert_array_equal(weights_of(same)[POSITIONS], weights_of(wide)[POSITIONS])
+    square = small_model()
     report = checkpoints.load(square, tmp_path / "wide.npz")
     assert report.resampled == [(POSITIONS, (1, 17, 64), ((2, 8), (4, 4)))]
     assert not report.unused
-    expected = position_embeddings.resample(values(wide)[POSITIONS], (2, 8), (4, 4))
-    np.testing.assert_array_equal(values(square)[POSITIONS], expected)
+    expected = position_embeddings.resample(weights_of(wide)[POSITIONS], (2, 8), (4, 4))
+    np.testing.assert_array_equal(weights_of(square)[POSITIONS], expected)
 
 
-def test_source_grid_can_be_specified(golden_files, small, values, arrays):
-    model = small()
-    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
+def test_source_grid_can_be_specified():
+    model = small_model()
+    report = checkpoints.load(model, GOLDEN / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))
     with pytest.raises(ValueError, match=r"`source_grid` must be \(rows, columns\)"):
-        checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(4, 0))
+        checkpoints.load(model, GOLDEN / "vit_token.ckpt.npz", source_grid=(4, 0))
     with pytest.raises(ValueError, match="Set `source_grid="):
-        checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
+        checkpoints.load(model, GOLDEN / "vit_token.ckpt.npz", source_grid=(3, 5))
 
 
-def test_class_token_position_is_added_to_the_token(golden_files, small, values, arrays):
-    source = golden_files / "vit_token.ckpt.npz"
-    with_row = small(weights=source)
-    without = small(weights=source, class_token_position=False)
-    file = arrays(source)
+def test_class_token_position_is_added_to_the_token():
+    source = GOLDEN / "vit_token.ckpt.npz"
+    with_row = small_model(weights=source)
+    without = small_model(weights=source, class_token_position=False)
+    file = read_arrays(source)
     np.testing.assert_array_equal(
-        values(without)[CLASS_TOKEN], file[CLASS_TOKEN] + file[POSITIONS][:, :1]
+        weights_of(without)[CLASS_TOKEN], file[CLASS_TOKEN] + file[POSITIONS][:, :1]
     )
-    with np.load(golden_files / "vit_token.io.npz") as io:
+    with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.testing.assert_allclose(
             with_row.predict(io["inputs"], verbose=0),
             without.predict(io["inputs"], verbose=0),
@@ -189,10 +189,10 @@ def test_class_token_position_is_added_to_the_token(golden_files, small, values,
         )
 
 
-def test_class_token_without_position_gets_zero_row(golden_files, small, values, tmp_path, arrays):
-    file = arrays(golden_files / "vit_token.ckpt.npz")
+def test_class_token_without_position_gets_zero_row(tmp_path):
+    file = read_arrays(GOLDEN / "vit_token.ckpt.npz")
     file[POSITIONS] = file[POSITIONS][:, 1:]  # as in big_vision
     np.savez(tmp_path / "tok.npz", **file)
-    model = small(weights=tmp_path / "tok.npz")
-    assert not values(model)[POSITIONS][:, 0].any()
-    np.testing.assert_array_equal(values(model)[CLASS_TOKEN], file[CLASS_TOKEN])
+    model = small_model(weights=tmp_path / "tok.npz")
+    assert not weights_of(model)[POSITIONS][:, 0].any()
+    np.testing.assert_array_equal(weights_of(model)[CLASS_TOKEN], file[CLASS_TOKEN])
