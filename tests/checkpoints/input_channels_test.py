@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import checkpoints, families
-from keras_vit.checkpoints import published
+from keras_vit import checkpoints
 from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels
 
@@ -18,7 +17,7 @@ from ..shared import (
     read_arrays,
     to_numpy,
 )
-from .helpers import VIT_TOKEN, assert_rejected, small_model, weights_of
+from .helpers import VIT_TOKEN, assert_rejected, publish_tiny, small_model, weights_of
 
 pytestmark = pytest.mark.one_backend  # checkpoints are converted in numpy
 
@@ -181,15 +180,7 @@ def test_rejects_kernel_of_another_patch_shape(tmp_path):
 
 
 def test_published_weights_adapt_to_channels(tmp_path, monkeypatch):
-    row = families.PublishedWeights(
-        "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32
-    )
-    monkeypatch.setattr(published, "rows", lambda: [row])
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    (tmp_path / "sam").mkdir()
-    rgb = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5)
-    rgb.get_layer("head").kernel.assign(np.ones((192, 5)))
-    checkpoints.save(rgb, tmp_path / "sam" / "tiny.npz")
+    rgb = publish_tiny(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match='channels="sum"'):
         keras_vit.ViT_Ti16(weights="sam", input_shape=(32, 32, 1))
     model = keras_vit.ViT_Ti16(input_shape=(32, 32, 1), classes=5)

@@ -1,6 +1,7 @@
 """Tests of the table of published weights, and of the naming rule for AugReg files that are not in
 the table."""
 
+import collections
 import json
 
 import numpy as np
@@ -12,34 +13,42 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.registry import find_sizes
 
 from ..shared import GOLDEN
+from .helpers import publish_tiny
 
 pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
 PUBLISHED = published.rows()
 
 
-def test_published_rows_are_consistent():
+def test_published_rows_have_known_models_and_own_urls():
+    assert {row.model for row in PUBLISHED} <= set(families.sizes())
     assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
+
+
+def test_rows_of_the_hub_are_named_after_their_repositories():
     for row in PUBLISHED:
-        assert row.model in families.sizes()
         if row.url.startswith("https://huggingface.co/"):
-            assert row.url.count("/") == 4 and row.name == row.url.rpartition("/")[2]
+            assert row.url.count("/") == 4, row
+            assert row.name == row.url.rpartition("/")[2], row
+
+
+def test_other_rows_are_npz_files_of_google():
+    for row in PUBLISHED:
+        if row.url.startswith("https://huggingface.co/"):
             continue
-        assert row.url.startswith("https://storage.googleapis.com/")
-        assert row.url.endswith(".npz")
-        assert "+" not in row.url.rpartition("/")[2]
-        assert row.classes in ((0,) if row.collection.startswith("siglip") else (1000, 21843))
-        assert row.preprocessing["mean"] == [127.5] * 3
+        assert row.url.startswith("https://storage.googleapis.com/"), row
+        assert row.url.endswith(".npz"), row
+        assert "+" not in row.url.rpartition("/")[2], row
+        classes = (0,) if row.collection.startswith("siglip") else (1000, 21843)
+        assert row.classes in classes, row
+        assert row.preprocessing["mean"] == [127.5] * 3, row
         if "/vit_models/" in row.url:
-            assert not row.model.startswith("BiT-") and row.resolution in (224, 384)
+            assert not row.model.startswith("BiT-"), row
+            assert row.resolution in (224, 384), row
 
 
 def test_collections_have_the_expected_numbers_of_files():
-    count = {
-        name: sum(row.collection == name for row in PUBLISHED)
-        for name in {r.collection for r in PUBLISHED}
-    }
-    assert count == {
+    assert collections.Counter(row.collection for row in PUBLISHED) == {
         "imagenet21k": 9,
         "imagenet21k+imagenet2012": 8,
         "sam": 5,
@@ -77,10 +86,11 @@ def test_collections_have_the_expected_numbers_of_files():
         "depth-anything-v2-metric-indoor": 3,
         "depth-anything-v2-metric-outdoor": 3,
     }
-    assert {
-        row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"
-    } == {True}
-    assert {row.representation_size for row in PUBLISHED if row.collection != "imagenet21k"} == {0}
+
+
+def test_only_imagenet21k_has_pre_logits():
+    for row in PUBLISHED:
+        assert (row.representation_size > 0) == (row.collection == "imagenet21k"), row
 
 
 @pytest.mark.parametrize(
@@ -106,12 +116,18 @@ def test_published_name_resolves_to_a_url(source, model, url):
     assert published.find(source, model).url == "https://storage.googleapis.com/" + url
 
 
-def test_resolution_selects_between_two_files():
-    collection = "imagenet21k+imagenet2012"
-    assert published.find(collection, "ViT-B/16", 224).name == "ViT-B_16-224"
-    assert published.find(collection, "ViT-B/16", 384).name == "ViT-B_16"
-    assert published.find(collection, "ViT-B/16", 512).name == "ViT-B_16"
-    assert published.find(collection + ":ViT-B_16-224", "ViT-B/16", 384).name == "ViT-B_16-224"
+@pytest.mark.parametrize(
+    "name, resolution, expected",
+    [
+        ("", 224, "ViT-B_16-224"),
+        ("", 384, "ViT-B_16"),
+        ("", 512, "ViT-B_16"),
+        (":ViT-B_16-224", 384, "ViT-B_16-224"),  # the name wins
+    ],
+)
+def test_resolution_selects_between_two_files(name, resolution, expected):
+    source = f"imagenet21k+imagenet2012{name}"
+    assert published.find(source, "ViT-B/16", resolution).name == expected
 
 
 def test_constructor_downloads_the_file_of_the_default_size(monkeypatch):
@@ -123,44 +139,53 @@ def test_constructor_downloads_the_file_of_the_default_size(monkeypatch):
     assert [url.rpartition("/")[2] for url in fetched] == ["ViT-B_16-224.npz"]
 
 
-def test_preprocessing_depends_on_the_published_file():
+def test_collections_determine_the_preprocessing():
     assert checkpoints.find_preprocessing("siglip2:siglip2_b16_naflex").resize == "naflex"
     assert checkpoints.find_preprocessing("imagenet21k").mean == (127.5,) * 3
-    assert checkpoints.find_preprocessing("laion2b") is None  # the files differ
-    for size, mean in (("CLIP-L/14", 127.5), ("CLIP-B/32", 255 * 0.48145466)):
-        found = checkpoints.find_preprocessing("laion2b", (224, 224, 3), **families.sizes()[size])
-        assert found.mean[0] == mean
+
+
+@pytest.mark.parametrize(
+    "size, mean", [("CLIP-L/14", 127.5), ("CLIP-B/32", 255 * 0.48145466)], ids=["L/14", "B/32"]
+)
+def test_files_of_a_collection_can_differ_in_preprocessing(size, mean):
+    assert checkpoints.find_preprocessing("laion2b") is None
+    arguments = families.sizes()[size]
+    preprocessing = checkpoints.find_preprocessing("laion2b", (224, 224, 3), **arguments)
+    assert preprocessing.mean[0] == mean
 
 
 def test_timm_rows_prepare_images_as_timm():
     published_by_timm = json.loads((GOLDEN / "timm_preprocessing.json").read_text())
     rows = {row.name: row for row in PUBLISHED if "/timm/" in row.url}
     assert rows.keys() == published_by_timm.keys()
-    for name, expected in published_by_timm.items():
-        found = keras_vit.Preprocessing.from_config(dict(rows[name].preprocessing))
-        assert found.library == "torchvision"
-        assert [found.crop_fraction, found.resize, found.interpolation] == expected[:3], name
-        np.testing.assert_allclose(
-            np.array(found.mean + found.std) / 255, expected[3] + expected[4], atol=1e-9
-        )
+    for name, (crop_fraction, resize, interpolation, mean, std) in published_by_timm.items():
+        preprocessing = keras_vit.Preprocessing.from_config(dict(rows[name].preprocessing))
+        assert preprocessing.library == "torchvision", name
+        assert preprocessing.crop_fraction == crop_fraction, name
+        assert preprocessing.resize == resize, name
+        assert preprocessing.interpolation == interpolation, name
+        scaled = np.array([preprocessing.mean, preprocessing.std]) / 255
+        np.testing.assert_allclose(scaled, [mean, std], atol=1e-9, err_msg=name)
 
 
-def test_augreg_name_describes_the_file():
-    start = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
-    name = f"{start}--cifar100-steps_10k-lr_0.03-res_384"
+# A file of AugReg that was trained on ImageNet-21k, and is not in the table.
+AUGREG = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+
+
+def test_name_of_a_fine_tuned_augreg_file_describes_it():
+    name = f"{AUGREG}--cifar100-steps_10k-lr_0.03-res_384"
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
-    assert (row.model, row.classes, row.resolution, row.representation_size) == (
-        "ViT-Ti/16",
-        100,
-        384,
-        0,
-    )
+    assert row.model == "ViT-Ti/16"
+    assert row.classes == 100
+    assert row.resolution == 384
+    assert row.representation_size == 0
     assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
-    assert published.find_file("augreg", name.partition("--")[0]).classes == 21843
-    assert (
-        published.find_file("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes
-        == 1000
-    )
+
+
+@pytest.mark.parametrize("dataset, classes", [("i21k", 21843), ("i1k", 1000)])
+def test_dataset_of_an_augreg_file_determines_the_classes(dataset, classes):
+    name = AUGREG.replace("i21k", dataset)
+    assert published.find_file("augreg", name).classes == classes
 
 
 @pytest.mark.parametrize(
@@ -200,53 +225,62 @@ def test_unknown_weights_error_lists_names_for_the_model():
 def test_folder_does_not_shadow_published_weights(tmp_path, monkeypatch):
     (tmp_path / "sam").mkdir()
     monkeypatch.chdir(tmp_path)
-    numbers = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
-    assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
+    size = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
+    assert checkpoints.find_published("sam", (224, 224, 3), **size).name == "ViT-B_16"
 
 
-def test_sizes_are_found_by_their_arguments():
-    for name, size in families.sizes().items():
-        assert name in find_sizes(size)
-        # Sizes of MAE and DINO have the same arguments as sizes of ViT.
-        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))
-        if "resnet_blocks" in size:  # configs may contain lists instead of tuples
-            assert (
-                families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
-            )
-    assert families.find_size({"depth": None, "width_factor": 1}) is None
-    assert families.find_size({"patch_size": 8, "num_layers": 2, "hidden_size": 64}) is None
+@pytest.mark.parametrize("name", families.sizes())
+def test_sizes_are_found_by_their_arguments(name):
+    size = families.sizes()[name]
+    assert name in find_sizes(size)
+    # Sizes of MAE and DINO have the same arguments as sizes of ViT.
+    if not name.startswith(("MAE", "DINO-")):
+        assert families.find_size(size) == name
+    if "resnet_blocks" in size:  # configs may contain lists instead of tuples
+        blocks = list(size["resnet_blocks"])
+        assert families.find_size({**size, "resnet_blocks": blocks}) == name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"depth": None, "width_factor": 1},
+        {"patch_size": 8, "num_layers": 2, "hidden_size": 64},
+    ],
+)
+def test_other_arguments_have_no_size(arguments):
+    assert families.find_size(arguments) is None
 
 
 def test_published_weights_set_classes_and_pre_logits(tmp_path, monkeypatch):
-    row = families.PublishedWeights(
-        "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32, 24
-    )
-    monkeypatch.setattr(published, "rows", lambda: [row])
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    (tmp_path / "sam").mkdir()
-    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, representation_size=24)
-    source.get_layer("head").kernel.assign(np.ones((24, 5)))
-    checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
+    source = publish_tiny(tmp_path, monkeypatch, representation_size=24)
     model = keras_vit.ViT_Ti16(weights="sam", input_shape=(48, 32, 3))
     assert model.output_shape == (None, 5)
     np.testing.assert_array_equal(
         np.asarray(model.get_layer("pre_logits").kernel),
         np.asarray(source.get_layer("pre_logits").kernel),
     )
-    features = keras_vit.ViT_Ti16(weights="sam", include_top=False)
-    assert features.output_shape == (None, 24)
+    headless = keras_vit.ViT_Ti16(weights="sam", include_top=False)
+    assert headless.output_shape == (None, 24)
     with pytest.raises(ValueError, match="Received: shape=.*5"):
         keras_vit.ViT_Ti16(weights="sam", classes=7)
 
 
+def test_from_pretrained_requires_the_name_of_a_file(tmp_path, monkeypatch):
+    publish_tiny(tmp_path, monkeypatch)
+    model = keras_vit.from_pretrained("sam:tiny")
+    assert model.input_shape == (None, 32, 32, 3)
+    assert model.output_shape == (None, 5)
+    with pytest.raises(ValueError, match="one file .*: sam:tiny.*Received: source='sam'"):
+        keras_vit.from_pretrained("sam")
+
+
 def test_file_determines_an_unknown_number_of_classes(tmp_path, monkeypatch):
-    start = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
-    name = f"{start}--caltech101-steps_10k-lr_0.03-res_32"
+    name = f"{AUGREG}--caltech101-steps_10k-lr_0.03-res_32"
     assert published.find_file("augreg", name).classes is None
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    source = publish_tiny(tmp_path, monkeypatch)
     (tmp_path / "augreg").mkdir()
-    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, head_bias=1.0)
-    source.get_layer("head").kernel.assign(np.ones((192, 5)))
     checkpoints.save(source, tmp_path / "augreg" / f"{name}.npz")
     model = keras_vit.from_pretrained(f"augreg:{name}")
-    assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
+    assert model.input_shape == (None, 32, 32, 3)
+    assert model.output_shape == (None, 5)

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints, families
-from keras_vit.checkpoints import names, position_embeddings, published
+from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.checkpoints.dialects.dialect import gelu_of
 
 from ..shared import GOLDEN, assert_same_weights, randomize, read_arrays, to_numpy
@@ -235,24 +235,6 @@ def test_saved_models_are_restored(constructor, arguments, tmp_path):
     assert_same_weights(restored, model)
     if constructor is not keras_vit.BiTResNet:  # the weights of a ResNet fit all image sizes
         assert restored.input_shape == model.input_shape
-
-
-@pytest.mark.one_backend
-def test_collection_name_alone_is_rejected(tmp_path, monkeypatch):
-    tiny = families.PublishedWeights(
-        "sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32
-    )
-    monkeypatch.setattr(published, "rows", lambda: [tiny])
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    (tmp_path / "sam").mkdir()
-    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, head_bias=1.0)
-    source.get_layer("head").kernel.assign(np.ones((192, 5)))
-    checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
-    model = keras_vit.from_pretrained("sam:tiny")
-    assert model.input_shape == (None, 32, 32, 3)
-    assert model.output_shape == (None, 5)
-    with pytest.raises(ValueError, match="one file .*: sam:tiny.*Received: source='sam'"):
-        keras_vit.from_pretrained("sam")
 
 
 @pytest.mark.one_backend
