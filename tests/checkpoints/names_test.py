@@ -1,4 +1,4 @@
-"""Tests of canonical names of weights."""
+"""Tests of the canonical names of weights, and of the tables that translate other names."""
 
 import numpy as np
 import pytest
@@ -10,91 +10,102 @@ from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.names import ATTENTION, MLP, canonical_name, canonical_variables
 from keras_vit.checkpoints.readers import LazyArray
 
-from ..shared import GOLDEN_SIZES
+from ..shared import GOLDEN, SIZES, assert_same_arrays, read_arrays
+from .helpers import VIT_TOKEN, small_model
 
 pytestmark = pytest.mark.one_backend
 
 
 def test_reads_both_mlp_numberings(tmp_path):
-    joint = read_arrays(GOLDEN / "vit_token.ckpt.npz")
+    # The names of old versions of Flax number the layers of all types together.
+    joint = read_arrays(VIT_TOKEN)
     assert "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel" in joint
-    with open_checkpoint(GOLDEN / "vit_token.ckpt.npz") as checkpoint:
-        names = set(checkpoint.arrays)
-        current = {name: array.read() for name, array in checkpoint.arrays.items()}
-    assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in names
-    assert set(map(VIT_JAX.name_in_file, current)) == set(joint)
-    np.savez(tmp_path / "current.npz", **current)
-    with open_checkpoint(tmp_path / "current.npz") as checkpoint:
-        assert set(checkpoint.arrays) == names
+    with open_checkpoint(VIT_TOKEN) as checkpoint:
+        arrays = {name: array.read() for name, array in checkpoint.arrays.items()}
+    assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in arrays
+    assert set(map(VIT_JAX.name_in_file, arrays)) == joint.keys()
+    np.savez(tmp_path / "separate.npz", **arrays)
+    with open_checkpoint(tmp_path / "separate.npz") as checkpoint:
+        assert checkpoint.arrays.keys() == arrays.keys()
 
 
-def test_variable_names_match_the_reference_files():
-    tiny = GOLDEN_SIZES
-    for case, arguments in {
-        "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
-        "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
-    }.items():
-        variables = canonical_variables(keras_vit.VisionTransformer(**{**tiny, **arguments}))
-        with open_checkpoint(GOLDEN / f"{case}.ckpt.npz") as checkpoint:
-            sizes = {name: np.prod(array.shape) for name, array in checkpoint.arrays.items()}
-        assert {name: np.prod(variable.shape) for name, variable in variables.items()} == sizes
+@pytest.mark.parametrize(
+    "case, arguments",
+    [
+        ("vit_token_prelogits", {"representation_size": 48}),
+        ("hybrid_2stage", {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)}),
+    ],
+)
+def test_variable_names_match_the_reference_files(case, arguments):
+    variables = canonical_variables(small_model(**arguments))
+    with open_checkpoint(GOLDEN / f"{case}.ckpt.npz") as checkpoint:
+        expected = {name: np.prod(array.shape) for name, array in checkpoint.arrays.items()}
+    sizes = {name: np.prod(variable.shape) for name, variable in variables.items()}
+    assert sizes == expected
 
 
 def test_canonical_name_is_idempotent():
-    model = keras_vit.VisionTransformer(
-        patch_size=8,
-        num_layers=1,
-        hidden_size=8,
-        mlp_dim=8,
-        num_heads=2,
-        classifier="map",
-        input_shape=(16, 16, 3),
-    )
+    model = keras_vit.VisionTransformer(**SIZES, classifier="map", input_shape=(16, 16, 3))
     for name in canonical_variables(model):
         assert canonical_name(name) == name
 
 
-def test_table_is_read_in_both_directions():
-    dialect = Dialect(
-        "tiny",
-        "patches.weight",
-        (
-            ("patches", "embedding"),
-            ("old.{rest}", IGNORED),
-            ("token", Token("cls", 1)),
-            ("layers.{i}.kv_{kind}", Packed(f"{ATTENTION}key", f"{ATTENTION}value")),
-            ("{tower}layers.{i}.up", f"{MLP}Dense_0"),
-            ("{tower}layers.{i}.fc1", Alias(f"{MLP}Dense_0")),
-        ),
-        layout="pytorch",
-        choices={"tower": ("", "model.")},
-    )
-    block = ATTENTION.format(i=1)
-    arrays = {
+DIALECT = Dialect(
+    "tiny",
+    "patches.weight",
+    (
+        ("patches", "embedding"),
+        ("old.{rest}", IGNORED),
+        ("token", Token("cls", 1)),
+        ("layers.{i}.kv_{kind}", Packed(f"{ATTENTION}key", f"{ATTENTION}value")),
+        ("{tower}layers.{i}.up", f"{MLP}Dense_0"),
+        ("{tower}layers.{i}.fc1", Alias(f"{MLP}Dense_0")),
+    ),
+    layout="pytorch",
+    choices={"tower": ("", "model.")},
+)
+
+
+def make_arrays():
+    """Returns arrays of a model, under their canonical names."""
+    attention = ATTENTION.format(i=1)
+    return {
         "embedding/kernel": np.arange(24.0).reshape(2, 2, 2, 3),
         "cls": np.arange(3.0).reshape(1, 1, 3),
-        f"{block}key/kernel": np.arange(12.0).reshape(3, 2, 2),
-        f"{block}value/kernel": np.arange(12.0).reshape(3, 2, 2) + 20,
+        f"{attention}key/kernel": np.arange(12.0).reshape(3, 2, 2),
+        f"{attention}value/kernel": np.arange(12.0).reshape(3, 2, 2) + 20,
         f"{MLP.format(i=1)}Dense_0/bias": np.arange(5.0),
     }
-    tensors, left = dialect.write({**arrays, "more": np.ones(1)}, 2, Folder({}, tower="model."))
-    assert set(left) == {"more"}
-    assert set(tensors) == {
-        "patches.weight",
-        "token",
-        "layers.1.kv_weight",
-        "model.layers.1.up.bias",
+
+
+def write_tensors(arrays):
+    """Returns the arrays in the layout of the dialect, and the arrays that it cannot represent."""
+    return DIALECT.write(arrays, num_layers=2, folder=Folder({}, tower="model."))
+
+
+def test_dialect_writes_names_and_shapes_of_the_table():
+    arrays = {**make_arrays(), "more": np.ones(1)}
+    tensors, unsupported = write_tensors(arrays)
+    assert set(unsupported) == {"more"}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        "patches.weight": (3, 2, 2, 2),
+        "token": (3,),
+        "layers.1.kv_weight": (8, 3),
+        "model.layers.1.up.bias": (5,),
     }
-    assert tensors["token"].shape == (3,) and tensors["layers.1.kv_weight"].shape == (8, 3)
-    # The alias, without the tower.
+
+
+def test_dialect_reads_what_it_writes():
+    arrays = make_arrays()
+    tensors, _ = write_tensors(arrays)
+    # Read the alias, and a name without the tower.
     tensors["layers.1.fc1.bias"] = tensors.pop("model.layers.1.up.bias")
-    again = {}
-    for name, value in tensors.items():
-        lazy = LazyArray(value.shape, "float32", (name,), lambda value=value: value)
-        again |= {path: array.read() for path, array in dialect.read(name, lazy, num_heads=2)}
-    assert again.keys() == arrays.keys() and dialect.match("old.x") == (
-        IGNORED,
-        {"rest": "x", "kind": None},
-    )
-    for name, value in arrays.items():
-        np.testing.assert_array_equal(again[name], value)
+    restored = {}
+    for name, tensor in tensors.items():
+        lazy = LazyArray(tensor.shape, "float32", (name,), lambda tensor=tensor: tensor)
+        restored |= {path: array.read() for path, array in DIALECT.read(name, lazy, num_heads=2)}
+    assert_same_arrays(restored, arrays)
+
+
+def test_dialect_ignores_arrays():
+    assert DIALECT.match("old.x") == (IGNORED, {"rest": "x", "kind": None})
