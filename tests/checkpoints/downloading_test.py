@@ -17,42 +17,45 @@ CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
+    """Returns an empty folder for the cache."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KERAS_VIT_WEIGHTS", raising=False)
     return tmp_path / "home"
 
 
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers with `CONTENT`, or with its first half if `server.truncate` is set."""
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        if "missing" in self.path:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[: len(CONTENT) // 2] if self.server.truncate else CONTENT)
+
+    def log_message(self, *_):
+        pass
+
+
 @pytest.fixture
 def server():
-    """Runs a local HTTP server. `requests` lists the requested paths; setting `truncate` cuts
-    responses in half."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            Handler.requests.append(self.path)
-            if "missing" in self.path:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(CONTENT)))
-            self.end_headers()
-            self.wfile.write(CONTENT[: len(CONTENT) // 2] if Handler.truncate else CONTENT)
-
-        def log_message(self, *_):
-            pass
-
-    Handler.requests = []
-    Handler.truncate = False
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
+    """Runs a local HTTP server. `requests` lists the requested paths."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.requests = []
+        server.truncate = False
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        Handler.url = f"http://127.0.0.1:{running.server_address[1]}"
-        yield Handler
-        running.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 
 def files_below(folder):
+    """Returns the names of all files in a folder and its subfolders."""
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
@@ -86,30 +89,33 @@ def test_leftovers_of_a_killed_download_are_ignored(server, home):
     url = f"{server.url}/x.npz"
     target = downloading.cache_path(url)
     target.parent.mkdir(parents=True)
-    new, old = (target.with_name(f"x.{digit * 12}.part.npz") for digit in "ab")
-    for part in (new, old):
-        part.write_bytes(CONTENT[:100])
+    new = target.with_name(f"x.{'a' * 12}.part.npz")
+    old = target.with_name(f"x.{'b' * 12}.part.npz")
+    new.write_bytes(CONTENT[:100])
+    old.write_bytes(CONTENT[:100])
     yesterday = time.time() - 25 * 3600
     os.utime(old, (yesterday, yesterday))
     assert Path(downloading.fetch(url)).read_bytes() == CONTENT
-    assert new.exists() and not old.exists()  # another process may still be writing the new file
+    assert new.exists()  # another process may still be writing it
+    assert not old.exists()
 
 
-def test_failed_download_error_names_url_and_cache_path(server, monkeypatch, tmp_path):
+def test_failed_download_error_names_url_and_cache_path(server):
     url = f"{server.url}/missing/ViT-B_16.npz"
     with pytest.raises(ConnectionError) as raised:
         downloading.fetch(url)
     message = str(raised.value)
-    assert (
-        url in message
-        and str(downloading.cache_path(url)) in message
-        and "KERAS_VIT_WEIGHTS" in message
-    )
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
-    with pytest.raises(
-        ConnectionError, match=str(tmp_path / "mirror" / "127.0.0.1" / "missing" / "ViT-B_16.npz")
-    ):
-        downloading.fetch(url)
+    assert url in message
+    assert str(downloading.cache_path(url)) in message
+    assert "KERAS_VIT_WEIGHTS" in message
+
+
+def test_failed_download_error_names_the_path_in_the_mirror(server, monkeypatch, tmp_path):
+    mirror = tmp_path / "mirror"
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(mirror))
+    path = mirror / "127.0.0.1" / "missing" / "ViT-B_16.npz"
+    with pytest.raises(ConnectionError, match=str(path)):
+        downloading.fetch(f"{server.url}/missing/ViT-B_16.npz")
 
 
 def test_manually_cached_file_is_used(server):
@@ -120,23 +126,24 @@ def test_manually_cached_file_is_used(server):
     assert downloading.fetch(url) == str(target)
 
 
-def test_files_are_read_from_the_mirror(monkeypatch, tmp_path, home):
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
-    for path in ("imagenet21k/R50+ViT-B_16.npz", "bit_models/BiT-M-R50x1.npz"):
-        file = tmp_path / "mirror" / path
-        file.parent.mkdir(parents=True)
-        file.write_bytes(CONTENT)
-    path = downloading.fetch(
-        "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz"
-    )
-    assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
-    path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
-    assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
-    # The mirror is unchanged.
-    assert files_below(tmp_path / "mirror") == [
-        "BiT-M-R50x1.npz",
-        "R50+ViT-B_16.npz",
-    ]
+@pytest.mark.parametrize(
+    "url, path",
+    [
+        (
+            "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz",
+            "imagenet21k/R50+ViT-B_16.npz",
+        ),
+        ("gs://bit_models/BiT-M-R50x1.npz", "bit_models/BiT-M-R50x1.npz"),
+    ],
+)
+def test_files_are_read_from_the_mirror(url, path, monkeypatch, tmp_path):
+    mirror = tmp_path / "mirror"
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(mirror))
+    file = mirror / path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(CONTENT)
+    assert downloading.fetch(url) == str(file)
+    assert files_below(mirror) == [file.name]  # nothing is added
 
 
 def test_gs_url_maps_to_https():
