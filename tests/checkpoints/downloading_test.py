@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Returns an empty folder for the cache."""
+    """Sets an empty folder as the home of Keras, which contains the cache, and returns it."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KERAS_VIT_WEIGHTS", raising=False)
     return tmp_path / "home"
