@@ -61,10 +61,13 @@ def canonical_variables(model):
     variables = {}
     for layer in model.layers:
         for variable in layer.weights:
-            # Drop the prefix that the path has if the model is nested in another model.
-            path = layer.name + "/" + variable.path.rpartition(f"{layer.name}/")[2]
-            variables[canonical_name(path)] = variable
+            variables[canonical_name(path_inside(layer, variable))] = variable
     return variables
+
+
+def path_inside(layer, variable):
+    """Returns the path of a layer's variable without the prefix that it has in a nested model."""
+    return f"{layer.name}/{variable.path.rpartition(f'{layer.name}/')[2]}"
 
 
 def canonical_shapes(model):

@@ -46,6 +46,10 @@ def define_flags():
 
 
 def main():
+    if FLAGS.output and FLAGS.convert:
+        raise ValueError(
+            f"--output cannot be combined with --convert. Received: output={FLAGS.output!r}"
+        )
     command_line.check_output(FLAGS.output)
     if FLAGS.data and not files.is_dir(FLAGS.data):
         raise ValueError(
@@ -95,8 +99,10 @@ def print_report(report):
         if report[kind]:
             print(f"{kind}: {len(report[kind])} files, such as {report[kind][0]}; {text}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
-    summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
-    print(f"{report['examples']} examples: {summary}")
+    print(
+        f"{report['examples']} examples: {counts['bad']} bad, {counts['duplicates']} groups of "
+        f"duplicates, {counts['empty_classes']} empty classes"
+    )
     return any(counts.values())
 
 

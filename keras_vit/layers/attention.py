@@ -42,8 +42,8 @@ class MultiHeadAttention(BaseLayer):
             output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         epsilon: epsilon of the LayerNorms.
-        rotary: arguments of `layers.rotary.rotary_table` except `size`, as a dict that contains at
-            least `grid`; None for no rotary embedding.
+        rotary: arguments of `layers.rotary.rotary_table` except `head_size`, as a dict that
+            contains at least `grid`; None for no rotary embedding.
         out_norm: whether to apply a LayerNorm to the concatenated heads before the output
             projection.
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
@@ -67,6 +67,9 @@ class InputPreprocessing(BaseLayer):
         return images
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
+        self.refuse_quantization()
+
+    def refuse_quantization(self) -> NoReturn:
         """Raises a `ValueError`, because the file of a quantized model could not be loaded."""
         raise ValueError(
             "Models of keras_vit do not support `quantize`. For 8-bit inference, use `export.onnx` "

@@ -26,7 +26,7 @@ def check_rotary(rotary):
 
 
 def rotary_table(
-    size,
+    head_size,
     *,
     grid,
     prefix=0,
@@ -39,16 +39,16 @@ def rotary_table(
 ):
     """Returns the cosines and sines that rotate queries and keys.
 
-    Both are float32 arrays of shape `(prefix + rows*columns, size)`.
+    Both are float32 arrays of shape `(prefix + rows*columns, head_size)`.
 
-    Frequency k is `theta ** (-k / (size/4))`. Each frequency is used twice, for the row and for the
-    column.
+    Frequency k is `theta ** (-k / (head_size/4))`. Each frequency is used twice, for the row and
+    for the column.
 
     Args:
-        size: number of values per head, a multiple of 4.
+        head_size: a multiple of 4.
         grid: `(rows, columns)` of the patches.
         prefix: number of tokens before the patches; these tokens are not rotated.
-        style: "half" pairs value i with value `i + size/2`; "pairs" pairs neighboring values.
+        style: "half" pairs value i with value `i + head_size/2`; "pairs" pairs neighboring values.
         coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index"
             counts patches from 0.
         theta: base of the frequencies, above 0.
@@ -64,31 +64,38 @@ def rotary_table(
     check_choice("style", style, ("half", "pairs"))
     check_choice("coordinates", coordinates, ("centered", "index"))
     check_choice("order", order, ("yx", "xy"))
-    if size % 4 or theta <= 0:
+    if head_size % 4 or theta <= 0:
         raise ValueError(
-            "`size`, the head size, must be a multiple of 4, and `theta` must be above 0. "
-            f"Received: size={size}, theta={theta}"
+            "`head_size` must be a multiple of 4, and `theta` must be above 0. "
+            f"Received: head_size={head_size}, theta={theta}"
         )
-    frequencies = theta ** (-np.arange(size // 4) / (size / 4))
+    if coordinates == "centered" and (reference is not None or offset):
+        raise ValueError(
+            "`reference` and `offset` require coordinates='index'. "
+            f"Received: reference={reference}, offset={offset}"
+        )
+    num_frequencies = head_size // 4
+    frequencies = theta ** (-np.arange(num_frequencies) / num_frequencies)
 
     def angles(side):
-        """Returns the angles along an axis of this length, `(side, size/4)`."""
+        """Returns the angles along an axis of this length, `(side, head_size/4)`."""
         if coordinates == "centered":
             places = 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
         else:
             places = (np.arange(side) + offset) * (1 if reference is None else reference / side)
         return places[:, None] * frequencies
 
-    y = np.broadcast_to(angles(rows)[:, None], (rows, columns, size // 4))
-    x = np.broadcast_to(angles(columns)[None], (rows, columns, size // 4))
-    table = np.concatenate([y, x] if order == "yx" else [x, y], axis=-1).reshape(-1, size // 2)
+    y = np.broadcast_to(angles(rows)[:, None], (rows, columns, num_frequencies))
+    x = np.broadcast_to(angles(columns)[None], (rows, columns, num_frequencies))
+    table = np.concatenate([y, x] if order == "yx" else [x, y], axis=-1)
+    table = table.reshape(-1, head_size // 2)
     table = np.tile(table, 2) if style == "half" else np.repeat(table, 2, axis=-1)
-    table = np.concatenate([np.zeros((prefix, size)), table])
+    table = np.concatenate([np.zeros((prefix, head_size)), table])
     return np.cos(table).astype("float32"), np.sin(table).astype("float32")
 
 
 def rotate(x, cosines, sines, style):
-    """Rotates queries or keys of the first M tokens, `(B, M, heads, size)`, in float32."""
+    """Rotates queries or keys of the first M tokens, `(B, M, heads, head_size)`, in float32."""
     dtype = x.dtype
     shape = x.shape
     x = ops.cast(x, "float32")

@@ -8,6 +8,7 @@ import keras
 from keras.dtype_policies import QuantizedDTypePolicy
 
 from keras_vit.arguments import check_names, parameters_of
+from keras_vit.checkpoints.names import path_inside
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
 from keras_vit.models.replaced_forward import replacement_of
@@ -37,7 +38,7 @@ class ImageModel(keras.Model):
     arguments: Mapping[str, Any]
     image_shape: tuple[int, int, int]
     input_preprocessing: InputPreprocessing
-    head: keras.layers.Dense | None
+    head: keras.layers.Layer | None
 
     def __new__(cls, *args, **kwargs):
         bases = cls.__mro__[: cls.__mro__.index(ImageModel)]
@@ -78,7 +79,7 @@ class ImageModel(keras.Model):
         return {"image_size": 224}
 
     def own_arguments(self) -> dict[str, Any]:
-        """Returns the arguments that only a subclass has."""
+        """Returns the arguments that a subclass adds to `VisionTransformer`'s."""
         return {}
 
     def check_input(self, images: Any) -> None:
@@ -121,8 +122,7 @@ class ImageModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         policies = [layer.dtype_policy for layer in self._flatten_layers()]
         if any(isinstance(policy, QuantizedDTypePolicy) for policy in policies):
-            # Quantized models cannot be saved; this raises the error that says so.
-            self.input_preprocessing.quantize("int8")
+            self.input_preprocessing.refuse_quantization()
         activation = self.arguments["classifier_activation"]
         if callable(activation):
             activation = keras.activations.serialize(activation)
@@ -143,7 +143,7 @@ class ImageModel(keras.Model):
             # Saving merges adapters into the kernels, so a layer that trains only its adapters is
             # loaded frozen.
             kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]
-            paths = [_path_inside(layer, variable) for variable in kept if not variable.trainable]
+            paths = [path_inside(layer, variable) for variable in kept if not variable.trainable]
             is_frozen = not layer.trainable or (paths and len(paths) == len(kept))
             frozen += [layer.name] if is_frozen else paths
         return frozen
@@ -166,14 +166,9 @@ class ImageModel(keras.Model):
             if layer.name in frozen:
                 layer.trainable = False
             for variable in layer.weights:
-                if _path_inside(layer, variable) in frozen:
+                if path_inside(layer, variable) in frozen:
                     variable.trainable = False
         return model
-
-
-def _path_inside(layer, variable):
-    """Returns the path of a layer's variable from the layer's name on."""
-    return f"{layer.name}/{variable.path.rpartition(f'{layer.name}/')[2]}"
 
 
 def kept_arguments(variables):
@@ -202,12 +197,11 @@ def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
     """Creates the float32 head, or returns None if `include_top` is False."""
     if not arguments["include_top"]:
         return None
-    # The kernel is initialized to zeros, so that the initial logits equal the bias.
     dense = DistilledHead if arguments.get("distilled") else keras.layers.Dense
     return dense(
         arguments["classes"],
         activation=arguments["classifier_activation"],
-        kernel_initializer="zeros",
+        kernel_initializer="zeros",  # so that the initial logits equal the bias
         bias_initializer=keras.initializers.Constant(arguments["head_bias"]),
         dtype="float32",
         name="head",

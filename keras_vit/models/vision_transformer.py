@@ -61,8 +61,8 @@ class VisionTransformer(ImageModel):
         dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
         attention_dropout, exact_gelu, epsilon, remat, mlp, mlp_norm, mlp_bias, attention_bias,
             attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
-        rotary: arguments of `layers.rotary.rotary_table` other than `size`, `grid` and `prefix`, as
-            a dict, for rotary position embeddings in every block; None for none.
+        rotary: arguments of `layers.rotary.rotary_table` other than `head_size`, `grid` and
+            `prefix`, as a dict, for rotary position embeddings in every block; None for none.
         num_registers: number of learned tokens after the class tokens, without positions.
         pre_norm: whether to apply a LayerNorm before the first block, as in CLIP.
         patch_bias: whether the patches' projection has a bias.

@@ -144,3 +144,11 @@ def test_show_batch_writes_a_figure(photos, run, tmp_path):
     assert code == 2
     assert "imagesize" in errors[0]
     assert not (tmp_path / "not.png").exists()
+
+
+def test_convert_refuses_a_report(photos, run, tmp_path):
+    code, _, errors = run(
+        "verify-data", f"--data={photos}", "--convert=new", f"--output={tmp_path}/report.json"
+    )
+    assert code == 2
+    assert "cannot be combined" in errors[0]

@@ -125,3 +125,9 @@ def test_rejects_invalid_block_options(options, message):
 def test_rotary_table_rejects_head_sizes_that_four_does_not_divide():
     with pytest.raises(ValueError, match="a multiple of 4"):
         rotary_table(6, grid=GRID)
+
+
+@pytest.mark.parametrize("option", [{"reference": 16}, {"offset": 0.5}], ids=str)
+def test_rotary_table_rejects_options_of_other_coordinates(option):
+    with pytest.raises(ValueError, match="require coordinates='index'"):
+        rotary_table(8, grid=GRID, **option)

@@ -75,7 +75,7 @@ class Facts:
 class Packed(tuple):
     """Arrays of the model that are joined along their first axis in a file.
 
-    None stands for an array that the model lacks.
+    None stands for an array that the model lacks; such a target is read-only.
     """
 
     def __new__(cls, *parts: str | None) -> "Packed":
@@ -157,7 +157,7 @@ class Dialect:
     Attributes:
         name: name of the library, such as "timm".
         marker: template, or several; a file can have this dialect only if an array name matches.
-        table: pairs of a template of names in the file and a target, both with the same fields. The
+        table: pairs of a template of names in the file and a target, which may use its fields. The
             first pair that matches a name applies; names that match no pair do not change. A target
             is a template of canonical names, a `Packed`, `Stacked`, `Token` or `Alias` of such
             templates, or `IGNORED`. In the layout "pytorch", a pair also describes the "weight" and
