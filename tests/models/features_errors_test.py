@@ -1,0 +1,97 @@
+"""Tests of the errors of `features` for models, images and arguments that it cannot use."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+from ..shared import THREE_LAYERS, random_images
+
+pytestmark = pytest.mark.one_backend
+IMAGES = random_images((2, 24, 16, 3))
+
+
+def build(**changes):
+    return keras_vit.VisionTransformer(**{**THREE_LAYERS, **changes})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layers": [1, 4]}, r"are 0 to 3.*Received: layer=4"),
+        ({"layers": -5}, "Received: layer=-5"),
+        ({"layers": [1.0]}, "Received: layer=1.0"),
+        ({"layers": 1.5}, "are 0 to .* layer=1.5"),
+        ({"layers": []}, r"Received: layers=\[\]"),
+        ({"tokens": "cls"}, "one of class, registers, patch"),
+        ({"grid": True}, "`tokens` must be 'patch'"),
+        ({"tokens": "pooled", "norm": False}, "norm=False"),
+    ],
+    ids=str,
+)
+def test_rejects_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(build(), IMAGES, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (IMAGES[:, :16], r"\(B, 24, 16, 3\).*of shape \(2, 16, 16, 3\)"),
+        (IMAGES[0, 0], r"of shape \(16, 3\)"),
+        (IMAGES[0, :16], r"of shape \(1, 16, 16, 3\)"),
+        (np.zeros((1, 24, 16, 3), "uint8"), "dtype=uint8"),
+    ],
+    ids=["height", "rank", "height of one image", "dtype"],
+)
+def test_rejects_bad_images(images, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(build(), images)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "tokens", "message"),
+    [
+        ("gap", "class", "has no class token.*Received: tokens='class'"),
+        ("unpooled", "pooled", "does not pool its tokens"),
+        ("token_unpooled", "pooled", "does not pool its tokens"),
+    ],
+)
+def test_rejects_tokens_that_the_model_lacks(classifier, tokens, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(build(classifier=classifier), IMAGES, tokens=tokens)
+
+
+def test_rejects_models_without_a_vision_transformer():
+    dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="has no Vision Transformer"):
+        keras_vit.features(dense, IMAGES)
+
+
+def test_rejects_models_with_two_vision_transformers():
+    inputs = keras.Input((24, 16, 3))
+    both = keras.Model(inputs, [build()(inputs), build(name="other")(inputs)])
+    with pytest.raises(ValueError, match="has more than one Vision Transformer"):
+        keras_vit.features(both, IMAGES)
+
+
+def test_rejects_models_that_call_a_vision_transformer_twice():
+    model = build()
+    inputs = keras.Input((24, 16, 3))
+    siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
+    twice = keras.Model(inputs, model(inputs) + siamese(inputs))
+    with pytest.raises(
+        ValueError, match="must call its Vision Transformer once. Received: 2 calls"
+    ):
+        keras_vit.features(twice, IMAGES)
+
+
+def _submodel(model):
+    return keras.Model(model.inputs, model.get_layer("encoderblock_1").output)
+
+
+@pytest.mark.parametrize("copy_layers", [keras.models.clone_model, _submodel])
+def test_rejects_clones_and_submodels(copy_layers):
+    with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one"):
+        keras_vit.features(copy_layers(build()), IMAGES)
