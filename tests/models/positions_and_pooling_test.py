@@ -10,8 +10,7 @@ from ..shared import TWO_LAYERS, random_images, randomize
 
 
 def small(**arguments):
-    defaults = TWO_LAYERS
-    return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 24, 3), **arguments})
+    return keras_vit.VisionTransformer(**TWO_LAYERS, input_shape=(16, 24, 3), **arguments)
 
 
 def test_class_token_without_position_is_added_after_positions():
@@ -23,17 +22,16 @@ def test_class_token_without_position_is_added_after_positions():
 
 
 def test_fixed_positions_have_no_weights():
-    with_sines = small(classifier="gap", position_embedding="sincos2d")
-    assert with_sines.count_params() == small(classifier="gap").count_params() - 6 * 8
+    fixed = small(classifier="gap", position_embedding="sincos2d")
+    learned = small(classifier="gap")
+    # The learned embeddings of six patches have eight values each.
+    assert fixed.count_params() == learned.count_params() - 6 * 8
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (
-            {"position_embedding": "2d"},
-            "one of learned.*position_embedding='2d'",
-        ),
+        ({"position_embedding": "2d"}, "one of learned.*position_embedding='2d'"),
         ({"position_embedding": "sincos2d"}, "`class_token_position` must be False"),
         ({"epsilon": 0}, "`epsilon` must be a number above 0"),
         ({"classifier": "attention"}, "`classifier` must be one of token, gap, token_gap, map"),
@@ -56,15 +54,10 @@ def test_rejects_invalid_arguments(arguments, message):
     "policy", ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.one_backend)]
 )
 def test_keras_file_preserves_outputs(arguments, policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    try:
-        model = small(**arguments)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    randomize(model)
+    model = randomize(small(**arguments, dtype=policy))
     model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
     images = random_images((2, 16, 24, 3))
     np.testing.assert_array_equal(
-        model.predict(images, verbose=0), again.predict(images, verbose=0)
+        loaded.predict(images, verbose=0), model.predict(images, verbose=0)
     )
