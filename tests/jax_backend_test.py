@@ -28,7 +28,7 @@ PARTS = (
         "inspection/relevance_test.py::test_relevance_matches_finite_differences[wrapped]",
         "inspection/embeddings_test.py::test_position_similarity_excludes_the_class_token",
         "evaluation/evaluators_test.py::test_top1_counts_every_example_once",
-        "evaluation/evaluators_test.py::test_fewshot_computes_features_once",
+        "evaluation/frozen_test.py::test_fewshot_computes_features_once",
     ),
     ("training/jax", "tasks/image_text_test.py"),
 )

@@ -1,0 +1,115 @@
+"""Tests of the evaluator `calibration`, for models with logits and with probabilities."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import evaluation
+from keras_vit.evaluation import calibration
+from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.models.any_model import gives_probabilities, set_logits_activation
+
+from .colors import color_inputs, mean_color_model, with_labels
+
+
+def calibration_of(model, inputs):
+    return evaluation.evaluate(model, ["calibration"], inputs)
+
+
+def average_of_softmaxes(logits):
+    softmax = keras.layers.Softmax()
+    return keras.layers.Average()([softmax(logits), softmax(logits)])
+
+
+@pytest.mark.parametrize("activation", [keras.ops.softmax, average_of_softmaxes])
+def test_no_second_softmax_is_applied(activation):
+    logits_model = mean_color_model()
+    model = keras.Model(logits_model.input, activation(logits_model.output))
+    inputs = color_inputs()
+    expected = calibration_of(logits_model, inputs)
+    assert calibration_of(model, inputs) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [(keras.ops.sigmoid, True), (keras.ops.tanh, False), (keras.activations.linear, False)],
+)
+def test_probability_outputs_are_detected(activation, expected):
+    logits_model = mean_color_model()
+    inner = keras.Model(logits_model.input, activation(logits_model.output))
+    outer = keras.Sequential([keras.Input((8, 8, 3)), inner])
+    assert gives_probabilities(outer) == expected
+
+
+def test_log_loss_of_logits_is_unbounded():
+    model = mean_color_model()
+    far = keras.Model(model.input, -1000.0 * model.output)
+    inputs = color_inputs()
+    arrays = collect(far, outputs_of, inputs)
+    logits = arrays["outputs"].astype("float64")
+    labels = arrays["labels"].argmax(1)
+    # The log-sum-exp of such large logits is their maximum.
+    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()
+    assert expected > 100
+    metrics = calibration_of(far, inputs)
+    assert metrics["calibration/log_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture
+def sigmoid_model():
+    """Returns a model that stores "sigmoid" as the activation of its logits."""
+    images = keras.Input((8, 8, 3))
+    x = keras_vit.layers.InputPreprocessing()(images)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    model = keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity")(x))
+    set_logits_activation(model, "sigmoid")
+    return model
+
+
+def test_metrics_use_the_stored_sigmoid_activation(sigmoid_model):
+    inputs = color_inputs()
+    arrays = collect(sigmoid_model, outputs_of, inputs)
+    labels = arrays["labels"]
+    probabilities = 1 / (1 + np.exp(-arrays["outputs"].astype("float64")))
+    wrapped = keras.Sequential([keras.Input((8, 8, 3)), sigmoid_model])
+    metrics = calibration_of(wrapped, inputs)
+    likelihoods = np.where(labels > 0, probabilities, 1 - probabilities)
+    assert metrics["calibration/log_loss"] == pytest.approx(-np.log(likelihoods).sum(1).mean())
+    assert metrics["calibration/brier_loss"] == pytest.approx(
+        ((probabilities - labels) ** 2).sum(1).mean()
+    )
+    error = calibration.expected_calibration_error(probabilities, labels.argmax(1))
+    assert metrics["calibration/expected_calibration_error"] == pytest.approx(error)
+
+
+def test_stored_and_applied_sigmoid_give_the_same_metrics(sigmoid_model):
+    probabilities = keras.layers.Activation("sigmoid")(sigmoid_model.output)
+    model = keras.Model(sigmoid_model.input, probabilities)
+    inputs = color_inputs()
+    expected = calibration_of(sigmoid_model, inputs)
+    assert calibration_of(model, inputs) == pytest.approx(expected, rel=1e-4)
+
+
+def test_calibration_error_matches_its_definition():
+    probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
+    labels = np.array([0, 1, 1, 0])
+    expected = (2 * abs(0.95 - 0.5) + abs(0.7 - 1) + abs(0.55 - 0)) / 4
+    assert calibration.expected_calibration_error(probabilities, labels) == pytest.approx(expected)
+    assert calibration.confusion_matrix(probabilities, labels).tolist() == [[1, 1], [1, 1]]
+
+
+def test_log_loss_of_a_good_model_is_small():
+    metrics = calibration_of(mean_color_model(), color_inputs())
+    assert 0 < metrics["calibration/log_loss"] < 0.1
+
+
+def test_rejects_multiple_labels():
+    inputs = with_labels(color_inputs(test=8), lambda index: tf.constant([0, 1], tf.int64))
+    evaluator = evaluation.get(["calibration"])["calibration"]
+    message = "one label.*Received: .*'test' with several labels"
+    with pytest.raises(ValueError, match=message):
+        evaluator.check(mean_color_model(), inputs)
+    with pytest.raises(ValueError, match=message):
+        evaluator.evaluate(mean_color_model(), inputs)

@@ -1,0 +1,151 @@
+"""Tests of `load_inputs`: the preprocessing of the model, and the classes and splits of folders."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+
+from ..data.helpers import names_of, png
+from .colors import COLORS, mean_color_model, small_vit
+
+DIGITS = tuple("0123456789")
+
+
+def first_images(inputs):
+    images, *_ = next(iter(inputs.eval_batches()))
+    return np.asarray(images)
+
+
+def load_digits(model):
+    return evaluation.load_inputs(model, "digits", splits=("test",))
+
+
+@pytest.mark.parametrize(
+    ("side", "mean", "std", "low", "high"), [(16, 0, 255, 0, 1), (8, 51, 51, -1, 4)]
+)
+def test_images_have_the_preprocessing_of_the_model(side, mean, std, low, high):
+    preprocessing = {
+        "mean": [mean] * 3,
+        "std": [std] * 3,
+        "resize": "stretch",
+        "crop_fraction": 1.0,
+    }
+    model = small_vit(input_shape=(side, side, 3), classes=10, preprocessing=preprocessing)
+    images = first_images(load_digits(model))
+    assert images.shape == (64, side, side, 3)
+    np.testing.assert_allclose([images.min(), images.max()], [low, high], atol=1e-6)
+
+
+def test_evaluator_loads_its_own_dataset():
+    (evaluator,) = evaluation.get(["top1:digits"]).values()
+    assert evaluator.METRICS == ("accuracy", "top5_accuracy")
+    # A random model is right for about a tenth of the digits.
+    assert 0 <= evaluator.evaluate(small_vit(classes=10))["accuracy"] < 0.5
+
+
+@pytest.mark.parametrize("side", [8, 12])
+def test_crop_fraction_matches_a_crop_of_a_larger_image(side):
+    """The digits have 8x8 pixels."""
+    preprocessing = keras_vit.Preprocessing(crop_fraction=0.5)
+    model = small_vit(input_shape=(side, side, 3), classes=10, preprocessing=preprocessing)
+    inputs = load_digits(model)
+    assert inputs.model_preprocessing().crop_fraction == 0.5
+    larger_model = small_vit(input_shape=(2 * side, 2 * side, 3), classes=10)
+    whole = first_images(load_digits(larger_model))
+    middle = slice(side // 2, -side // 2)
+    np.testing.assert_allclose(first_images(inputs), whole[:, middle, middle], atol=1e-6)
+
+
+def test_accepts_sequential_models():
+    vit = small_vit(classes=10)
+    for model in (keras.Sequential([keras.Input((8, 8, 3)), vit]), keras.Sequential([vit])):
+        assert load_digits(model).image_shape == (8, 8, 3)
+
+
+def test_rejects_a_dataset_with_another_class_order():
+    model = small_vit(classes=10)
+    with pytest.raises(ValueError, match="order of the model's outputs.*'9', '8'"):
+        evaluation.load_inputs(model, "digits", class_names=DIGITS[::-1])
+    inputs = evaluation.load_inputs(model, "digits", class_names=DIGITS)
+    assert inputs.test.num_examples == 360
+
+
+def test_only_evaluators_of_the_classes_reject_another_class_order():
+    with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits'"):
+        evaluation.evaluate(mean_color_model(), ["top1:digits"], class_names=DIGITS[::-1])
+    evaluator = evaluation.get(["knn:digits"], class_names=DIGITS[::-1])["knn:digits"]
+    evaluator.check(small_vit())
+
+
+def write_folder(path, counts, names=("cat", "dog", "owl")):
+    """Writes images of the class's color to subfolders. `counts` maps a subfolder to their number.
+
+    The class is the last part of the subfolder, and `names` are the classes in the order of
+    `COLORS`.
+    """
+    for subfolder, count in counts.items():
+        folder = path / subfolder
+        folder.mkdir(parents=True)
+        color = COLORS[names.index(folder.name)]
+        for i in range(count):
+            (folder / f"{i}.png").write_bytes(png(np.full((8, 8, 3), color + i, "uint8")))
+    return str(path)
+
+
+def test_folder_splits_share_classes(tmp_path):
+    counts = {"train/cat": 3, "train/dog": 3, "train/owl": 3, "test/cat": 2, "test/owl": 2}
+    photos = write_folder(tmp_path, counts)
+    model = mean_color_model()
+    inputs = evaluation.load_inputs(model, "folder", photos)
+    assert inputs.test.class_names == ("cat", "dog", "owl")
+    assert inputs.test.labels.tolist() == [0, 0, 2, 2]
+    metrics = evaluation.evaluate(model, [f"knn:folder@{photos}"])
+    assert metrics == {f"knn:folder@{photos}/accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("names_of_model", "expected", "labels"),
+    [
+        (("dog", "owl", "cat"), ("dog", "owl", "cat"), [1, 1, 2, 2]),
+        # The class "owl" of the folder is not one of the model's.
+        (("cat", "dog"), ("cat", "owl"), [0, 0, 1, 1]),
+    ],
+)
+def test_folder_classes_get_the_order_of_the_model(names_of_model, expected, labels, tmp_path):
+    photos = write_folder(tmp_path, {"test/cat": 2, "test/owl": 2})
+    inputs = evaluation.load_inputs(
+        mean_color_model(), "folder", photos, ("test",), class_names=names_of_model
+    )
+    assert inputs.test.class_names == expected
+    # The images are in the order of their classes.
+    assert sorted(inputs.test.labels.tolist()) == labels
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Returns a folder without splits, in which the colors are those of owls, cats and dogs."""
+    return write_folder(tmp_path, {"owl": 12, "cat": 12, "dog": 12}, ("owl", "cat", "dog"))
+
+
+def test_folder_evaluator_uses_the_class_order_of_the_model(photos):
+    name = f"top1:folder@{photos}"
+    metrics = evaluation.evaluate(mean_color_model(), [name], class_names=("owl", "cat", "dog"))
+    assert metrics[f"{name}/accuracy"] == 1
+    metrics = evaluation.evaluate(mean_color_model(), [name])
+    assert metrics[f"{name}/accuracy"] == 0
+
+
+@pytest.mark.parametrize(("path", "is_divided"), [("{photos}/", True), ("/elsewhere", False)])
+def test_folder_of_the_run_is_divided_as_in_the_run(path, is_divided, photos):
+    division = {"test_share": 0.25, "split_seed": 7}
+    run = {"name": "folder", "path": path.format(photos=photos), **division}
+    name = f"top1:folder@{photos}"
+    evaluator = evaluation.get([name], class_names=("owl", "cat", "dog"), run=run)[name]
+    source = evaluator._inputs(mean_color_model(), None).test
+    if is_divided:
+        expected = data.load_split("folder", "test", path=photos, **division)
+        assert sorted(names_of(source)) == sorted(names_of(expected)) and len(names_of(source)) == 9
+    else:
+        assert source.num_examples == 36
