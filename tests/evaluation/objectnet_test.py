@@ -1,4 +1,4 @@
-"""Tests of the evaluator of ObjectNet, on made images."""
+"""Tests of the evaluator `objectnet` on an archive of three small images."""
 
 import json
 
@@ -11,15 +11,22 @@ import keras_vit
 from keras_vit import evaluation
 from keras_vit.evaluation import objectnet
 
+from ..data.helpers import png
+from ..shared import SIZES
+
+# The titles of the folders, and the names of ImageNet's classes for each title.
 TITLES = {"air_fan": "Air fan", "basket": "Basket", "only_here": "Only here", "unseen": "Unseen"}
 CLASSES = {"Air fan": "fan", "Basket": "hamper; pannier, bag", "Unseen": "unseen"}
+# The folders of images.
 COLORS = {"air_fan": (0, 0, 255), "basket": (0, 255, 0), "only_here": (0, 0, 0)}
 
 
 @pytest.fixture
 def archive(tmp_path):
-    """Writes an archive with three images of one color, 36x34 pixels, with a red border of two
-    pixels."""
+    """Returns the folder of an archive with three images of 36x34 pixels.
+
+    Each image has one color, with a red border of two pixels.
+    """
     (tmp_path / "mappings").mkdir()
     mappings = {
         "folder_to_objectnet_label.json": TITLES,
@@ -35,7 +42,7 @@ def archive(tmp_path):
         (tmp_path / "images" / folder).mkdir(parents=True)
         pixels = np.full((36, 34, 3), (255, 0, 0), "uint8")
         pixels[2:-2, 2:-2] = color
-        (tmp_path / "images" / folder / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
+        (tmp_path / "images" / folder / "1.png").write_bytes(png(pixels))
     return tmp_path
 
 
@@ -47,13 +54,19 @@ def color_model():
     kernel[2, 700] = 0.5
     images = keras.Input((15, 15, 3))
     x = keras.layers.GlobalAveragePooling2D()(images)
-    return keras.Model(
-        images, keras.layers.Dense(1000, kernel_initializer=lambda *_, **__: kernel)(x)
-    )
+    head = keras.layers.Dense(1000)
+    model = keras.Model(images, head(x))
+    head.set_weights([kernel, np.zeros(1000)])
+    return model
 
 
-def test_any_class_of_the_mapping_is_right(archive):
-    name = f"objectnet:folder@{archive}"
+@pytest.fixture
+def name(archive):
+    """Returns the name of the evaluator of the archive."""
+    return f"objectnet:folder@{archive}"
+
+
+def test_any_class_of_the_mapping_is_right(archive, name):
     assert objectnet.read_groups(archive) == {"air_fan": (700,), "basket": (5, 9), "unseen": (3,)}
     assert evaluation.evaluate(color_model(), [name]) == {
         f"{name}/accuracy": 0.5,
@@ -64,21 +77,19 @@ def test_any_class_of_the_mapping_is_right(archive):
 
 
 def test_images_have_no_border_and_the_crop_of_bit(archive):
-    # 32x30 pixels without the border; the shorter side is resized to 15 * 512 / 480 = 16.
-    rows = np.repeat(np.arange(0, 128, 4, dtype="uint8"), 30).reshape(32, 30, 1)
-    pixels = np.pad(np.repeat(rows, 3, axis=2), ((2, 2), (2, 2), (0, 0)), constant_values=255)
+    # The images have 32x30 pixels without the border. Each row is brighter by 4 than the one above.
+    pixels = np.full((36, 34, 3), 255, "uint8")
+    pixels[2:-2, 2:-2] = 4 * np.arange(32)[:, None, None]
     for folder in COLORS:
-        (archive / "images" / folder / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
+        (archive / "images" / folder / "1.png").write_bytes(png(pixels))
     inputs = objectnet.load(color_model(), "folder", str(archive))
+    # BiT resizes the shorter side to 512 / 480 of the crop: 15 * 512 / 480 = 16.
     assert inputs.test_options.resize_size == 16 and inputs.test.num_examples == 2
     assert inputs.test.name_of(1).endswith("basket/1.png")
     images = np.asarray(next(iter(inputs.eval_batches()))[0])[:2]
     values = 127.5 * (images + 1)
-    assert (
-        images.shape == (2, 15, 15, 3)
-        and np.ptp(values, axis=2).max() < 1e-3
-        and values.max() < 125
-    )
+    assert images.shape == (2, 15, 15, 3)
+    assert np.ptp(values, axis=2).max() < 1e-3 and values.max() < 125
     np.testing.assert_allclose(np.diff(values[0, :, 0, 0]), 4 * 30 / 16, atol=0.5)
 
 
@@ -96,31 +107,25 @@ def test_images_are_decoded_as_the_model_expects(archive):
 def test_scores_rank_all_or_only_overlapping_classes():
     outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
     labels = np.array([1, 2, 1])
+    # No example has the class of group (0,), but the class can still be predicted.
     assert objectnet.score(outputs, labels, [(0,), (1, 2), (4,), ()]) == {
         "accuracy": 0,
         "top5_accuracy": 1,
         "mapped_accuracy": pytest.approx(1 / 3),
         "mapped_top5_accuracy": 1,
     }
-    # A class without an image is still an answer.
-    assert objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])[
-        "mapped_accuracy"
-    ] == pytest.approx(2 / 3)
+    # If ImageNet's class 0 is in no group, it is no longer the wrong answer for the first example.
+    scores = objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])
+    assert scores["mapped_accuracy"] == pytest.approx(2 / 3)
 
 
-def test_rejects_other_models_and_folders(archive, tmp_path):
-    name = f"objectnet:folder@{archive}"
-    ten = keras_vit.VisionTransformer(
-        input_shape=(16, 16, 3),
-        patch_size=8,
-        num_layers=1,
-        hidden_size=8,
-        mlp_dim=8,
-        num_heads=2,
-        classes=10,
-    )
+def test_rejects_models_with_other_classes(name):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(16, 16, 3), classes=10)
     with pytest.raises(ValueError, match="1000 classes.*Received: output_shape"):
-        evaluation.get([name])[name].check(ten)
+        evaluation.get([name])[name].check(model)
+
+
+def test_rejects_other_folders(archive, name):
     (archive / "mappings" / "imagenet_to_label_2012_v2").write_text(
         "pannier, bag\nfan\nhamper\nother\n"
     )
@@ -133,8 +138,7 @@ def test_rejects_other_models_and_folders(archive, tmp_path):
         evaluation.evaluate(color_model(), ["objectnet"])
 
 
-def test_damaged_image_is_skipped(archive, caplog):
+def test_damaged_image_is_skipped(archive, name, caplog):
     (archive / "images" / "basket" / "1.png").write_bytes(b"no image")
-    name = f"objectnet:folder@{archive}"
     metrics = evaluation.evaluate(color_model(), [name], max_bad_share=0.5)
     assert metrics[f"{name}/accuracy"] == 0 and "basket/1.png" in caplog.text

@@ -14,33 +14,39 @@ from .towers import make_towers, write_tokenizer
 
 
 def test_ranks_agree_with_sorting(monkeypatch):
-    monkeypatch.setattr(image_text, "_ROWS", 3)
+    monkeypatch.setattr(image_text, "_ROWS", 3)  # so that 7 queries need three steps
     random = np.random.default_rng(0)
     queries = random.normal(size=(7, 4))
     items = random.normal(size=(10, 4))
     groups = random.permutation(np.arange(10) % 7)
-    ranks, equal = image_text.ranks_of(queries, items, np.arange(7), groups)
-    assert not equal.any()
+    ranks, num_equal = image_text.ranks_of(queries, items, np.arange(7), groups)
+    assert not num_equal.any()
     for i, query in enumerate(queries):
         order = groups[np.argsort(-(items @ query))]
         assert ranks[i] == np.flatnonzero(order == i)[0]
     assert len(set(ranks.tolist())) > 2
 
 
+def recalls_of(arrays, names, monkeypatch):
+    """Returns the recalls for embeddings of examples whose images have these names."""
+    monkeypatch.setattr(image_text, "collect", lambda *_: arrays)
+    inputs = types.SimpleNamespace(test=types.SimpleNamespace(name_of=names.__getitem__))
+    return image_text.retrieval(None, inputs)
+
+
 def test_recall_of_images_with_several_texts(monkeypatch):
-    # Images 0 and 1 have two texts each, and image 2 has one; the last example does not count.
+    # Images a and b have two texts each, and image c has one. The last example does not count.
     names = ["a", "a", "b", "b", "c", "d"]
     images = np.eye(3)[[0, 0, 1, 1, 2, 0]]
-    texts = np.array([[9, 1, 0], [1, 9, 0], [8, 2, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], float)
+    texts = np.array([[9.0, 1, 0], [1, 9, 0], [8, 2, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
     texts /= np.linalg.norm(texts, axis=1, keepdims=True)
     weights = np.array([1, 1, 1, 1, 1, 0])
     arrays = {"images": images, "texts": texts, "weights": weights}
-    monkeypatch.setattr(image_text, "collect", lambda *_: arrays)
-    inputs = types.SimpleNamespace(test=types.SimpleNamespace(name_of=names.__getitem__))
-    recalls = image_text.retrieval(None, inputs)
+    recalls = recalls_of(arrays, names, monkeypatch)
     assert list(recalls) == list(image_text.RETRIEVAL)
     assert recalls["text_to_image_recall_at_1"] == pytest.approx(2 / 5)
-    # The best text of image a is that of c, then its own; b's is its own; all five are equal for c.
+    # Image a ranks the text of c first, then its own. Image b ranks its own text first, and all
+    # five texts are equally similar to image c.
     assert recalls["image_to_text_recall_at_1"] == pytest.approx((0 + 1 + 1 / 5) / 3)
     assert recalls["image_to_text_recall_at_5"] == recalls["text_to_image_recall_at_5"] == 1
 
@@ -48,17 +54,18 @@ def test_recall_of_images_with_several_texts(monkeypatch):
 def test_recall_of_equal_embeddings_is_that_of_chance(monkeypatch):
     pairs = np.eye(2)[[0, 0, 1, 1]]
     arrays = {"images": pairs, "texts": pairs, "weights": np.ones(4)}
-    monkeypatch.setattr(image_text, "collect", lambda *_: arrays)
-    inputs = types.SimpleNamespace(test=types.SimpleNamespace(name_of="abcd".__getitem__))
-    recalls = image_text.retrieval(None, inputs)
+    recalls = recalls_of(arrays, "abcd", monkeypatch)
     assert recalls["text_to_image_recall_at_1"] == recalls["image_to_text_recall_at_1"] == 0.5
+
+
+def test_equal_embeddings_are_counted_as_ties():
     same = np.ones((40, 1))
-    more, equal = image_text.ranks_of(same, same, np.arange(40), np.arange(40))
-    assert not more.any() and equal.tolist() == [39] * 40
+    ranks, num_equal = image_text.ranks_of(same, same, np.arange(40), np.arange(40))
+    assert not ranks.any() and num_equal.tolist() == [39] * 40
 
 
 @pytest.mark.parametrize("name", ["retrieval", "zero_shot"])
-def test_other_models_are_refused(name):
+def test_rejects_models_without_two_towers(name):
     inputs = types.SimpleNamespace(
         target="classes", test=types.SimpleNamespace(class_names=("a", "b"))
     )
@@ -73,7 +80,8 @@ def test_zero_shot_classifies_by_the_names_of_the_classes(tmp_path):
     classifier = keras_vit.zero_shot(towers, ["black", "a photo"], keras_vit.text.CLIP_TEMPLATES)
     logits = np.asarray(classifier(keras_vit.preprocess_input(pixels, towers)))
     labels = logits.argmax(1)
-    labels[:3] = 1 - labels[:3]  # three wrong answers
+    # Three of the twelve answers are wrong.
+    labels[:3] = 1 - labels[:3]
     source = data.arrays(pixels, labels, ["black", "a_photo"])
     inputs = data.InputPipeline(source, source, {"image_size": 8}, 5, 0, 0.01)
     assert 0 < labels.mean() < 1
