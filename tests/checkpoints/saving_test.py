@@ -193,8 +193,8 @@ def test_saved_file_stores_the_logits_activation(tmp_path):
     assert logits_activation_of(new_head) == "softmax"
 
 
-def test_saved_file_records_the_activation_that_it_omits(small, tmp_path, caplog):
-    model = randomize(small(classifier_activation="sigmoid"))
+def test_saved_file_records_the_activation_that_it_omits(tmp_path, caplog):
+    model = randomize(small_model(classifier_activation="sigmoid"))
     checkpoints.save(model, tmp_path / "model.npz")
     assert "classifier_activation='sigmoid'" in caplog.text
     rebuilt = keras_vit.from_pretrained(tmp_path / "model.npz")
