@@ -19,9 +19,10 @@ medians over the rounds. The columns:
                   logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
-OpenVINO runs the ONNX file. "saved_model_fpmath_bfloat16" and "saved_model_frozen" run the float32
-SavedModel with an environment variable of TensorFlow; see `ENVIRONMENT`. "timm_bfloat16_frozen"
-compiles timm with constant weights and with max-autotune.
+OpenVINO runs the ONNX file. "saved_model_any" and "saved_model_any_bfloat16" are exported with
+`device="any"`, other SavedModels with `device="cpu"`. "saved_model_fpmath_bfloat16" and
+"saved_model_frozen" run the float32 SavedModel with an environment variable of TensorFlow; see
+`ENVIRONMENT`. "timm_bfloat16_frozen" compiles timm with constant weights and with max-autotune.
 
 The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub,
 OpenVINO and timm are skipped if they are not installed.
@@ -48,6 +49,8 @@ FORMATS = (
     "keras_xla",
     "saved_model",
     "saved_model_bfloat16",
+    "saved_model_any",
+    "saved_model_any_bfloat16",
     "saved_model_fpmath_bfloat16",
     "saved_model_frozen",
     "openvino",
@@ -72,6 +75,7 @@ ENVIRONMENT = {
     "saved_model_frozen": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
     "timm_bfloat16_frozen": {"TORCHINDUCTOR_FREEZING": "1"},
 }
+BFLOAT16_SAVED_MODELS = ("saved_model_bfloat16", "saved_model_any_bfloat16")
 LIMITS = ("float32", "bfloat16", "int8")
 MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
 COLUMNS = (
@@ -171,8 +175,13 @@ def write_export(model, name, folder, images):
 
     path = folder / name
     if name.startswith("saved_model"):
-        precision = "bfloat16" if name == "saved_model_bfloat16" else "float32"
-        written = export.saved_model(model, folder, signatures=["tensor"], precision=precision)
+        written = export.saved_model(
+            model,
+            folder,
+            signatures=["tensor"],
+            precision="bfloat16" if name in BFLOAT16_SAVED_MODELS else "float32",
+            device="any" if "any" in name else "cpu",
+        )
         os.rename(written, path)
     elif name.startswith(("litert", "onnx", "openvino")):
         form = LITERT if name.startswith("litert") else ONNX
