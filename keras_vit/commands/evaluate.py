@@ -90,12 +90,16 @@ def load_data(model, details, evaluators, config):
     """Returns the inputs and the name of the data of `--data` or the run; `(None, "")` if nothing
     needs them."""
     shared = [evaluator for evaluator in evaluators.values() if not evaluator.dataset]
+    if FLAGS.data_split == "all" and len(shared) < len(evaluators):
+        raise ValueError(
+            "--data_split=all does not apply to evaluators with their own dataset; evaluate these "
+            f"without it. Received: evals={','.join(FLAGS.evals)}, data_split='all'"
+        )
     if not shared and not FLAGS.pages:
-        if FLAGS.data or FLAGS.data_split == "all":
+        if FLAGS.data:
             raise ValueError(
-                "--data and --data_split do not apply, because each evaluator has its own dataset. "
-                f"Received: evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}, "
-                f"data_split={FLAGS.data_split!r}"
+                "--data does not apply, because each evaluator has its own dataset. Received: "
+                f"evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}"
             )
         return None, ""
     trains = any("train" in evaluator.kind.splits for evaluator in shared)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import data
+from keras_vit import data, evaluation
 from keras_vit.commands import evaluate as evaluate_command
 from keras_vit.commands import inspect_model
 from keras_vit.evaluation.collecting import check_class_names
@@ -149,6 +149,14 @@ def test_all_images_of_a_folder_are_evaluated(model, run, tmp_path):
     assert "do not train" in done.stderr
 
 
+def test_all_images_of_other_datasets_are_not_evaluated(monkeypatch):
+    flags = types.SimpleNamespace(evals=["top1", "top1:digits"], data="digits", data_split="all")
+    monkeypatch.setattr(evaluate_command, "FLAGS", flags)
+    evaluators = evaluation.get(flags.evals)
+    with pytest.raises(ValueError, match="--data_split=all does not apply.*top1,top1:digits"):
+        evaluate_command.load_data(None, {}, evaluators, {})
+
+
 @pytest.mark.parametrize(
     ("names", "classes", "moved"),
     [
@@ -177,8 +185,8 @@ def test_other_names_of_classes_are_logged(caplog):
     [
         (
             "evaluate",
-            ["--model={model}", "--data=digits", "--evals=top1:digits", "--data_split=all"],
-            "--data and --data_split do not apply",
+            ["--model={model}", "--data=digits", "--evals=top1:digits"],
+            "--data does not apply",
         ),
         ("evaluate", [], "Pass either --model, or at least one of --variant and"),
         ("evaluate", ["--model={model}", "--evals=top9"], "An evaluator must be one of top1"),
