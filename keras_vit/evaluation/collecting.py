@@ -50,7 +50,7 @@ def load_inputs(
             names.
         run: the `data` fields of a run. Its fields of the target kind, such as `depth_scale`, also
             apply to the dataset, and a folder or the dataset of the run is split as in the run, so
-            that no training image is tested.
+            that no training image is tested. `groups` and `fold` apply only to the run's own data.
         **details: other arguments of `data.load_split`, such as `split_seed`.
 
     Returns:
@@ -63,7 +63,9 @@ def load_inputs(
     run = run or {}
     details["path"] = path
     if name in ("folder", run.get("name")):
-        fields = {"test_share", "split_seed", "groups", "fold", *_COLUMNS}
+        fields = {"test_share", "split_seed", *_COLUMNS}
+        if _is_data_of_run(name, path, run):
+            fields |= {"groups", "fold"}
         split_fields = fields & set(fields_of(name)) & set(run)
         details = {**{field: run[field] for field in split_fields}, **details}
     draws_images = "image_shape" in fields_of(name) and "path" not in fields_of(name)
@@ -106,9 +108,13 @@ def splits_to_read(path, splits, run):
     A folder without subfolders for splits is read whole if `splits` is only "test", unless it is
     the folder of the run with the `data` fields `run`.
     """
-    is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
-    is_run = run.get("name") == "folder" and is_same_path
+    is_run = _is_data_of_run("folder", path, run)
     return ("",) if tuple(splits) == ("test",) and not is_run and has_no_splits(path) else splits
+
+
+def _is_data_of_run(name, path, run):
+    is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
+    return run.get("name") == name and is_same_path
 
 
 def load_run_inputs(

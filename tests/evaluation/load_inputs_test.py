@@ -149,3 +149,18 @@ def test_folder_of_the_run_is_divided_as_in_the_run(path, is_divided, photos):
         assert sorted(names_of(source)) == sorted(names_of(expected)) and len(names_of(source)) == 9
     else:
         assert source.num_examples == 36
+
+
+@pytest.mark.parametrize("name", ["folder", "list"])
+def test_fold_and_groups_of_the_run_do_not_apply_to_another_folder(name, tmp_path):
+    other = write_folder(tmp_path, {"train/cat": 3, "train/dog": 3, "test/cat": 2, "test/dog": 2})
+    run = {"name": name, "path": "/elsewhere", "groups": "patient", "fold": "1/3"}
+    inputs = evaluation.load_inputs(mean_color_model(), "folder", other, ("test",), run=run)
+    assert inputs.test.num_examples == 4
+
+
+def test_fold_of_the_run_applies_to_its_own_folder(photos):
+    run = {"name": "folder", "path": photos, "fold": "1/3"}
+    inputs = evaluation.load_inputs(mean_color_model(), "folder", photos, ("test",), run=run)
+    expected = data.load_split("folder", "test", path=photos, fold="1/3")
+    assert names_of(inputs.test) == names_of(expected)
