@@ -120,10 +120,14 @@ def _is_data_of_run(name, path, run):
 def load_run_inputs(
     model: keras.Model, config: Mapping[str, Any], batch_size: int = 64
 ) -> data.InputPipeline:
-    """Loads the data of a run from the `data` field of its config, normalized for the model."""
+    """Loads the data of a run from the `data` field of its config, normalized for the model.
+
+    `class_weights` and `sampling` are off, because they apply only to training.
+    """
     config = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
     }
+    config |= {"class_weights": "", "sampling": ""}
     return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import data, evaluation
+from keras_vit.evaluation.collecting import load_run_inputs
 
 from ..data.helpers import names_of, png
 from .colors import COLORS, mean_color_model, small_vit
@@ -164,3 +165,8 @@ def test_fold_of_the_run_applies_to_its_own_folder(photos):
     inputs = evaluation.load_inputs(mean_color_model(), "folder", photos, ("test",), run=run)
     expected = data.load_split("folder", "test", path=photos, fold="1/3")
     assert names_of(inputs.test) == names_of(expected)
+
+
+def test_data_of_a_run_load_without_its_file_of_class_weights():
+    run = {"name": "digits", "class_weights": "missing.csv"}
+    assert load_run_inputs(small_vit(classes=10), run).test.num_examples == 360
