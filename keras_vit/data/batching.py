@@ -82,6 +82,12 @@ def train_batches(
         host_slots, batch_size, options.mixup_form if mixing else ""
     )
     if source.read is None:
+        if options.sampling:
+            raise ValueError(
+                '`sampling` must be "" for data that are read in order, such as remote TFRecords; '
+                "`class_weights` can be a file. Received: "
+                f"sampling={options.sampling!r}"
+            )
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
         steps = tf.data.Dataset.counter(start_step)
         rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))

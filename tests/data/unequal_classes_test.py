@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit import data
 
-from .helpers import assert_same_batches, take
+from .helpers import assert_same_batches, in_order, take
 
 COUNTS = {"rare": 2, "usual": 3, "common": 7}
 # The weights of the classes: 12 / (3 * count).
@@ -107,3 +107,8 @@ def test_balanced_needs_labels(field):
     fields = {"image_size": 4, field: "balanced"}
     with pytest.raises(ValueError, match="needs the labels"):
         data.train_batches(source, batch_size=2, seed=0, **fields)
+
+
+def test_balanced_sampling_refuses_sources_in_order():
+    with pytest.raises(ValueError, match="read in order.*Received: sampling='balanced'"):
+        data.train_batches(in_order(make_source()), batch_size=2, seed=0, sampling="balanced")
