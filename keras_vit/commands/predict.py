@@ -68,6 +68,11 @@ def main(*sources):
         raise ValueError("Pass --json or --csv, not both. Received: json=True, csv=True")
     if FLAGS.wide and not FLAGS.csv:
         raise ValueError("--wide needs --csv. Received: wide=True, csv=False")
+    if FLAGS.wide and FLAGS["top"].present:
+        raise ValueError(
+            "--wide writes all classes, so --top does not apply; pass one of them. Received: "
+            f"wide=True, top={FLAGS.top}"
+        )
     command_line.check_output(FLAGS.output, takes_folder=True)
     paths = find_images(sources)
     if FLAGS.wide:

@@ -159,6 +159,11 @@ def test_wide_table_refuses_two_files_of_one_id(run, photos, tmp_path):
         _main([f"--model={run}/model.keras", "--wide"], photos)
 
 
+def test_wide_table_refuses_the_number_of_classes(run, photos):
+    with pytest.raises(ValueError, match="--top does not apply.*top=5"):
+        _main([f"--model={run}/model.keras", "--csv", "--wide", "--top=5"], photos)
+
+
 def _main(arguments, *sources):
     """Calls the command in this process."""
     with flagsaver.flagsaver():
