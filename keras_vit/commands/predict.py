@@ -21,6 +21,7 @@ file's name without folder and ending, and the probability of each class in a co
 --tta=flip averages the probabilities of each image and its mirror image (test-time augmentation).
 """
 
+import collections
 import contextlib
 import csv
 import functools
@@ -85,6 +86,8 @@ def main(*sources):
     if FLAGS.windows:
         raise ValueError("--windows is for models that predict pixels. Received: windows=True")
     classifier = Classifier(model, details, FLAGS.class_names)
+    if FLAGS.wide:
+        check_columns(classifier.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
         terminal.write("the model has no class names; set them with --class_names", sys.stderr)
     if FLAGS.tta and takes_any_size(model):
@@ -152,6 +155,17 @@ def check_ids(paths):
                 "With --wide, file names without their ending must be unique. Received: "
                 f"{printable(str(other))}, {printable(str(path))}"
             )
+
+
+def check_columns(class_names):
+    """Raises a `ValueError` unless the class names and `id` can be the columns of a table."""
+    counts = collections.Counter(["id", *class_names])
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise ValueError(
+            "With --wide, class names must be unique and other than 'id'; pass a file with such "
+            f"names as --class_names. Received: {repeated[:10]} in the class names"
+        )
 
 
 def mean_of_mirrored(function, images):

@@ -159,6 +159,15 @@ def test_wide_table_refuses_two_files_of_one_id(run, photos, tmp_path):
         _main([f"--model={run}/model.keras", "--wide"], photos)
 
 
+@pytest.mark.parametrize("name", ["id", "class 3"])
+def test_wide_table_refuses_two_columns_of_one_name(name, run, photos, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"class {i}\n" for i in range(9)) + name)
+    arguments = [f"--model={run}/model.keras", f"--class_names={names}", "--csv", "--wide"]
+    with pytest.raises(ValueError, match=f"unique and other than 'id'.*'{name}'"):
+        _main(arguments, photos)
+
+
 def test_wide_table_refuses_the_number_of_classes(run, photos):
     with pytest.raises(ValueError, match="--top does not apply.*top=5"):
         _main([f"--model={run}/model.keras", "--csv", "--wide", "--top=5"], photos)
