@@ -89,7 +89,7 @@ def save(
         "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
     ):
         if format != "vit_jax":
-            return write_folder(model, path, format, arrays, class_names)
+            return write_folder(model, path, format, arrays, class_names, _logits_activation(model))
         with (
             files.atomic_path(path) as part,
             zipfile.ZipFile(part, "w", allowZip64=True) as archive,
@@ -170,6 +170,15 @@ def _activation_of(model):
     return None if name == "linear" else name
 
 
+def _logits_activation(model):
+    """Returns the activation that turns the logits of the saved model into probabilities."""
+    activation = _activation_of(model)
+    if activation in ("softmax", "sigmoid"):
+        return activation
+    recorder = getattr(model, "input_preprocessing", None)
+    return getattr(recorder, "logits_activation", "softmax")
+
+
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
@@ -182,10 +191,7 @@ def _facts(model):
     is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
         preprocessing.channels
     )
-    activation = _activation_of(model)
-    if activation not in ("softmax", "sigmoid"):
-        recorder = getattr(model, "input_preprocessing", None)
-        activation = getattr(recorder, "logits_activation", "softmax")
+    activation = _logits_activation(model)
     facts = {
         "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
         "arguments": arguments or None,

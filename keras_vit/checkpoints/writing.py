@@ -46,13 +46,12 @@ _LARGEST_EPSILON = 1e-5
 log = logging.getLogger("keras_vit")
 
 
-def write_folder(model, path, form_name, arrays, class_names=None):
+def write_folder(model, path, form_name, arrays, class_names, logits_activation):
     """Writes a model as a folder, in the first dialect of a library that can store the model."""
     _check_format(model, form_name)
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     labels = _labels(class_names, form_name)
-    activation = model.input_preprocessing.logits_activation
-    if activation == "sigmoid" and model.arguments.get("include_top"):
+    if logits_activation == "sigmoid" and model.arguments.get("include_top"):
         # Tells readers to apply a sigmoid to the logits.
         labels["problem_type"] = "multi_label_classification"
     is_new = not os.path.exists(path)

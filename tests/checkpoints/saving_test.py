@@ -202,3 +202,12 @@ def test_saved_file_records_the_activation_that_it_omits(tmp_path, caplog):
     images = random_images((2, 32, 32, 3), seed=1)
     probabilities = keras.ops.sigmoid(rebuilt(images))
     np.testing.assert_allclose(probabilities, model(images), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("library", ["timm", "huggingface"])
+def test_saved_folder_records_the_activation_that_it_omits(library, tmp_path):
+    model = randomize(small_model(classifier_activation="sigmoid"))
+    checkpoints.save(model, tmp_path / "model", format=library)
+    rebuilt = keras_vit.from_pretrained(tmp_path / "model")
+    assert logits_activation_of(rebuilt) == "sigmoid"
