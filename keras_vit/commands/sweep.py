@@ -93,6 +93,12 @@ def check_data(fields, held_out, folds):
             "list, masks, depth), which --folds sets. Received: "
             f"folds={folds}, data.name={fields.name!r}, data.fold={fields.fold!r}"
         )
+    if folds and (FLAGS["tune_train"].present or FLAGS["tune_val"].present):
+        raise ValueError(
+            "--tune_train and --tune_val do not apply with --folds, which tests on each fold; "
+            f"leave them out. Received: folds={folds}, tune_train={FLAGS.tune_train!r}, "
+            f"tune_val={FLAGS.tune_val!r}"
+        )
     has_splits = fields.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
     has_splits = has_splits or is_list(fields.path)
     if not has_splits and not folds and {"tune_train", "tune_val"} & {*held_out}:

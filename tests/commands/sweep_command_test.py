@@ -165,6 +165,10 @@ def test_signals_ignored_by_nohup_stay_ignored(train_with):
             ["--rates=0.1", "--config.data.name=list"],
             "This kind of data has no splits tune_train and tune_val; set --tune_train",
         ),
+        (
+            ["--folds=2", "--config.data.name=folder", "--tune_val=test"],
+            "do not apply with --folds.*Received: folds=2,.* tune_val='test'",
+        ),
         (["--rates=0.1", "--seeds=1.5"], "`seeds` must be numbers.*Received: seeds=.'1.5'"),
         (
             ["--rates=0.1", "--config=experiments/configs/finetune.py:ViT-B/16"],
