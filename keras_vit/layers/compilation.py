@@ -1,6 +1,7 @@
 """How layers are compiled, which depends on the device and is known only to the engines."""
 
 import contextlib
+import functools
 import threading
 
 # `MirroredStrategy` runs each replica in a separate thread.
@@ -24,6 +25,11 @@ def compiling_for(platform, fuse=None):
     finally:
         _THREAD.__dict__.clear()
         _THREAD.__dict__.update(before)
+
+
+def current_scope():
+    """Returns a function whose context managers re-enter the scope of this thread."""
+    return functools.partial(compiling_for, platform(), getattr(_THREAD, "fuse", None))
 
 
 def platform():

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.compilation import current_scope
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
@@ -206,12 +207,13 @@ class TransformerBlock(BaseLayer):
         # make gradients wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
+        compile_scope = current_scope()
 
         def encode(tokens):
             if seeds:
                 seeds.count = first  # the recomputation draws the same seeds
-            # `tf.recompute_grad` may call this in another thread or after the scope has ended.
-            with seed_scope(seeds):
+            # `tf.recompute_grad` may call this in another thread or after the scopes have ended.
+            with seed_scope(seeds), compile_scope():
                 return self.encode(tokens, training=True, first_token_only=self.first_token_only)
 
         return keras.remat(encode)(tokens)

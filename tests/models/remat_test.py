@@ -2,9 +2,11 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 import keras_vit
+from keras_vit.layers import compilation
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 
 from ..shared import SIZES, random_images, to_numpy
@@ -48,3 +50,24 @@ def test_remat_changes_the_config_but_not_weight_paths():
     # Earlier versions wrote configs without `remat`.
     del config["remat"]
     assert keras_vit.layers.TransformerBlock.from_config(config).remat is False
+
+
+@pytest.mark.one_backend
+def test_recomputation_is_compiled_as_the_forward_pass():
+    import tensorflow as tf
+
+    scopes = []
+
+    class Block(keras_vit.layers.TransformerBlock):
+        def encode(self, tokens, **options):
+            scopes.append((compilation.platform(), compilation.fused("plain")))
+            return 2 * tokens
+
+    block = Block(num_heads=2, mlp_dim=8, remat=True)
+    tokens = tf.ones((1, 3, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(tokens)
+        with compilation.compiling_for("tpu", fuse=lambda function: f"fused {function}"):
+            outputs = block(tokens, training=True)
+    tape.gradient(outputs, tokens)
+    assert scopes == [("tpu", "fused plain")] * 2
