@@ -168,6 +168,24 @@ def test_records_of_zeros_and_ones_are_refused(tmp_path):
         data.tfrecords(path, NAMES, multi_label=True)
 
 
+@pytest.mark.parametrize("labels", [[[1, 0], [0, 1]], [[1, 0], [1, 0]]])
+def test_records_of_zeros_and_ones_for_two_classes_are_refused(labels, tmp_path):
+    path = str(tmp_path / "train.tfrecord")
+    write_records(path, map(jpeg, range(2)), labels)
+    with pytest.raises(ValueError, match="not of zeros and ones: .* first 2 records"):
+        data.tfrecords(path, NAMES[:2], multi_label=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [([[1, 0], [0, 1], [0]], 2), ([[0, 1], [0, 1]], 2), ([[1, 0], [0, 1]], 3)],
+)
+def test_records_with_both_classes_are_accepted(labels, classes, tmp_path):
+    path = str(tmp_path / "train.tfrecord")
+    write_records(path, map(jpeg, range(3)), labels)
+    assert data.tfrecords(path, NAMES[:classes], multi_label=True).num_examples == len(labels)
+
+
 def test_records_hold_the_numbers_of_all_classes(tmp_path):
     path = str(tmp_path / "train.tfrecord")
     write_records(path, map(jpeg, range(4)), [np.flatnonzero(row) + 1 for row in LABELS])

@@ -102,7 +102,7 @@ def tfrecords(
     if source.read is not None:
         _check_first(source, len(class_names))
     if source.read is not None and multi_label:
-        _check_lists(files, label_key)
+        _check_lists(files, label_key, len(class_names))
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
             "The files must contain `num_examples` records, or at least one record if "
@@ -216,14 +216,14 @@ def _check_first(source, classes):
         )
 
 
-def _check_lists(files, label_key):
+def _check_lists(files, label_key, classes):
     """Raises a `ValueError` if the labels of the first records are no lists of class numbers.
 
     A record without the feature is an image without a class, but some record must have it.
     """
     index = RecordIndex(files[:1])
     number = min(_CHECKED, len(index))
-    has_key = False
+    lists = set()
     for i in range(number):
         try:
             example = tf.train.Example.FromString(index.read(tf.constant(i)).numpy())
@@ -231,14 +231,22 @@ def _check_lists(files, label_key):
             continue  # a bad example
         if label_key not in example.features.feature:
             continue
-        has_key = True
-        labels = list(example.features.feature[label_key].int64_list.value)
+        labels = tuple(example.features.feature[label_key].int64_list.value)
+        lists.add(labels)
         if len(set(labels)) < len(labels):
             raise ValueError(
                 "With --config.data.multi_label, a label must be a list of different class "
-                f"numbers, not of zeros and ones. Received: {labels[:20]} in {index.name_of(i)}"
+                f"numbers, not of zeros and ones. Received: {list(labels[:20])} in "
+                f"{index.name_of(i)}"
             )
-    if not has_key:
+    # Zeros and ones for two exclusive classes look like lists with both classes.
+    if classes == 2 and lists in ({(1, 0)}, {(1, 0), (0, 1)}):
+        raise ValueError(
+            "With --config.data.multi_label, a label must be a list of class numbers, not of zeros "
+            "and ones: [0] for the first class, [0, 1] for both. Received: [1, 0] or [0, 1] in all "
+            f"of the first {number} records of {files[0]!r}"
+        )
+    if not lists:
         raise ValueError(
             "Records must have the feature of --config.data.label_key, a list of class numbers. "
             f"Received: no {label_key!r} in the first {number} records of {files[0]!r}"
