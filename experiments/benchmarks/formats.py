@@ -19,10 +19,9 @@ medians over the rounds. The columns:
                   logits
     same class    fraction of 16 images of smooth noise with the same prediction as Keras in float32
 
-OpenVINO runs the ONNX file. "saved_model_any" and "saved_model_any_bfloat16" are exported with
-`device="any"`, other SavedModels with `device="cpu"`. "saved_model_fpmath_bfloat16" and
-"saved_model_frozen" run the float32 SavedModel with an environment variable of TensorFlow; see
-`ENVIRONMENT`. "timm_bfloat16_frozen" compiles timm with constant weights and with max-autotune.
+OpenVINO runs the ONNX file. SavedModels named "any" are exported with `device="any"`, others with
+`device="cpu"`. "frozen" and "fpmath" name an environment variable of TensorFlow; see `ENVIRONMENT`.
+"timm_bfloat16_frozen" compiles timm with constant weights and with max-autotune.
 
 The environment variable KERAS_VIT_TORCH_PYTHON is the path of the Python that runs timm. keras-hub,
 OpenVINO and timm are skipped if they are not installed.
@@ -53,6 +52,7 @@ FORMATS = (
     "saved_model_any_bfloat16",
     "saved_model_fpmath_bfloat16",
     "saved_model_frozen",
+    "saved_model_frozen_bfloat16",
     "openvino",
     "openvino_bfloat16",
     "onnx",
@@ -73,9 +73,14 @@ FORMATS = (
 ENVIRONMENT = {
     "saved_model_fpmath_bfloat16": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
     "saved_model_frozen": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
+    "saved_model_frozen_bfloat16": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
     "timm_bfloat16_frozen": {"TORCHINDUCTOR_FREEZING": "1"},
 }
-BFLOAT16_SAVED_MODELS = ("saved_model_bfloat16", "saved_model_any_bfloat16")
+BFLOAT16_SAVED_MODELS = (
+    "saved_model_bfloat16",
+    "saved_model_any_bfloat16",
+    "saved_model_frozen_bfloat16",
+)
 LIMITS = ("float32", "bfloat16", "int8")
 MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
 COLUMNS = (

@@ -194,6 +194,8 @@ def export_saved_model(model, details, precision, classifier, images):
     )
     if FLAGS.device is None and devices.chosen_device(None) == "cpu":
         print("--device=cpu was chosen, because this machine has no GPU or TPU")
+    if precision == "bfloat16" and devices.chosen_device(FLAGS.device) == "cpu":
+        print(f"on CPUs with AMX, it is faster with {devices.ENVIRONMENT} in the environment")
     print(f"exported to {path}")
     if images is not None:
         probabilities = comparison.saved_model_probabilities(path, images)

@@ -5,9 +5,12 @@ import functools
 import keras
 import tensorflow as tf
 
+from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.layer_norm import LayerNormalization
 
 DEVICES = ("cpu", "any")
+# TensorFlow then packs the weights of bfloat16 products once instead of in each call.
+ENVIRONMENT = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1"
 
 
 def chosen_device(device: str | None) -> str:
@@ -26,15 +29,24 @@ def chosen_device(device: str | None) -> str:
     return device
 
 
-def fuse_layer_norms(model: keras.Model) -> None:
-    """Makes the LayerNorms of a model compute in the form that TensorFlow fuses on CPUs.
+def use_forms_for_cpus(model: keras.Model) -> None:
+    """Makes the layers of a model compute in forms for which TensorFlow has one operation on CPUs.
 
-    Subclasses of other libraries and norms over other axes stay as they are.
+    These are LayerNorms, except subclasses of other libraries and norms over other axes, and the
+    softmax of attention in bfloat16, which that operation computes in float32.
     """
     for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, MultiHeadAttention):
+            layer.softmax = _softmax  # type: ignore[method-assign]
         is_plain = type(layer) in (LayerNormalization, keras.layers.LayerNormalization)
         if is_plain and layer.axis in (-1, [-1]) and not layer.rms_scaling:
             layer.call = functools.partial(_fused_layer_norm, layer)
+
+
+def _softmax(scores, mask, dtype):
+    if mask is not None:
+        scores = tf.where(mask, scores, tf.cast(-1e9, scores.dtype))
+    return tf.nn.softmax(tf.cast(scores, dtype))
 
 
 def _fused_layer_norm(layer, inputs):

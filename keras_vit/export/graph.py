@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_vit.export.devices import fuse_layer_norms
+from keras_vit.export.devices import use_forms_for_cpus
 from keras_vit.models.image_model import ImageModel
 
 # Use "bfloat16", not "mixed_bfloat16": on CPUs, casting float32 variables in each call would take a
@@ -15,7 +15,7 @@ def inference_copy(model, precision="float32", device="any"):
     """Copies a model to new variables on this machine; the copy is not compiled.
 
     The last layer computes in float32, as do the float32 layers of a mixed-precision model; others
-    use `precision`. For the device "cpu", its LayerNorms have the form for CPUs.
+    use `precision`. For the device "cpu", its layers have the forms for CPUs.
     """
     if precision not in POLICIES:
         raise ValueError(
@@ -41,7 +41,7 @@ def inference_copy(model, precision="float32", device="any"):
             f"The model cannot be rebuilt: {error}. Received: model={model.name!r}"
         ) from error
     if device == "cpu":
-        fuse_layer_norms(copy)
+        use_forms_for_cpus(copy)
     return copy
 
 

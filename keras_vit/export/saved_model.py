@@ -97,9 +97,9 @@ def saved_model(
             Transformers also "features" and, for images of one size, "attention"; None for
             `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
-        device: kind of device that the SavedModel is for: "cpu", whose form of LayerNorm is faster
-            on CPUs and has the same outputs, or "any"; None for "cpu" if TensorFlow finds no GPU or
-            TPU on this machine.
+        device: kind of device that the SavedModel is for: "cpu", whose forms of LayerNorm and
+            softmax are faster on CPUs and have the same outputs, or "any"; None for "cpu" if
+            TensorFlow finds no GPU or TPU on this machine.
         activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the
             activation that the model records, "softmax" by default.
         top: number of top classes, 1 or more.

@@ -242,12 +242,16 @@ class MultiHeadAttention(BaseLayer):
         scores = ops.matmul(query, key)
         if self.relative_positions:
             scores = scores + self._distance_scores(query)
+        mask = self.visible(scores.shape[2], scores.shape[3], real)
+        return self.softmax(scores, mask, dtype or self.compute_dtype)
+
+    def softmax(self, scores, mask, dtype):
+        """Returns the softmax over the keys that `mask` shows, computed in float32, in a dtype."""
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
-        mask = self.visible(scores.shape[2], scores.shape[3], real)
         if mask is not None:
             scores = ops.where(mask, scores, -1e9)  # -inf gives NaN if all tokens are padding
-        return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
+        return ops.cast(ops.softmax(scores, axis=-1), dtype)
 
     def visible(self, queries, keys, real=None):
         """Returns which keys a query attends to, or None for all keys.

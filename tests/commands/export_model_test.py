@@ -46,9 +46,11 @@ def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path)
         "--version=7",
         "--top=2",
         "--signatures=classify",
+        "--precision=bfloat16",
     )
     assert done.returncode == 0, done.stderr
     assert "--device=cpu was chosen" in done.stdout
+    assert "faster with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1" in done.stdout
     assert done.stdout.splitlines()[-1] == f"exported to {tmp_path}/served/7"
     card = export.load_card(tmp_path / "served" / "7")
     assert card["class_names"] == ["x", "y", "z"]

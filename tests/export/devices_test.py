@@ -1,4 +1,4 @@
-"""Tests of the form of LayerNorm for CPUs."""
+"""Tests of the forms of layers for CPUs."""
 
 import platform
 import re
@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import export
-from keras_vit.export.devices import chosen_device
+from keras_vit.export import devices
 from keras_vit.export.graph import inference_copy
+from keras_vit.layers.attention import MultiHeadAttention
 
 from ..shared import images_for, randomize_around_unit_norms
 from .conftest import tiny_model
@@ -35,6 +36,21 @@ def test_form_for_cpus_has_the_same_outputs(options, precision, tolerance):
     assert difference < tolerance * np.ptp(expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_softmax_for_cpus_has_the_same_scores(dtype):
+    attention = MultiHeadAttention(num_heads=2, dtype="bfloat16")
+    scores = keras.random.normal((2, 2, 3, 5), stddev=4.0, dtype="bfloat16")
+    mask = np.ones((2, 1, 1, 5), "bool")
+    mask[0, ..., 3:] = False
+    mask[1] = False  # only padding
+    for shown in (None, tf.constant(mask)):
+        expected = tf.cast(attention.softmax(scores, shown, dtype), "float32")
+        result = devices._softmax(scores, shown, dtype)
+        assert result.dtype == dtype
+        tolerance = 1e-6 if dtype == "float32" else 2**-8
+        np.testing.assert_allclose(tf.cast(result, "float32"), expected, rtol=tolerance)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is off")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_tensorflow_fuses_the_form_for_cpus(precision, tmp_path):
@@ -47,6 +63,7 @@ def test_tensorflow_fuses_the_form_for_cpus(precision, tmp_path):
     (profile,) = tmp_path.rglob("*.xplane.pb")
     content = profile.read_bytes()
     assert b"_MklLayerNorm" in content and b"FusedBatchNorm" not in content
+    assert b"_MklSoftmax" in content
 
 
 def test_form_for_cpus_keeps_a_small_epsilon():
@@ -78,7 +95,7 @@ def test_other_norms_keep_their_form():
 
 def test_device_is_recorded_and_checked(tmp_path):
     model = tiny_model()
-    assert chosen_device(None) == "cpu"  # the tests run without an accelerator
+    assert devices.chosen_device(None) == "cpu"  # the tests run without an accelerator
     for device, recorded in {None: "cpu", "any": "any"}.items():
         path = export.saved_model(model, tmp_path / recorded, device=device, signatures=["tensor"])
         assert export.load_card(path)["device"] == recorded
