@@ -104,6 +104,19 @@ def test_images_of_a_group_are_never_divided(fields, tmp_path):
     assert tune_train | tune_val == train
 
 
+def test_pattern_with_a_slash_is_searched_in_the_path_below_the_folder(tmp_path):
+    for label in "ab":
+        write_jpegs(tmp_path / label, 20)
+    # The group of a/13.jpg is a/1.
+    train, test = data.load("folder", path=str(tmp_path), groups=r"^(./\d)", test_share=0.3)
+    train_groups, test_groups = (
+        {name.removeprefix(f"{tmp_path}/")[:3] for name in names_of(source)}
+        for source in (train, test)
+    )
+    assert len(train_groups) == 14 and len(test_groups) == 6
+    assert not train_groups & test_groups
+
+
 def test_each_image_is_tested_in_one_fold(photos):
     tested = []
     for fold in ("1/3", "2/3", "3/3"):

@@ -86,8 +86,10 @@ def folder(
     names = check_names(class_names or map(printable, folders))
     rows = _labeled_images(root, folders, names)
     if hashed or tuning:
-        images = [image for _, image, _ in rows]
         folders_of_rows = [name for name, _, _ in rows]
+        images = [image for _, image, _ in rows]
+        if "/" in groups:
+            images = [posixpath.join(name, image) for name, image, _ in rows]
         kept = division.indices(split, images, folders_of_rows, only_train=not hashed)
         rows = [rows[i] for i in kept]
     if not rows:
