@@ -50,6 +50,7 @@ def main():
     why = "fine-tunes a model that was pretrained on photographs"
     _suggest(inputs, "small_data:DINOv2-S/14,folder", seconds, megabytes, why)
     images = inputs.train.num_examples + inputs.test.num_examples
+    evaluator = f"linear_probe:folder@{FLAGS.data}"
     _print(
         images * seconds / 3,  # a forward pass takes a third of a step
         megabytes,
@@ -57,7 +58,8 @@ def main():
         "evaluate",
         "--variant=DINOv2_S14",
         "--weights=lvd142m",
-        f"--evals=linear_probe:folder@{FLAGS.data}",
+        # Quotes a path with a comma, because --evals is a list.
+        f"--evals={flags.CsvListSerializer(',').serialize([evaluator])}",
     )
 
 

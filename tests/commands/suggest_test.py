@@ -6,6 +6,7 @@ import shlex
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from ..shared import ROOT
 
@@ -24,10 +25,10 @@ def photos(tmp_path):
     """A folder of 60 images, 54 of them for training."""
     image = tf.io.encode_jpeg(np.zeros((40, 50, 3), np.uint8)).numpy()
     for number in range(60):
-        path = tmp_path / "my photos" / "ab"[number % 2] / f"{number}.jpg"
+        path = tmp_path / "my photos, old" / "ab"[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(image)
-    return tmp_path / "my photos"
+    return tmp_path / "my photos, old"
 
 
 def _commands(scripts, seconds, photos, *flags):
@@ -44,9 +45,10 @@ def test_suggested_commands_are_valid(scripts, photos):
     assert "54 training and 6 test images, median size 50 x 40 pixels" in output
     assert "3 min, downloads 87 MB: fine-tunes" in output
     assert {"--config.batch_size=8", "--config.total_steps=202"} < set(scratch) & set(tuned)
-    assert f"--evals=linear_probe:folder@{photos}" in probe
-    for _, *flags in (scratch, tuned):  # the same flags of a command that trains nothing
-        done = scripts.run("-m", "keras_vit", "verify-data", *flags, cwd=ROOT)
+    evals = flags.ListParser().parse(probe[-1].removeprefix("--evals="))
+    assert evals == [f"linear_probe:folder@{photos}"]
+    for _, *arguments in (scratch, tuned):  # the same flags of a command that trains nothing
+        done = scripts.run("-m", "keras_vit", "verify-data", *arguments, cwd=ROOT)
         assert "60 examples: 0 bad" in done.stdout, done.stderr
 
 
