@@ -177,7 +177,9 @@ def _build(config, task, engine, workdir, resumes):
         is_loaded = resumes or task.loads_weights
         load_weights = None if is_loaded else weights_loader(config, inputs, lines.append, stored)
         engine.build(config, task, inputs, total_steps, load_weights)
-    if frozen_weights(engine.model) and not config.weights:
+    # Weights that are trained from a later step on are not frozen in Keras.
+    is_frozen = frozen_weights(engine.model) or config.get("unfreeze_at_step", 0)
+    if is_frozen and not config.weights:
         lines.append(
             "warning: the frozen weights are random, because the config has no initial weights; "
             "set --config.weights, or train all (--config.freeze= or --config.model.frozen=False)"

@@ -96,13 +96,16 @@ def test_weights_that_are_trained_later(tmp_path):
         "schedule": {"decay": "constant", "base": 1e-3},
     }
     whole = tmp_path / "whole"
+    lines = []
 
     def copy_before(line):  # the log line of a step comes before its checkpoint
+        lines.append(line)
         for step in (2, 3, 4):
             if line.startswith(f"step {step}/4"):
                 shutil.copytree(whole, tmp_path / f"{step - 1}")
 
     before, after, _ = run(whole, changes, copy_before)
+    assert "warning: the frozen weights are random" in "".join(lines)
     # Until step 2, only the head changes.
     two, three = (
         arrays_of(training.load_checkpoint(tmp_path / name, lambda line: None)[0].model)
