@@ -155,6 +155,11 @@ def _checked_names(class_names, model, format):
     arguments = getattr(model, "arguments", {})
     class_names = list(map(str, class_names))
     classes = arguments.get("classes") if arguments.get("include_top") else 0
+    if class_names and not classes:
+        raise ValueError(
+            "`class_names` must be None for a model without a head. Received: "
+            f"{len(class_names)} class_names, starting with {class_names[:3]}"
+        )
     if len(class_names) != classes:
         raise ValueError(
             f"`class_names` must have {classes} names, one for each class of the head. Received: "

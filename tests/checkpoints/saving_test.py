@@ -211,3 +211,13 @@ def test_saved_folder_records_the_activation_that_it_omits(library, tmp_path):
     checkpoints.save(model, tmp_path / "model", format=library)
     rebuilt = keras_vit.from_pretrained(tmp_path / "model")
     assert logits_activation_of(rebuilt) == "sigmoid"
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("include_top", "message"), [(True, "must have 10 names"), (False, "None for a model without")]
+)
+def test_class_names_that_do_not_fit_the_head_are_refused(include_top, message, tmp_path):
+    model = small_model(include_top=include_top)
+    with pytest.raises(ValueError, match=f"{message}.*2 class_names"):
+        checkpoints.save(model, tmp_path, format="timm", class_names=["cat", "dog"])
