@@ -26,6 +26,9 @@ NAMED = 10  # maximum number of bad examples that are logged; further bad exampl
 class BadExamples:
     """Counts the unreadable examples of a pipeline, which have weight 0, and logs the first few.
 
+    With `sampling`, which repeats examples within an epoch, each host counts each example once per
+    epoch.
+
     Args:
         source: the `Source` of the batches.
         failures: dict from steps to indices of unreadable examples; `train_batches` or
@@ -40,7 +43,9 @@ class BadExamples:
 
     Attributes:
         count: number of bad examples on this host so far.
-        counts: dict from epochs to numbers of bad examples on all hosts. A resumed run restores it.
+        counts: dict from epochs to numbers of bad examples on all hosts. A resumed run restores it
+            unless `is_sampled`.
+        is_sampled: whether the batches have `sampling`.
     """
 
     def __init__(
@@ -68,9 +73,12 @@ class BadExamples:
         self._last = ""
         self.counts: dict[int, int] = collections.Counter()
         self._examined: set[int] = set()
+        self.is_sampled = bool(getattr(self._target.options, "sampling", ""))
+        self._last_epoch: dict[int, int] = {}  # that counted each bad example
 
     def update(self, step: int) -> int:
-        """Counts the bad examples in this host's share of a batch and returns their number.
+        """Counts the bad examples in this host's share of a batch and returns their number; with
+        `sampling`, the number of those that are new in this epoch.
 
         Raises:
             ValueError: a label is out of range.
@@ -88,7 +96,16 @@ class BadExamples:
             if len(self._examined) <= NAMED:
                 self._last = f", such as {name}: {reason}"
                 self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
-        return len(indices)
+        if not self.is_sampled:
+            return len(indices)
+        epoch = self._epoch_of(step)
+        new = {index for index in indices if self._last_epoch.get(index) != epoch}
+        self._last_epoch |= dict.fromkeys(new, epoch)
+        return len(new)
+
+    def _epoch_of(self, step):
+        """Returns the epoch in which a step starts."""
+        return step * self._batch_size // self._source.num_examples
 
     def check(self, step: int, count: int, endless: bool = False) -> None:
         """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch
@@ -98,7 +115,7 @@ class BadExamples:
         training, the last step of an epoch may also contain examples of later epochs, and the limit
         includes the limits of these examples.
         """
-        epoch = step * self._batch_size // self._source.num_examples
+        epoch = self._epoch_of(step)
         self.counts[epoch] += count
         allowed = self._endless_limit(epoch) if endless else self._limit
         if self.counts[epoch] > allowed:

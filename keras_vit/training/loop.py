@@ -287,7 +287,9 @@ def check_test_examples(engine, inputs):
 def _count_bad(engine, counters, bad_examples, first, steps):
     """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`,
     over all hosts."""
-    if counters.bad_in_epoch:  # of the run before it was resumed
+    # Restore the count of the run before it was resumed. With sampling, it may contain the same
+    # examples as the following steps.
+    if counters.bad_in_epoch and not bad_examples.is_sampled:
         bad_examples.counts.setdefault(*counters.bad_in_epoch)
     totals = _gather_bad(engine, bad_examples, range(first, first + steps))
     for i, total in enumerate(totals):

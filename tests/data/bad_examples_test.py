@@ -170,6 +170,24 @@ def test_broken_record_counts_once_per_epoch():
     assert lines[0] == "bad example 1, which gets weight 0: example 7: cannot be read"
 
 
+def test_balanced_sampling_counts_a_broken_file_once_per_epoch():
+    """Example 0, one of four of its class, is in every batch of eleven images."""
+    files = [b"no image", *map(jpeg, range(1, 44))]
+    labels = np.array([0] * 4 + [1] * 40)
+
+    def read(index):
+        return {"image": tf.gather(files, index), "label": tf.gather(labels, index)}
+
+    source = data.Source(read, 44, ("a", "b"), labels=labels)
+    inputs = pipeline(source, 11, max_bad_share=0.01, sampling="balanced")
+    bad = inputs.bad_examples("train", lambda line: None)
+    counts = []
+    for step, _ in enumerate(inputs.train_batches().take(8)):  # two epochs
+        counts.append(bad.update(step))
+        bad.check(step, counts[-1], endless=True)
+    assert counts == [1, 0, 0, 0, 1, 0, 0, 0] and bad.count > 8
+
+
 def test_sequential_sources_report_bad_examples():
     """Example 2 is broken, odd examples have no label, and the last two are missing."""
     files = [b"no image" if number == 2 else jpeg(number) for number in range(9)]

@@ -520,6 +520,17 @@ def test_wrong_label_stops_all_hosts():
     assert reports == [[1, 0, 0], [0, 0, 0]]
 
 
+def test_resumed_run_does_not_count_repeats_of_sampling():
+    source = data.arrays(np.zeros((50, 2, 2, 3), "uint8"), np.zeros(50, int), ["a"])
+    engine = types.SimpleNamespace(gather_hosts=lambda values: [values])
+    counters = Counters()
+    for step in (11, 12):
+        inputs = data.InputPipeline(source, source, {"sampling": "balanced"}, 10, 0, 0.01)
+        inputs._failures["train"][step] = [7, 7]
+        bad_examples = inputs.bad_examples("train", lambda line: None)
+        assert _count_bad(engine, counters, bad_examples, step, 1) == [1]
+
+
 def test_resumed_run_continues_to_count_bad_examples():
     source = data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])
     engine = types.SimpleNamespace(gather_hosts=lambda values: [values])
