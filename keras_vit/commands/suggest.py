@@ -36,6 +36,7 @@ def define_flags():
 def main():
     tuned = small_data.get_config("DINOv2-S/14,folder")
     tuned.data.path = FLAGS.data
+    training.choose_engine(tuned)  # chooses the devices, before data start TensorFlow
     inputs = data.from_config(tuned.data, batch_size=tuned.batch_size, seed=0)
     height, width = _median_size(inputs.train)
     print(f"{data_summary(inputs)}, median size {width:.0f} x {height:.0f} pixels")

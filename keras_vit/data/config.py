@@ -243,6 +243,16 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
     return dict(zip(splits, _load_pair(fields, is_checked=False)))
 
 
+def count_training_images(config: Mapping[str, Any]) -> int:
+    """Returns the number of training images of a config's `data` group.
+
+    Does not start TensorFlow, which must not start before the devices are chosen.
+    """
+    with tf.Graph().as_default():  # in a graph, sources make their tensors without a device
+        train, *_ = load_splits(config).values()
+    return train.num_examples
+
+
 def _load_pair(fields, is_checked=True):
     """Loads both splits that the fields of a `data` group name."""
     arguments = {name: fields[name] for name in _loading_fields()}

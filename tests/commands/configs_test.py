@@ -1,6 +1,7 @@
 """Tests of the built-in config files, including two training steps with each file."""
 
 import dataclasses
+import json
 
 import pytest
 from absl import flags
@@ -8,7 +9,8 @@ from ml_collections import config_flags
 
 from keras_vit import VisionTransformer, data, families, recipes, training
 
-from ..shared import CONFIGS, config_module, get_config
+from ..data.helpers import jpeg, write_jpegs, write_records
+from ..shared import CONFIGS, ROOT, config_module, get_config
 
 # Arguments of each config file: the text after the colon in `--config=FILE:ARGUMENTS`.
 REQUESTS = {
@@ -105,6 +107,42 @@ def test_small_data_follows_the_number_of_images(tmp_path):
     assert config.eval_every_steps == 10
     config.data.path = ""  # cannot be counted
     assert get_config("small_data", "ViT-S/16,folder").total_steps == 9375
+
+
+COUNT = """
+import json, sys
+import tensorflow as tf
+from keras_vit.configs import small_data
+
+config = small_data.get_config("ViT-S/16,folder")
+config.data.update(json.loads(sys.argv[1]))
+print("batch size", config.to_dict()["batch_size"])
+(cpu,) = tf.config.list_physical_devices("CPU")
+# TensorFlow refuses this once it has started.
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
+
+
+def write_photos(folder):
+    for split in ("train/a", "train/b", "test/a"):
+        write_jpegs(folder / split, 20)
+    return {"name": "folder", "path": str(folder)}
+
+
+def write_tfrecords(folder):
+    for split, number in (("train", 40), ("test", 20)):
+        write_records(folder / split, map(jpeg, range(number)), [0] * number)
+    splits = {f"{split}_split": split for split in ("train", "test")}
+    return {"name": "tfrecords", "path": str(folder), "classes": 1, **splits}
+
+
+@pytest.mark.parametrize("write", [write_photos, write_tfrecords])
+def test_small_data_counts_images_before_tensorflow_starts(write, scripts, tmp_path):
+    program = tmp_path / "count.py"
+    program.write_text(COUNT)
+    done = scripts.run(program, json.dumps(write(tmp_path)), cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "batch size 8\n"
 
 
 @pytest.mark.parametrize(

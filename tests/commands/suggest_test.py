@@ -13,8 +13,16 @@ from ..shared import ROOT
 PROGRAM = """
 import sys
 import keras_vit_cli
+import tensorflow as tf
 from keras_vit.commands import suggest
 
+def choose_engine(config):
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    # TensorFlow refuses this once it has started.
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    print("devices are chosen")
+
+suggest.training.choose_engine = choose_engine
 suggest._time = lambda config: (float(sys.argv[1]), 87)
 keras_vit_cli.main(["suggest", *sys.argv[2:]])
 """
@@ -42,6 +50,7 @@ def _commands(scripts, seconds, photos, *flags):
 
 def test_suggested_commands_are_valid(scripts, photos):
     output, (scratch, tuned, probe) = _commands(scripts, 0.1, photos)
+    assert output.startswith("devices are chosen")
     assert "54 training and 6 test images, median size 50 x 40 pixels" in output
     assert "3 min, downloads 87 MB: fine-tunes" in output
     assert {"--config.batch_size=8", "--config.total_steps=202"} < set(scratch) & set(tuned)

@@ -99,9 +99,10 @@ def tfrecords(
         return {"image": image_of(example), "label": label - label_offset}
 
     source = record_source(files, parse, rest)
-    if source.read is not None:
+    is_readable = source.read is not None and tf.executing_eagerly()  # a graph reads no records
+    if is_readable:
         _check_first(source, len(class_names))
-    if source.read is not None and multi_label:
+    if is_readable and multi_label:
         _check_lists(files, label_key, len(class_names))
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
