@@ -76,9 +76,22 @@ def _download_weights(repository):
     """
     from huggingface_hub import errors
 
-    weights = next((path for name in WEIGHTS if (path := _download(repository, name))), None)
-    for name in _CONFIGS if weights else ():
-        # This error means that the client is offline and the file is not in the cache.
+    weights = None
+    unreachable = None
+    for name in WEIGHTS:
+        try:
+            weights = _download(repository, name)
+        except errors.LocalEntryNotFoundError as error:
+            # Offline, and not in the cache, which may have one of the other names.
+            unreachable = error
+        if weights is not None:
+            break
+    if weights is None:
+        if unreachable is not None:
+            raise unreachable
+        return None
+    for name in _CONFIGS:
+        # Offline, a config that is not in the cache is omitted.
         with contextlib.suppress(errors.LocalEntryNotFoundError):
             _download(repository, name)
     return weights

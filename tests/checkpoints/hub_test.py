@@ -140,7 +140,9 @@ def write_index(folder, shards):
     (folder / "model.safetensors.index.json").write_text(index)
 
 
-def test_loads_sharded_weights(create_repository):
+@pytest.mark.parametrize("unreachable", [None, "model.safetensors"], ids=["online", "offline"])
+def test_loads_sharded_weights(unreachable, hub, create_repository):
+    hub.unreachable = unreachable
     folder = create_repository("someone/large", "dinov3")
     (folder / "model.safetensors").unlink()
     arrays = read_case("dinov3")
