@@ -193,7 +193,8 @@ def export_saved_model(model, details, precision, classifier, images):
         model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details
     )
     if FLAGS.device is None and devices.chosen_device(None) == "cpu":
-        print("--device=cpu was chosen, because this machine has no GPU or TPU")
+        found = ", ".join(devices.found_devices())
+        print(f"--device=cpu was chosen, because no GPU or TPU was found, only {found}")
     if precision == "bfloat16" and devices.chosen_device(FLAGS.device) == "cpu":
         print(f"on CPUs with AMX, it is faster with {devices.ENVIRONMENT} in the environment")
     print(f"exported to {path}")

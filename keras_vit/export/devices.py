@@ -14,7 +14,7 @@ ENVIRONMENT = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1"
 
 
 def chosen_device(device: str | None) -> str:
-    """Returns the given device; for None, "cpu" if TensorFlow finds no GPU or TPU, otherwise "any".
+    """Returns the given device; for None, "any" if a GPU or TPU is found, otherwise "cpu".
 
     Raises:
         ValueError: the device is unknown.
@@ -24,9 +24,17 @@ def chosen_device(device: str | None) -> str:
             f"`device` must be None or one of {', '.join(DEVICES)}. Received: device={device!r}"
         )
     if device is None:
-        found = {found.device_type for found in tf.config.list_logical_devices()}
-        return "any" if found & {"GPU", "TPU"} else "cpu"
+        return "any" if {"gpu", "tpu"} & set(found_devices()) else "cpu"
     return device
+
+
+def found_devices() -> list[str]:
+    """Returns the kinds of devices that TensorFlow or the Keras backend finds, such as "cpu"."""
+    # On JAX, accelerators may be hidden from TensorFlow, or unknown to it.
+    names = keras.distribution.list_devices()
+    kinds = {name.partition(":")[0] for name in names}
+    kinds.update(device.device_type.lower() for device in tf.config.list_physical_devices())
+    return sorted(kinds)
 
 
 def use_forms_for_cpus(model: keras.Model) -> None:

@@ -49,7 +49,7 @@ def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path)
         "--precision=bfloat16",
     )
     assert done.returncode == 0, done.stderr
-    assert "--device=cpu was chosen" in done.stdout
+    assert "--device=cpu was chosen, because no GPU or TPU was found, only cpu\n" in done.stdout
     assert "faster with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1" in done.stdout
     assert done.stdout.splitlines()[-1] == f"exported to {tmp_path}/served/7"
     card = export.load_card(tmp_path / "served" / "7")

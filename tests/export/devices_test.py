@@ -93,6 +93,13 @@ def test_other_norms_keep_their_form():
     np.testing.assert_allclose(graph(tf.constant(tokens)), model(tokens), rtol=1e-5, atol=1e-6)
 
 
+def test_accelerator_of_the_backend_counts(monkeypatch):
+    # As on JAX, which hides its devices from TensorFlow.
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0", "gpu:1"])
+    assert devices.found_devices() == ["cpu", "gpu"]
+    assert devices.chosen_device(None) == "any"
+
+
 def test_device_is_recorded_and_checked(tmp_path):
     model = tiny_model()
     assert devices.chosen_device(None) == "cpu"  # the tests run without an accelerator
