@@ -5,7 +5,7 @@ import functools
 import logging
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -52,6 +52,24 @@ def defaults(**changes: Any) -> dict[str, Any]:
             f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}"
         )
     return fields | changes
+
+
+class Fingerprint(NamedTuple):
+    """The numbers that identify the data of a run.
+
+    Attributes:
+        num_train: number of training examples.
+        num_test: number of test examples.
+        class_names: checksum of the class names.
+        data: checksum of both splits, which covers the labels (if known) and `Source.checksum`.
+        train_data: the same for the training split only.
+    """
+
+    num_train: int
+    num_test: int
+    class_names: int
+    data: int
+    train_data: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,13 +167,8 @@ class InputPipeline:
             target=self.test_target,
         )
 
-    def fingerprint(self) -> tuple[int, int, int, int, int]:
-        """Returns five integers that identify the data.
-
-        The integers are the number of training examples, the number of test examples, a checksum of
-        the class names, a checksum of the data, and a checksum of the training data. The last two
-        cover the labels (if known) and the `Source.checksum`.
-        """
+    def fingerprint(self) -> Fingerprint:
+        """Returns the numbers of examples and the checksums that identify the data."""
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         checksums = [0]
         for source in (self.train, self.test):
@@ -163,7 +176,13 @@ class InputPipeline:
             checksum = source.checksum().to_bytes(4, "little")
             checksums.append(zlib.crc32(labels + checksum, checksums[-1]))
         _, train, both = checksums
-        return self.train.num_examples, self.test.num_examples, zlib.crc32(names), both, train
+        return Fingerprint(
+            num_train=self.train.num_examples,
+            num_test=self.test.num_examples,
+            class_names=zlib.crc32(names),
+            data=both,
+            train_data=train,
+        )
 
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the data, without its examples."""

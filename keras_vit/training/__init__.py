@@ -10,9 +10,10 @@ seed, the step, the micro-batch, and the replica (TensorFlow) or the position in
 from keras_vit.training.engine import Engine, TrainOutputs
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.hosts import is_chief
+from keras_vit.training.loading import RunResult, has_checkpoint, load_checkpoint
 from keras_vit.training.metrics import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted
-from keras_vit.training.run import RunResult, has_checkpoint, load_checkpoint, run
+from keras_vit.training.run import run
 from keras_vit.training.stored_models import load_stored_model
 from keras_vit.training.workdir import Workdir, read_config
 

@@ -1,51 +1,30 @@
 """Runs training, from a config to a trained and evaluated model."""
 
 import contextlib
-import dataclasses
 import logging
-import os
-import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from ml_collections import ConfigDict
 
-from keras_vit import data, files, tasks, terminal
+from keras_vit import data, tasks, terminal
+from keras_vit.data.config import Fingerprint
 from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.freezing import frozen_weights, merge_lora
-from keras_vit.training import trackers, validation
-from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
+from keras_vit.training import stored_models, trackers, validation
+from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.loop import Counters, Loop, check_test_examples, exports_best
+from keras_vit.training.loading import RunResult, global_state
+from keras_vit.training.loop import Counters, Loop, check_test_examples
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress, run_summary
 from keras_vit.training.weights import load_inputs, weights_loader
-from keras_vit.training.workdir import Workdir, read_config, read_model
+from keras_vit.training.workdir import Workdir, read_model
 
 log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """The result of a training run.
-
-    Attributes:
-        model: the trained `keras.Model`; its weights are the EMA if `config.ema_decay` is positive.
-        inputs: the `data.InputPipeline` used for training and evaluation.
-        metrics: dict of numbers: `test/NAME` for each of `task.evaluation_metrics`, such as "loss",
-            and each metric of the evaluators, `test/examples` (number of scored images),
-            `test/bad_examples` (number of unreadable images), `train/bad_examples`,
-            `train/skipped_steps`, `train/model_step` (step of the evaluated model),
-            `train/seconds` and `train/images_per_second`; NaN if an evaluator failed.
-    """
-
-    model: keras.Model
-    inputs: data.InputPipeline
-    metrics: dict
 
 
 def run(
@@ -159,13 +138,11 @@ def run(
 def _build(config, task, engine, workdir, resumes):
     """Builds the data, the model and the optimizer; returns the inputs, the number of steps and
     lines for the log."""
-    from keras_vit.training import stored_models  # which imports this module
-
     lines = []
     facts = task.facts_of_weights
     source = "" if resumes else config.weights
     with (
-        _global_state(config),
+        global_state(config),
         stored_models.as_initial_weights(source, facts, lines.append) as stored,
     ):
         if resumes:
@@ -211,109 +188,27 @@ def _check_model(engine, inputs, checks):
     check_test_examples(engine, inputs)
 
 
-def has_checkpoint(path: str | os.PathLike) -> bool:
-    """Returns whether a run has a finished checkpoint.
-
-    Args:
-        path: the workdir of the run, local or remote.
-    """
-    return bool(finished_steps(files.as_path(path) / "checkpoints"))
-
-
-def load_checkpoint(
-    path: str | os.PathLike, write: Callable[[str], object] = terminal.write
-) -> tuple[RunResult, ConfigDict]:
-    """Loads the model of a run onto one device.
-
-    This loads the checkpoint that a finished run has evaluated and exported. For an unfinished run,
-    it loads the best checkpoint, or the newest if no checkpoint was evaluated. Neither the data of
-    the run nor the file of `config.weights` is needed.
-
-    Args:
-        path: the workdir of a run, finished or not, local or remote.
-        write: called with a line that names the checkpoint.
-
-    Returns: `(result, config)`: a `RunResult` without metrics, and the config of the run.
-        `result.inputs` has the classes, shapes and preprocessing of the data, but no examples;
-        `data.from_config` loads them.
-
-    Raises:
-        ValueError: the folder has no config or no checkpoint, or the checkpoint is damaged.
-    """
-    folder = files.as_path(path)
-    config = read_config(folder)
-    steps = finished_steps(folder / "checkpoints")
-    if not steps:
-        raise ValueError(
-            "The run has no checkpoint yet. Resume it with the command in its command.json. "
-            f"Received: workdir={folder}"
-        )
-    config.update(strategy="default", shard="", tpu_address="")
-    engine = choose_engine(config)
-    checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
-    task = tasks.get(config)
-    with _global_state(config):
-        stored = read_model(folder)
-        task.facts_of_weights.update(stored["weights"])
-        inputs = data.InputPipeline.from_description(stored["inputs"])
-        total_steps = validation.total_steps(config, inputs.train.num_examples)
-        engine.build(config, task, inputs, total_steps)
-    # A finished run has evaluated and exported its last model, unless it exports the best one.
-    is_finished = steps[-1] >= total_steps or files.exists(folder / "results.json")
-    step, which = _chosen_step(checkpoints, steps, not is_finished or exports_best(config))
-    write(f"using the {which}, {checkpoints.path(step)}")
-    engine.restore(f"{checkpoints.path(step)}/state")
-    engine.swap_ema()
-    return RunResult(merge_lora(engine.gather_model()), inputs, {}), config
-
-
-def _chosen_step(checkpoints, steps, uses_best):
-    """Returns the step of the best checkpoint if `uses_best` and one was evaluated, otherwise the
-    last of `steps`, and a description of the checkpoint."""
-    newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
-    best = newest.get("best_step") if isinstance(newest, dict) and uses_best else None
-    if best in steps:
-        return best, f"best checkpoint by {newest['best_metric']}"
-    return steps[-1], "newest checkpoint"
-
-
 def _check_continuation(counters, total_steps, inputs, workdir):
-    """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs."""
+    """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs; records
+    a changed test set."""
     if counters.step > total_steps:
         raise ValueError(
             f"`total_steps` must be at least {counters.step}, the number of steps that the run has "
             f"completed. Received: total_steps={total_steps}"
         )
-    before = tuple(counters.data)
+    before = Fingerprint(*counters.data) if counters.data else None
     now = inputs.fingerprint()
-    if before in ((), now):
+    if before in (None, now):
         return
-    has_same_training = all(before[i] == now[i] for i in (0, 2, 4))
+    has_same_training = now._replace(num_test=before.num_test, data=before.data) == before
     if not (has_same_training and workdir.change):
         changed = "test set" if has_same_training else "dataset"
         advice = ", or pass --change to continue with the new test set" if has_same_training else ""
         raise ValueError(
-            f"The {changed} has changed since the run began with {before[0]} training and "
-            f"{before[1]} test examples: its size, classes, labels, pixels, file names or file "
-            f"sizes differ. Restore it, or choose another workdir{advice}. Received: {now[0]} "
-            f"training and {now[1]} test examples"
+            f"The {changed} has changed since the run began with {before.num_train} "
+            f"training and {before.num_test} test examples: its size, classes, labels, pixels, "
+            f"file names or file sizes differ. Restore it, or choose another workdir{advice}. "
+            f"Received: {now.num_train} training and {now.num_test} test examples"
         )
     workdir.record_change("data", before, now)
     counters.best_metric = ""  # values on the old test set cannot be compared
-
-
-@contextlib.contextmanager
-def _global_state(config):
-    """Sets Keras' dtype policy and the initializers' seed from the config, and restores both on
-    exit."""
-    policy = keras.config.dtype_policy()
-    states = (random.getstate(), np.random.get_state())
-    try:
-        keras.config.set_dtype_policy(config.precision)
-        random.seed(config.seed)  # Keras' initializers draw their seeds from `random`
-        np.random.seed(config.seed)
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)
-        random.setstate(states[0])
-        np.random.set_state(states[1])

@@ -12,7 +12,7 @@ from keras_vit import checkpoints, export, families, files, terminal
 from keras_vit.checkpoints import published
 from keras_vit.models import TwoTowers, load_keras_file
 from keras_vit.models.zero_shot import class_names_of
-from keras_vit.training.run import has_checkpoint, load_checkpoint
+from keras_vit.training.loading import has_checkpoint, load_checkpoint
 
 _SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "input_shape")
 

@@ -67,10 +67,11 @@ def test_pixels_of_arrays_are_part_of_the_fingerprint():
     assert all(type(number) is int for number in before)
 
 
-def test_last_number_covers_only_the_training_data():
+def test_train_data_covers_only_the_training_data():
     one, two = (
         data.arrays(np.full((3, 4, 4, 3), i, np.uint8), [0, 1, 0], ["a", "b"]) for i in range(2)
     )
     first = fingerprint(one, one)
     other = fingerprint(one, two)
-    assert first[3] != other[3] and first[4] == other[4] != fingerprint(two, two)[4]
+    assert first.data != other.data
+    assert first.train_data == other.train_data != fingerprint(two, two).train_data

@@ -1,8 +1,6 @@
 """Tests of `training.run`: short runs and error messages."""
 
 import dataclasses
-import importlib
-import importlib.util
 import json
 import os
 import random
@@ -23,8 +21,6 @@ from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, is_bet
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 from . import small_run
-
-training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is a function
 
 
 def _start(workdir, **changes):
