@@ -231,7 +231,11 @@ def run_children(commands):
 
 
 def _text(error):
-    return " ".join(str(error).strip("\"'").replace("\\'", "'").replace("\\n", " ").split())
+    """Returns the message of an error in one line."""
+    text = str(error)
+    if text[:1] in ("'", '"') and text.endswith(text[0]):  # the `repr` of a `KeyError`'s message
+        text = text[1:-1].replace("\\'", "'").replace("\\n", " ")
+    return " ".join(text.split())
 
 
 def _end(message, code=2):

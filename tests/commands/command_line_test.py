@@ -38,7 +38,7 @@ def _run(*command):
         (
             "raise OSError(errno.ENOSPC, 'No space left on device', 'export/1')",
             2,
-            "error: the disk is full: [Errno 28] No space left on device: 'export/1",
+            "error: the disk is full: [Errno 28] No space left on device: 'export/1'",
         ),
         (
             # the format of TensorFlow's errors
@@ -46,28 +46,36 @@ def _run(*command):
             2,
             "error: the disk is full: export/1; No space left on device",
         ),
-        ("raise OSError(errno.EIO, 'a defect')", 1, None),
-        (
-            "error = OSError('stopped and saved'); error.resumable, error.exit_code = True, 75; "
-            "raise error",
-            75,
-            "",
-        ),
         ("int('a defect')", 2, "error: invalid literal for int() with base 10: 'a defect'"),
-        ("import json; json.loads('a defect')", 1, None),
     ],
 )
-def test_exit_codes_and_messages(statement, code, line):
-    ended = _run("-c", SCRIPT.format(statement=statement))
-    assert ended.returncode == code, ended.stderr
-    if line == "":
-        assert ended.stdout.startswith("stopped and saved:\n  ")
-        assert "Traceback" not in ended.stderr
-    elif line is None:
-        assert "Traceback" in ended.stderr
-    else:
-        assert ended.stderr.strip().splitlines()[-1] == line
-        assert "Traceback" not in ended.stderr
+def test_expected_errors_print_one_line(statement, code, line):
+    result = _run("-c", SCRIPT.format(statement=statement))
+    assert result.returncode == code, result.stderr
+    assert result.stderr.strip().splitlines()[-1] == line
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["raise OSError(errno.EIO, 'a defect')", "import json; json.loads('a defect')"],
+    ids=["EIO", "json"],
+)
+def test_bugs_print_a_traceback(statement):
+    result = _run("-c", SCRIPT.format(statement=statement))
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" in result.stderr
+
+
+def test_stopped_run_prints_the_command_that_resumes_it():
+    statement = (
+        "error = OSError('stopped and saved'); error.resumable, error.exit_code = True, 75; "
+        "raise error"
+    )
+    result = _run("-c", SCRIPT.format(statement=statement))
+    assert result.returncode == 75
+    assert result.stdout.startswith("stopped and saved:\n  ")
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -75,6 +83,7 @@ def test_exit_codes_and_messages(statement, code, line):
 )
 def test_libtpu_is_quiet_without_a_tpu(given, expected, monkeypatch):
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")  # as JAX does
+    monkeypatch.delenv("TPU_WORKER_HOSTNAMES", raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     statement = "import os; print(os.environ['TPU_WORKER_HOSTNAMES'])"
@@ -90,25 +99,28 @@ def test_libtpu_is_quiet_without_a_tpu(given, expected, monkeypatch):
         ({"total_steps": 20, "total_epochs": 3.0}, (20, 3.0)),  # refused later
     ],
 )
-def test_length_on_the_command_line_replaces_the_length_in_the_config(overrides, expected):
+def test_length_flags_replace_each_other(overrides, expected):
     config = ConfigDict({"total_steps": 0, "total_epochs": 75.0, **overrides})
     command_line._set_length(config, overrides)
     assert (config.total_steps, config.total_epochs) == expected
 
 
 def test_closed_pipe_exits_without_a_traceback():
-    ended = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
-    assert ended.returncode == 141
-    assert "Traceback" not in ended.stderr
+    result = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
+    assert result.returncode == 141
+    assert "Traceback" not in result.stderr
 
 
-def test_lists_commands_without_importing_layers(capsys, monkeypatch):
+def test_lists_commands_without_importing_layers(capsys):
     keras_vit_cli.main([])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
-    done = _run("-X", "importtime", "-m", "keras_vit_cli", "--help")
-    assert done.returncode == 0
-    assert "keras_vit.layers" not in done.stderr
+    result = _run("-X", "importtime", "-m", "keras_vit_cli", "--help")
+    assert result.returncode == 0
+    assert "keras_vit.layers" not in result.stderr
+
+
+def test_unknown_command_lists_the_commands(capsys):
     with pytest.raises(SystemExit, match="2"):
         keras_vit_cli.main(["trian"])
     assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
@@ -122,8 +134,6 @@ def test_value_of_config_flag_may_be_a_separate_word(monkeypatch):
 
 
 def test_printed_command_selects_the_same_devices(monkeypatch):
-    from keras_vit.commands import command_line
-
     for name in command_line._VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TPU_NAME", "my tpu")
@@ -137,10 +147,10 @@ def test_printed_command_selects_the_same_devices(monkeypatch):
 
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
 def test_each_command_prints_its_help(name, scripts):
-    done = scripts.run("-m", "keras_vit", name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: keras-vit {name} ")
-    assert done.stdout.count(f"keras-vit {name}") > 1
-    assert ("  --model\n" in done.stdout) == (
+    result = scripts.run("-m", "keras_vit", name, "--help")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"usage: keras-vit {name} ")
+    assert result.stdout.count(f"keras-vit {name}") > 1
+    assert ("  --model\n" in result.stdout) == (
         name in ("evaluate", "predict", "inspect", "demo", "export", "query", "search")
     )
