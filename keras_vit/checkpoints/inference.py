@@ -67,7 +67,7 @@ def _check_complete(family, arguments, unknown_kind, source):
     has_no_blocks = "num_layers" in missing
     is_incomplete = missing or "input_shape" not in arguments
     if family is None or has_no_blocks or (unknown_kind and is_incomplete):
-        raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
+        raise ValueError(f"{registry.unknown_family_message(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
             "`num_heads` is required, because neither the file nor a published size determines "

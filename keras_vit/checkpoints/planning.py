@@ -79,7 +79,8 @@ class LoadPlan:
         (family, ours) = self.of_model
         (file_family, theirs) = self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
-            raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
+            message = registry.unknown_family_message(self.unknown_kind)
+            raise ValueError(f"{message} Received: {self.source}")
         if file_family is None:
             return
         if not family.shares_weights(file_family) or self._has_other_parts(ours, theirs):
@@ -138,11 +139,13 @@ class LoadPlan:
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and (self.head == "keep" or self.unknown_kind)):
-            no_family = f"{registry.no_family(self.unknown_kind)} " if self.unknown_kind else ""
+            unknown_family = ""
+            if self.unknown_kind:
+                unknown_family = f"{registry.unknown_family_message(self.unknown_kind)} "
             is_head = any(name in missing for name in names.HEAD)
             hint = f" {_HEAD_ADVICE}" if is_head else ""
             raise ValueError(
-                f"{no_family}The checkpoint does not fit {self.model.name}: "
+                f"{unknown_family}The checkpoint does not fit {self.model.name}: "
                 f"{_count('missing', missing)}; {_count('unused', unused)}.{hint} Received: "
                 f"{self.source}"
             )

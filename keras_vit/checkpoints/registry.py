@@ -9,8 +9,8 @@ import keras
 from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
 
-# Arguments that identify an architecture. An argument that is None for one of two models is not
-# compared, except `resnet_blocks`.
+# Arguments that identify an architecture. `planning` compares them if both models have a value, and
+# `resnet_blocks` always.
 STRUCTURE = (
     "patch_size",
     "hidden_size",
@@ -219,8 +219,8 @@ def restore(shapes: Mapping[str, tuple], facts: Facts) -> tuple[Family | None, d
     """
     family, arguments = infer(shapes, facts)
     if family is not None:
-        shown = {name: arguments[name] for name in STRUCTURE if name in arguments}
-        return family, {**arguments, **family.accepted(facts.arguments), **shown}
+        from_arrays = {name: arguments[name] for name in STRUCTURE if name in arguments}
+        return family, {**arguments, **family.accepted(facts.arguments), **from_arrays}
     candidates = _candidates(facts)
     if facts.constructor and candidates and not any(family.infer for family in candidates):
         return candidates[0], candidates[0].accepted(facts.arguments)
@@ -236,15 +236,15 @@ def _candidates(facts):
     ]
 
 
-def no_family(kind: str = "") -> str:
+def unknown_family_message(kind: str = "") -> str:
     """Returns the error message for a file of an unknown family.
 
     `kind` is the model type in its config.json.
     """
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
-    said = f" (the model type in its config.json is {kind!r})" if kind else ""
+    kind_note = f" (the model type in its config.json is {kind!r})" if kind else ""
     return (
-        f"The file contains no weights of a known family{said}; the known families are "
+        f"The file contains no weights of a known family{kind_note}; the known families are "
         f"{', '.join(known)}."
     )
 
@@ -253,8 +253,8 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     """Describes an architecture for error messages."""
     if family is None:
         return "of an unknown family"
-    shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
-    values = [f"{name}={arguments[name]}" for name in shown if arguments.get(name)]
+    names_shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
+    values = [f"{name}={arguments[name]}" for name in names_shown if arguments.get(name)]
     sizes_of_class = {
         name
         for other in FAMILIES

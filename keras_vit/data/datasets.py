@@ -44,8 +44,7 @@ def _clevr_count(record):
 
 
 def _clevr_distance(record):
-    """Returns the depth class of the nearest object: the index of the last threshold below its
-    depth."""
+    """Returns the depth class of the nearest object."""
     depths = record["objects"]["pixel_coords"][:, 2]
     return _largest_below(tf.reduce_min(depths), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
 
@@ -65,15 +64,16 @@ def _dsprites_location(record):
 
 
 def _dsprites_orientation(record):
-    return tf.floor(tf.cast(record["label_orientation"], tf.float32) / 2.5)
+    return record["label_orientation"] * 2 // 5  # 40 orientations, 16 classes
 
 
 def _largest_below(value, thresholds):
+    """Returns the index of the last of the increasing `thresholds` below a value."""
     return tf.reduce_sum(tf.cast(tf.constant(thresholds) < value, tf.int64)) - 1
 
 
-_SAME_SIDE = {"flip": "off"}  # a mirrored image has a different label
-_WHOLE = {"train_crop": "resize"}  # a crop could change the label
+_NO_FLIP = {"flip": "off"}  # a mirrored image has a different label
+_NO_CROP = {"train_crop": "resize"}  # a crop could change the label
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
 # Validation and test start at 80 % and 90 % of 737,280.
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")
@@ -122,20 +122,20 @@ DATASETS = {
     "vtab/retinopathy": Dataset(
         "diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")
     ),
-    "vtab/clevr_count": Dataset("clevr:3.*.*", 8, _CLEVR, _clevr_count, options=_WHOLE),
-    "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_WHOLE),
-    "vtab/dmlab": Dataset("dmlab:2.0.1", 6, _vtab("validation[:200]"), options=_WHOLE),
+    "vtab/clevr_count": Dataset("clevr:3.*.*", 8, _CLEVR, _clevr_count, options=_NO_CROP),
+    "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_NO_CROP),
+    "vtab/dmlab": Dataset("dmlab:2.0.1", 6, _vtab("validation[:200]"), options=_NO_CROP),
     "vtab/dsprites_location": Dataset(
-        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_location, scale=255, options=_SAME_SIDE | _WHOLE
+        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_location, scale=255, options=_NO_FLIP | _NO_CROP
     ),
     "vtab/dsprites_orientation": Dataset(
-        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_orientation, scale=255, options=_SAME_SIDE
+        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_orientation, scale=255, options=_NO_FLIP
     ),
     "vtab/kitti": Dataset(
-        "kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_WHOLE
+        "kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_NO_CROP
     ),
     "vtab/smallnorb_azimuth": Dataset(
-        "smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE
+        "smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_NO_FLIP
     ),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),
 }

@@ -45,7 +45,7 @@ TIMM = replace(
         ("register_tokens", Alias("register_tokens")),
         ("mask_token", IGNORED),  # used only in pre-training
         *timm.LAYER_SCALES,
-        # The authors' names of a SwiGLU.
+        # The authors' files use other names for the layers of a SwiGLU.
         ("blocks.{i}.mlp.w12", Alias(_GATE_AND_VALUES)),
         ("blocks.{i}.mlp.w3", Alias(f"{MLP}Dense_1")),
     ),
@@ -72,11 +72,13 @@ ORIGINAL = replace(
     facts=replace(_FACTS, position_resampling="bicubic_offset"),
     fits=lambda shapes, config: "register_tokens" not in shapes and "blocks.0.ls1.gamma" in shapes,
 )
+_PLAIN_LAYERS = (f"{LAYER}mlp.fc1", f"{LAYER}mlp.fc2")
+_SWIGLU_LAYERS = (f"{LAYER}mlp.weights_in", f"{LAYER}mlp.weights_out")
 
 
 def write_config(arguments):
-    """Returns the `Folder` for `Dinov2Model` or `Dinov2WithRegistersModel`; see
-    `Dialect.write_config`."""
+    """Returns the `Folder` for `Dinov2Model` or `Dinov2WithRegistersModel`, or None for a model
+    that neither can represent; see `Dialect.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None
     ratio = arguments["mlp_dim"] / arguments["hidden_size"]
@@ -96,11 +98,10 @@ def write_config(arguments):
         **({"num_register_tokens": count} if count else {}),
     )
     class_row = "" if arguments["class_token_position"] else "zeros"
-    return Folder(config, omit=_PLAIN_MLP if is_swiglu else _SWIGLU, class_row=class_row)
+    omit = _PLAIN_LAYERS if is_swiglu else _SWIGLU_LAYERS
+    return Folder(config, omit=omit, class_row=class_row)
 
 
-_PLAIN_MLP = (f"{LAYER}mlp.fc1", f"{LAYER}mlp.fc2")
-_SWIGLU = (f"{LAYER}mlp.weights_in", f"{LAYER}mlp.weights_out")
 HUGGING_FACE = replace(
     transformers.HUGGING_FACE,
     marker=("{tower}encoder.layer.0.layer_scale1.lambda1", "{tower}layers.0.layer_scale1.lambda1"),
@@ -142,7 +143,9 @@ def _rows():
             url = f"https://huggingface.co/facebook/{name}"
             model = f"DINOv2-{letter}/14{ending}"
             fields = {**_PREPROCESSING, "library": "transformers"}
-            yield PublishedWeights("lvd142m", name, model, url, 0, 518, preprocessing=fields)
+            yield PublishedWeights(
+                "lvd142m", name, model, url, classes=0, resolution=518, preprocessing=fields
+            )
 
 
 FAMILY = _size.register(

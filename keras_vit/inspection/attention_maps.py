@@ -96,7 +96,7 @@ def attention_maps(
         singles = [images[i : i + 1] for i in range(len(images))]
         parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
     elif method == "mean":
-        number = layer_number(vit, layer, least=1)
+        number = layer_number(vit, layer, first=1)
         parts = [maps_of(attention_scores(model, images, number, reduce="mean"), images)]
     else:
         parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
@@ -186,7 +186,7 @@ def token_attention(
             arguments.
     """
     vit, images = as_images(model, images)
-    layer = layer_number(vit, layer, least=1)
+    layer = layer_number(vit, layer, first=1)
     heads = vit.num_heads
     if head is not None and head not in range(1, heads + 1):
         raise ValueError(

@@ -40,7 +40,7 @@ def attention_scores(
     check_choice("reduce", reduce, ("none", "mean"))
     vit = find_vision_transformer(model)
     layers = range(1, vit.num_layers + 1) if layers is None else layers
-    chosen, is_single = layer_numbers(vit, layers, least=1)
+    chosen, is_single = layer_numbers(vit, layers, first=1)
     scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:

@@ -78,7 +78,7 @@ class MultiHeadAttention(BaseLayer):
                 f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}'
             )
         rotary = check_rotary(rotary)
-        self._keep_arguments(locals(), but=["out_norm"])
+        self._keep_arguments(locals(), omit=["out_norm"])
         self.use_out_norm = out_norm
 
     def build(self, input_shape):

@@ -9,21 +9,24 @@ class BaseLayer(keras.layers.Layer):
     The default output shape is the input shape.
     """
 
-    _kept: tuple = ()
+    _argument_names: tuple[str, ...] = ()
 
-    def _keep_arguments(self, local_names, but=()):
+    def _keep_arguments(self, local_names, omit=()):
         """Stores arguments as attributes that `get_config` returns.
 
-        `local_names` is the `locals()` of a constructor. Arguments named in `but` are left out.
+        `local_names` is the `locals()` of a constructor. Arguments named in `omit` are left out.
         """
-        left_out = ("self", "kwargs", "__class__", *but)
+        left_out = ("self", "kwargs", "__class__", *omit)
         arguments = {name: value for name, value in local_names.items() if name not in left_out}
         for name, value in arguments.items():
             setattr(self, name, value)
-        self._kept += tuple(arguments)
+        self._argument_names += tuple(arguments)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), **{name: getattr(self, name) for name in self._kept}}
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in self._argument_names},
+        }

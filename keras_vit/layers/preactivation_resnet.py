@@ -55,7 +55,7 @@ class PreActivationResNet(ResNetStem):
     ) -> None:
         super().__init__(blocks, width, **kwargs)
         check_choice("pool_padding", pool_padding, POOL_PADDINGS)
-        self._keep_arguments(locals(), but=["blocks", "width"])
+        self._keep_arguments(locals(), omit=["blocks", "width"])
 
     def build(self, input_shape: tuple) -> None:
         check_rank("PreActivationResNet", input_shape, "B, H, W, C")

@@ -105,7 +105,7 @@ class TransformerBlock(BaseLayer):
         check_rate("attention_dropout", attention_dropout)
         check_rate("stochastic_depth", stochastic_depth)
         rotary = check_rotary(rotary)
-        self._keep_arguments(locals(), but=["mlp"])  # `mlp` is a method
+        self._keep_arguments(locals(), omit=["mlp"])  # `mlp` is a method
         self.mlp_kind = mlp
 
     def build(self, input_shape: tuple) -> None:

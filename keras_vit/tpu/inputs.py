@@ -35,19 +35,22 @@ def input_shapes(config, target="classes"):
     the shapes.
     """
     group = config.data
+    # The shape of an image, if the config determines it.
     size = group.image_size
-    channels = group.channels
-    image_shape = (size, size, channels) if size else tuple(group.image_shape)
-    num_classes = (
-        data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
-    )
-    whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
-    num_examples = group.num_examples or whole
+    image_shape = (size, size, group.channels) if size else tuple(group.image_shape)
     image_shape = tuple(config.model.get("input_shape") or image_shape)
     options = data.Options(**data.option_fields(group))
     resize = options.kind.resize(options)
     if not LAYOUTS[resize].has_one_size:
         image_shape = options.kind.shape(options)
+
+    # The numbers of classes and examples, if they are known.
+    known = data.DATASETS.get(group.name)
+    num_classes = group.classes if known is None else known.classes
+    num_examples = group.num_examples
+    if not num_examples and group.train_split == "train":
+        num_examples = recipes.NUM_EXAMPLES.get(group.name, 0)
+
     generated = "path" not in fields_of(group.name)  # available on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples, resize)

@@ -60,10 +60,10 @@ def _changed_fields(config):
     return lines
 
 
-def data_summary(inputs, shown=10):
+def data_summary(inputs, max_names=10):
     """Returns a line such as "2 classes (cat 9, dog 8), 17 training and 5 test images"."""
     counts = f"{inputs.train.num_examples:,} training and {inputs.test.num_examples:,} test images"
-    return ", ".join(filter(None, [inputs.train_target.summary(shown), counts]))
+    return ", ".join(filter(None, [inputs.train_target.summary(max_names), counts]))
 
 
 class Progress:

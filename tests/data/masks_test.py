@@ -272,7 +272,7 @@ def test_verify_names_wrong_depths(scenes):
 
 def test_what_masks_cannot_do_is_refused(scenes):
     for field in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
-        with pytest.raises(ValueError, match=f"{field} must be 0"):
+        with pytest.raises(ValueError, match=f"{field} must not be set"):
             load(scenes, **{field: 1})
     with pytest.raises(ValueError, match="leave max_patches"):
         load(scenes, max_patches=1, image_size=0)

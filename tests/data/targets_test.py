@@ -37,7 +37,7 @@ def test_images_need_no_classes(fields):
 
 
 def test_rejects_bad_fields_of_images_without_classes(fields, tmp_path):
-    with pytest.raises(ValueError, match="label_smoothing must be 0"):
+    with pytest.raises(ValueError, match="label_smoothing must not be set"):
         data.from_config({**fields, "label_smoothing": 0.1}, batch_size=3, seed=0, target="none")
     with pytest.raises(ValueError, match="must be one of classes, none.*target='tiles'"):
         data.from_config(fields, batch_size=3, seed=0, target="tiles")

@@ -125,6 +125,5 @@ def test_data_summary_counts_examples():
     )
     assert data_summary(inputs) == "3 classes (cat 1, dog 2, owl 3), 6 training and 2 test images"
     unknown = dataclasses.replace(inputs, train=dataclasses.replace(train, labels=None))
-    assert (
-        data_summary(unknown, shown=2) == "3 classes (cat, dog, ...), 6 training and 2 test images"
-    )
+    expected = "3 classes (cat, dog, ...), 6 training and 2 test images"
+    assert data_summary(unknown, max_names=2) == expected

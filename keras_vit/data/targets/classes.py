@@ -160,12 +160,12 @@ class Classes(Target):
             return labels
         return labels + np.asarray(self._class_weights(), np.float32).tobytes()
 
-    def summary(self, shown=10):
+    def summary(self, max_names=10):
         names = list(map(str, self.source.class_names))
         if self.source.labels is not None:
             counts = self.source.class_counts()
             names = [f"{name} {count}" for name, count in zip(names, counts)]
-        listed = ", ".join(names[:shown] + ["..."] * (len(names) > shown))
+        listed = ", ".join(names[:max_names] + ["..."] * (len(names) > max_names))
         return f"{len(names)} classes ({listed})"
 
     def title(self, target):

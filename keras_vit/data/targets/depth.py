@@ -49,7 +49,7 @@ class Depth(PixelValues):
     def shown_values(self, values):
         return f"a minimum of {values.min():g}"
 
-    def summary(self, shown=10):
+    def summary(self, max_names=10):
         return f"depths, stored as {self.options.depth_scale:g} times the depth"
 
     def title(self, target):

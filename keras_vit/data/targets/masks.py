@@ -81,7 +81,7 @@ class Masks(PixelValues):
     def classes_of(self, example):
         return np.unique(self.values(example))
 
-    def summary(self, shown=10):
+    def summary(self, max_names=10):
         """Returns the classes with their shares of the pixels of some masks, evenly spaced."""
         names = list(map(str, self.source.class_names))
         ignored = []
@@ -89,7 +89,7 @@ class Masks(PixelValues):
             *shares, share_ignored = self._shares()
             names = [f"{name} {100 * share:.3g} %" for name, share in zip(names, shares)]
             ignored = [f"ignored {100 * share_ignored:.3g} %"]
-        listed = names[:shown] + ["..."] * (len(names) > shown) + ignored
+        listed = names[:max_names] + ["..."] * (len(names) > max_names) + ignored
         return f"{self.classes} classes of pixels ({', '.join(listed)})"
 
     def _shares(self):

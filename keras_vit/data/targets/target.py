@@ -24,7 +24,8 @@ class Target:
         defaults: the kind's fields of `config.data`, with their default values.
         key: name of the stored value that `decode` reads, for messages; "" if it reads none.
         rule: what a stored value must be, for messages, such as "from 0 to 9".
-        refused: fields of `Options` that must be 0, because they have no meaning for this kind.
+        refused: fields of `Options` that must be unset (0 or ""), because they have no meaning for
+            this kind.
 
     Raises:
         ValueError: the options or the source do not fit this kind.
@@ -48,8 +49,8 @@ class Target:
         if wrong:
             received = ", ".join(f"{name}={getattr(options, name)}" for name in wrong)
             raise ValueError(
-                f"{', '.join(wrong)} must be 0 for a task that does not learn from classes; augreg "
-                f"may also set mixup_alpha. Received: {received}"
+                f"{', '.join(wrong)} must not be set for a task that does not learn from classes; "
+                f"augreg may also set mixup_alpha. Received: {received}"
             )
 
     @staticmethod
@@ -107,9 +108,9 @@ class Target:
         """Raises a `ValueError` unless a model that learns from this split can be tested on the
         other one."""
 
-    def summary(self, shown: int = 10) -> str:
+    def summary(self, max_names: int = 10) -> str:
         """Returns words such as "2 classes (cat 9, dog 8)" for the start of a run, with at most
-        `shown` names."""
+        `max_names` names."""
         return ""
 
     def title(self, target: np.ndarray) -> str:
@@ -121,7 +122,10 @@ class Target:
         return picture
 
     def shown(self, example: dict[str, Any]) -> str:
-        """Returns the stored value of an example, which was read eagerly, for a message."""
+        """Returns the stored value of an example, or what is wrong with it, for a message.
+
+        The example was read eagerly.
+        """
         return str(example[self.key].numpy())
 
     def classes_of(self, example: dict[str, Any]) -> np.ndarray:

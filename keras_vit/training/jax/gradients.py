@@ -32,14 +32,14 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
             return gradients, means, statistics
 
         # Sum the gradients over micro-batches in a loop.
-        def add(carry, number_and_part):
+        def add(carry, index_and_part):
             gradients, means, statistics = carry
-            number, part = number_and_part
+            index, part = index_and_part
             values = weights
             if config.remat:
                 values, part = keep_in_loop(weights, part, weight_shardings)
             more, (more_means, statistics) = micro_batch_gradients(
-                values, statistics, part, jax.random.fold_in(key, number), loss_scale
+                values, statistics, part, jax.random.fold_in(key, index), loss_scale
             )
             return ([a + b for a, b in zip(gradients, more)], means + more_means, statistics), None
 
@@ -55,8 +55,8 @@ def make_compute_gradients(mesh, model, task, weight_shardings, gradient_shardin
 def make_micro_batch_loss(mesh, model, task, gradient_shardings, batch_size):
     """Returns `micro_batch_loss(weights, statistics, batch, key, loss_scale)`.
 
-    The returned function returns `(loss, (means, new statistics))` of a micro-batch; only the first
-    loss is multiplied by `loss_scale`.
+    The returned function returns `(loss, (means, new statistics))` of a micro-batch. Only `loss`
+    is multiplied by `loss_scale`, not the loss in `means`.
     """
 
     def mean(values, coefficients):
@@ -84,16 +84,16 @@ def make_micro_batch_loss(mesh, model, task, gradient_shardings, batch_size):
     return micro_batch_loss
 
 
-def micro_batches(mesh, batch, number):
-    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`.
+def micro_batches(mesh, batch, count):
+    """Reshapes the arrays `(B, ...)` of a batch to `(count, B / count, ...)`.
 
-    Micro-batch i contains the examples i, i + number, i + 2 number, ..., so that every device
+    Micro-batch i contains the examples i, i + count, i + 2 count, ..., so that every device
     processes an equal part of each micro-batch and every example stays on its device.
     """
     sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
 
     def divide(part):
-        part = part.reshape(-1, number, *part.shape[1:]).swapaxes(0, 1)
+        part = part.reshape(-1, count, *part.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(part, sharding)
 
     return tuple(divide(part) for part in batch)
