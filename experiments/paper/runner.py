@@ -78,6 +78,7 @@ def make_run(study, run, runs, folder, write=print):
         if study.measure is not None:
             results = study.measure(config)
         else:
+            # A run that starts from another counts the images of that pre-training.
             results = _train(study, run, start or run, config, workdir, write)
         workdir.write_results(results)
     gc.collect()  # frees the model, which has reference cycles
@@ -97,10 +98,10 @@ def _open(run, runs, folder):
         )
     start = start_of(run, runs, done)
     config = config_of(run, start, folder)
-    # Record a relative path, so that the folder can be moved.
-    recorded = config.to_dict() | (
-        {} if start is None else {"weights": f"../{start.name}/weights.npz"}
-    )
+    recorded = config.to_dict()
+    if start is not None:
+        # A relative path, so that the folder can be moved.
+        recorded["weights"] = f"../{start.name}/weights.npz"
     return start, config, training.Workdir(folder / run.name, recorded)
 
 
@@ -122,14 +123,14 @@ def _train(study, run, counted, config, workdir, write):
     }
 
 
-def config_of(run, start=None, folder=""):
+def config_of(run, start=None, folder=None):
     """Returns the `ConfigDict` of a run.
 
     Args:
         run: the `Run`.
         start: the `Run` from whose weights the run starts; None for the `weights` in the run's
             config.
-        folder: the folder of the study's runs.
+        folder: path of the folder of the study's runs; needed with `start`.
     """
     weights = {} if start is None else {"weights": str(folder / start.name / "weights.npz")}
     return ConfigDict(recipes.defaults(**{**run.config, **weights}))

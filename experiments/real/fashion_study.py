@@ -1,4 +1,5 @@
-"""Compares a trained DINOv2 ViT-S/14 with models trained from scratch, on subsets of Fashion-MNIST.
+"""Compares a pre-trained DINOv2 ViT-S/14 with models trained from scratch, on subsets of
+Fashion-MNIST.
 
     python experiments/real/fashion_study.py --model=dinov2_small --output=fashion_study
     python experiments/real/fashion_study.py --output=fashion_study --methods=hybrid,vit,bit \\
@@ -96,6 +97,7 @@ def frozen_accuracy(method, features, labels, test_features, test_labels):
 def write_idx(folder, split, images, labels):
     folder.mkdir(parents=True, exist_ok=True)
     for kind, values in (("images", images), ("labels", labels.astype("uint8"))):
+        # Two zero bytes, 8 for uint8, the number of axes, and the shape as big-endian int32.
         header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
         (folder / f"{split}-{kind}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
 
@@ -150,7 +152,7 @@ def trained_accuracy(config, folder, workdir, seed):
     return result.metrics["test/accuracy"]
 
 
-def held_out(labels, drawn, count, seed):
+def held_out_indices(labels, drawn, count, seed):
     """Returns the indices of up to `HELD_OUT` images per class that were not drawn for training."""
     return np.setdiff1d(
         frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn
@@ -256,12 +258,12 @@ def measured_accuracy(method, count, seed, train, test, output):
     test_images, test_labels = test
     drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
     if method in FROZEN:
-        every = np.arange(len(test_images))
-        test_features = read_features(output / "test.npy", test_images, every, FLAGS.model)
+        all_indices = np.arange(len(test_images))
+        test_features = read_features(output / "test.npy", test_images, all_indices, FLAGS.model)
         features = read_features(output / "train.npy", images, drawn, FLAGS.model)
         return frozen_accuracy(method, features, labels[drawn], test_features, test_labels)
     if FLAGS.held_out:
-        others = held_out(labels, drawn, count, seed)
+        others = held_out_indices(labels, drawn, count, seed)
         test = images[others], labels[others]
     folder = output / f"{count}-{seed}"
     write_idx(folder, "train", images[drawn], labels[drawn])
@@ -273,12 +275,12 @@ def measured_accuracy(method, count, seed, train, test, output):
 def main(_):
     logging.set_verbosity(logging.ERROR)
     output = Path(FLAGS.output)
-    output.mkdir(parents=True, exist_ok=True)
     if any(method not in METHODS for method in FLAGS.methods):
         raise ValueError(
             f"--methods must be among {', '.join(METHODS)}. Received: "
             f"--methods={','.join(FLAGS.methods)}"
         )
+    output.mkdir(parents=True, exist_ok=True)
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         fashion_data.check_model(FLAGS.model)
     train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))

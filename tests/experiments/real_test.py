@@ -115,7 +115,7 @@ def test_held_out_images_are_not_drawn(monkeypatch):
     monkeypatch.setattr(fashion_study, "HELD_OUT", 2)
     labels = draw(8)[1]
     drawn = frozen.draw_shots(labels, 5, 10, 1)
-    others = fashion_study.held_out(labels, drawn, 5, 1)
+    others = fashion_study.held_out_indices(labels, drawn, 5, 1)
     assert not set(drawn) & set(others)
     assert (np.bincount(labels[others]) == 2).all()
 

@@ -49,6 +49,7 @@ def expected_of(loss, teacher, student):
     if loss == "hard":
         hard = np.eye(student.shape[-1])[teacher.argmax(-1)]
         return -np.sum(hard * np.log(softmax(student)), -1), softmax(student) - hard
+    # "kl"
     theirs = softmax(teacher / 2)
     own = softmax(student / 2)
     return 4 * np.sum(theirs * np.log(theirs / own), -1), 2 * (own - theirs)
@@ -59,11 +60,17 @@ def test_loss_and_gradient_equal_numpy(loss):
     teacher, student = 3 * np.random.default_rng(0).standard_normal((2, 5, 7))
     own, theirs = (x.astype("float32") for x in (student, teacher))
     expected, slope = expected_of(loss, teacher, student)
-    compute = lambda x: difference(loss, theirs, x, 2.0)  # noqa: E731
+
+    def compute(x):
+        return difference(loss, theirs, x, 2.0)
+
     np.testing.assert_allclose(ops.convert_to_numpy(compute(own)), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient(compute, own), slope, rtol=1e-4, atol=1e-6)
     if loss != "hard":
-        same = lambda x: difference(loss, own, x, 2.0)  # noqa: E731
+
+        def same(x):
+            return difference(loss, own, x, 2.0)
+
         assert np.abs(ops.convert_to_numpy(same(own))).max() < 1e-6
         assert np.abs(gradient(same, own)).max() < 1e-6
 
@@ -173,7 +180,7 @@ def test_images_without_labels_only_imitate(tmp_path):
     np.testing.assert_array_equal(ops.convert_to_numpy(metrics["accuracy"]), right)
 
 
-def test_heads_of_a_distilled_student_learn_from_labels_and_teacher(tmp_path):
+def test_both_heads_of_a_distilled_student_learn(tmp_path):
     task, student, _ = start(
         tmp_path,
         teacher_of(distilled=True),
@@ -198,8 +205,10 @@ def test_heads_of_a_distilled_student_learn_from_labels_and_teacher(tmp_path):
 )
 def test_student_of_features_has_the_width_of_the_teacher(width, outputs, tmp_path):
     task, student, _ = start(tmp_path, teacher_of(hidden_size=width), fields={"loss": "cosine"})
-    assert student.output_shape == outputs and (student.head is None) == (width == 8)
-    assert task.target == "none" and task.export_options() is None
+    assert student.output_shape == outputs
+    assert (student.head is None) == (width == 8)
+    assert task.target == "none"
+    assert task.export_options() is None
     images = np.random.default_rng(1).uniform(-1, 1, (4, 8, 8, 3)).astype("float32")
     losses, _ = task.losses_and_metrics(student, (images, np.zeros(4), np.ones(4)))
     features = keras_vit.features(keras.saving.load_model(tmp_path / "teacher.keras"), images)
@@ -209,8 +218,10 @@ def test_student_of_features_has_the_width_of_the_teacher(width, outputs, tmp_pa
 
 def test_student_without_labels_has_the_classes_of_the_teacher(tmp_path):
     task, student, inputs = start(tmp_path, teacher_of(classes=3), fields={"labels": False})
-    assert student.output_shape == (None, 3) and inputs.test.class_names[2] == "class 2"
-    assert task.metrics == ("agreement",) and inputs.target == "none"
+    assert student.output_shape == (None, 3)
+    assert inputs.test.class_names[2] == "class 2"
+    assert task.metrics == ("agreement",)
+    assert inputs.target == "none"
 
 
 @pytest.mark.parametrize(
@@ -231,6 +242,6 @@ def test_student_without_labels_has_the_classes_of_the_teacher(tmp_path):
         ({"classifier_activation": "softmax"}, {}, "softmax outputs"),
     ],
 )
-def test_unsuitable_teachers_and_fields_are_refused(teacher, changes, message, tmp_path):
-    with pytest.raises(ValueError, match=f"{message}.*"):
+def test_rejects_unsuitable_teachers_and_fields(teacher, changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         start(tmp_path, teacher_of(**teacher), **changes)
