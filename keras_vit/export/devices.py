@@ -40,12 +40,13 @@ def found_devices() -> list[str]:
 def use_forms_for_cpus(model: keras.Model) -> None:
     """Makes the layers of a model compute in forms for which TensorFlow has one operation on CPUs.
 
-    These are LayerNorms, except subclasses of other libraries and norms over other axes, and the
-    softmax of attention in bfloat16, which that operation computes in float32.
+    These are LayerNorms over the last axis and the softmax of attention in bfloat16, which oneDNN
+    computes in float32. Layers of subclasses with their own computation stay as they are.
     """
     for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, MultiHeadAttention):
-            layer.softmax = _softmax  # type: ignore[method-assign]
+        softmax = getattr(type(layer), "softmax", None)
+        if softmax is MultiHeadAttention.softmax and layer.compute_dtype == "bfloat16":
+            layer.softmax = _softmax
         is_plain = type(layer) in (LayerNormalization, keras.layers.LayerNormalization)
         if is_plain and layer.axis in (-1, [-1]) and not layer.rms_scaling:
             layer.call = functools.partial(_fused_layer_norm, layer)
@@ -58,6 +59,8 @@ def _softmax(scores, mask, dtype):
 
 
 def _fused_layer_norm(layer, inputs):
+    if inputs.dtype not in (tf.float32, tf.bfloat16):
+        return type(layer).call(layer, inputs)
     # On CPUs, TensorFlow computes this batch norm, whose "channels" are the tokens, as one
     # LayerNorm of oneDNN. `tf.ensure_shape` would prevent that, and `tf.nn.fused_batch_norm` would
     # raise epsilon to 1e-5.

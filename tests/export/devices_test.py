@@ -17,8 +17,8 @@ from ..shared import images_for, randomize_around_unit_norms
 from .conftest import tiny_model
 
 
-def _graph_of(model):
-    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
+def _graph_of(model, dtype="float32"):
+    spec = tf.TensorSpec((None, *model.input_shape[1:]), dtype)
     function = tf.function(lambda images: model(images, training=False), autograph=False)
     return function.get_concrete_function(spec)
 
@@ -98,6 +98,30 @@ def test_accelerator_of_the_backend_counts(monkeypatch):
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0", "gpu:1"])
     assert devices.found_devices() == ["cpu", "gpu"]
     assert devices.chosen_device(None) == "any"
+
+
+def test_attention_with_its_own_softmax_keeps_it():
+    @keras.saving.register_keras_serializable(package="tests")
+    class Sharp(MultiHeadAttention):
+        def softmax(self, scores, mask, dtype):
+            return super().softmax(3 * scores, mask, dtype)
+
+    inputs = keras.Input((4, 8))
+    x = Sharp(num_heads=2, name="own")(inputs)
+    x = MultiHeadAttention(num_heads=2, name="plain")(x)
+    model = keras.Model(inputs, keras.layers.Activation("linear")(x))
+    copy = inference_copy(model, "bfloat16", "cpu")
+    assert "softmax" not in vars(copy.get_layer("own"))
+    assert "softmax" in vars(copy.get_layer("plain"))
+
+
+def test_norms_of_integers_keep_their_form():
+    inputs = keras.Input((4, 8), dtype="int32")
+    norm = keras.layers.LayerNormalization()
+    model = keras.Model(inputs, keras.layers.Activation("linear")(norm(inputs)))
+    numbers = np.random.default_rng(0).integers(0, 100, (2, 4, 8), "int32")
+    graph = _graph_of(inference_copy(model, device="cpu"), "int32")
+    np.testing.assert_allclose(graph(tf.constant(numbers)), model(numbers), rtol=1e-5, atol=1e-5)
 
 
 def test_device_is_recorded_and_checked(tmp_path):
