@@ -48,7 +48,6 @@ def test_broken_files_are_logged_once_with_a_reason(photos, broken):
         assert line.split(name)[1].strip(": ")
 
 
-@pytest.mark.full
 def test_resumed_run_logs_the_same_broken_files(photos, broken):
     inputs = pipeline(data.folder(photos))
     batches = inputs.train_batches(start_step=30).take(8)
@@ -56,7 +55,6 @@ def test_resumed_run_logs_the_same_broken_files(photos, broken):
     assert {name for name in broken if any(name in line for line in lines)} == broken
 
 
-@pytest.mark.full
 def test_every_evaluation_counts_broken_files_but_not_padding(photos, broken):
     inputs = pipeline(data.folder(photos), batch_size=8)
     for _ in range(2):
@@ -65,7 +63,6 @@ def test_every_evaluation_counts_broken_files_but_not_padding(photos, broken):
         assert len(weights) == 24 and (weights == 0).sum() == 4
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_broken_files_in_every_batch_do_not_stall(photos, every):
     for number, path in enumerate(sorted(photos.rglob("*.jpg"))):
@@ -80,7 +77,6 @@ def test_broken_files_in_every_batch_do_not_stall(photos, every):
     assert len(list(data.train_batches(data.folder(photos), seed=0, **options).take(7))) == 7
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("share", "is_refused"), [(0.1, True), (0.14, False)])
 def test_exceeding_max_bad_share_raises_an_error(share, is_refused, photos, broken):
     inputs = pipeline(data.folder(photos), 23, share)
@@ -261,7 +257,6 @@ def test_pixel_that_is_not_finite_is_a_bad_example(split, value, dtype):
     assert "example 1: " in lines[0] and "pixels must be finite" in lines[0]
 
 
-@pytest.mark.full
 def test_each_host_counts_its_own_bad_examples(photos, broken):
     counts = []
     for host in range(2):

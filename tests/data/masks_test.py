@@ -229,7 +229,6 @@ def test_every_layout_of_folders_gives_the_same_pairs(scenes):
     assert before != load(scenes, train_split="", test_split="").fingerprint()
 
 
-@pytest.mark.full
 def test_evaluation_reads_a_dataset_as_the_run_does(scenes):
     fields = {"split_seed": 3, "test_share": 0.5, "mask_offset": 1}
     run = {"name": "masks", **fields}

@@ -78,7 +78,6 @@ def sequential_files(broken):
     return sequential(dataclasses.replace(source, read=read, max_value=255), [11, 12])
 
 
-@pytest.mark.full
 def test_broken_record_does_not_change_other_evaluated_records():
     broken = {0, 1, 21, 22}
     whole, batches = (
@@ -93,7 +92,6 @@ def test_broken_record_does_not_change_other_evaluated_records():
     assert found == broken
 
 
-@pytest.mark.full
 def test_broken_record_does_not_change_other_training_records():
     broken = [0, 1, 21, 22]
     options = {"batch_size": 4, "seed": 1, "image_size": 2, "train_crop": "resize"}

@@ -19,7 +19,6 @@ def test_labels_file_has_one_name_per_line(exported):
     assert text.splitlines() == list(NAMES)
 
 
-@pytest.mark.full
 def test_warm_up_requests_run_every_signature(exported):
     signatures = tf.saved_model.load(exported[0]).signatures
     names = []

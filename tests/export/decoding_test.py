@@ -105,7 +105,6 @@ def test_rejects_oversized_images():
         Decoder((4, 4, 3), preprocessing, max_megapixels=50e-6)(strip[None])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("channels", "bit_depth"), [(1, 8), (4, 8), (1, 16)])
 def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, tmp_path):
     dtype = np.uint8 if bit_depth == 8 else np.uint16

@@ -71,7 +71,6 @@ def test_segmenter_round_trips(served_segmenter):
     assert "predicts for each pixel" in Path(path, "README.md").read_text()
 
 
-@pytest.mark.full
 def test_depths_are_served(tmp_path):
     model = depth_model()
     path = export.saved_model(model, tmp_path)

@@ -11,7 +11,6 @@ from ..shared import random_images
 from .conftest import SHAPE, tiny_model
 
 
-@pytest.mark.full
 def test_loaded_model_matches_and_trains(exported):
     path, model = exported
     loaded = export.load(path)

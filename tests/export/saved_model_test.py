@@ -69,7 +69,6 @@ def test_features_are_not_served_as_probabilities(pooled, tmp_path):
     assert len(export.check(classifier)[0]) == len(NAMES)
 
 
-@pytest.mark.full
 def test_versions_increase_and_are_never_overwritten(tmp_path, skip_verification):
     model = tiny_model()
     assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
@@ -153,7 +152,6 @@ def test_rejects_models_of_unknown_image_size(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("channels", [1, 4])
 def test_image_files_may_have_1_or_4_channels(channels, tmp_path, skip_verification):
     model = tiny_model(input_shape=(8, 12, channels))
@@ -171,7 +169,7 @@ def test_five_channel_model_has_only_tensor_signature(tmp_path, skip_verificatio
     assert list(tf.saved_model.load(export.saved_model(model, tmp_path)).signatures) == ["tensor"]
 
 
-@pytest.mark.parametrize("activation", ["softmax", pytest.param("sigmoid", marks=pytest.mark.full)])
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verification):
     model = tiny_model(classifier_activation=activation)
     path = export.saved_model(model, tmp_path, signatures=("tensor",))
@@ -208,8 +206,8 @@ def test_has_model_compares_files_weights_and_names(tmp_path, skip_verification)
     ("policy", "precision", "tolerance"),
     [
         ("mixed_bfloat16", "float32", 5e-2),
-        pytest.param("float32", "bfloat16", 5e-2, marks=pytest.mark.full),
-        pytest.param("mixed_bfloat16", "bfloat16", 1e-2, marks=pytest.mark.full),
+        ("float32", "bfloat16", 5e-2),
+        ("mixed_bfloat16", "bfloat16", 1e-2),
     ],
 )
 def test_export_precision_is_independent_of_policy(
@@ -227,7 +225,6 @@ def test_export_precision_is_independent_of_policy(
         np.testing.assert_allclose(outputs, probabilities_of(tiny_model(), images), atol=1e-6)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("backend", "options"),
     [("tensorflow", ["mirrored"]), ("jax", [])],

@@ -70,7 +70,6 @@ def test_default_signature_matches_model(exported, signatures):
     np.testing.assert_allclose(outputs["top_probabilities"], top_probabilities, atol=1e-6)
 
 
-@pytest.mark.full
 def test_classify_matches_default_signature(signatures):
     examples = [tf.train.Example() for _ in FILES]
     for example, file in zip(examples, FILES):

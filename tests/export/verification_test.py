@@ -12,7 +12,6 @@ from keras_vit.export import verification
 from .conftest import tiny_model
 
 
-@pytest.mark.full
 def test_wrong_output_is_not_published(tmp_path, monkeypatch):
     saved_model = sys.modules["keras_vit.export.saved_model"]  # not the function of this name
     inference_copy = saved_model.inference_copy

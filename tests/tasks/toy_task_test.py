@@ -108,7 +108,7 @@ def test_model_of_a_custom_task_records_the_loss(tmp_path):
     [
         ("alone", Brightness, "digits"),
         ("alone", Regression, "numbers"),
-        pytest.param("mirrored", Brightness, "digits", marks=pytest.mark.full),
+        ("mirrored", Brightness, "digits"),
     ],
 )
 def test_custom_task_trains_evaluates_and_resumes(kind, task, name, tmp_path, number_kind):
@@ -154,7 +154,6 @@ def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
         data.from_config({"name": "numbers"}, batch_size=8, seed=0)
 
 
-@pytest.mark.full
 def test_random_numbers_are_reproducible(tmp_path):
     losses = []
     for name in ("first", "second"):

@@ -82,7 +82,6 @@ def test_moving_averages_follow_the_batches(run, tiny):
     np.testing.assert_allclose(norm.moving_variance, expected, atol=1e-5)
 
 
-@pytest.mark.full
 def test_two_replicas_equal_one(run):
     model, metrics = run(2, 1)
     alone, metrics_alone = run(1, 1)
