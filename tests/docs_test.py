@@ -255,15 +255,15 @@ def published_files(tmp_path_factory, monkeypatch):
         "mlp_dim": 8,
     }
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
-    rows = [row for row in published.rows() if row.model == "ViT-B/16"]
-    monkeypatch.setattr(published, "rows", lambda: rows)
+    entries = [entry for entry in published.published_files() if entry.model == "ViT-B/16"]
+    monkeypatch.setattr(published, "published_files", lambda: entries)
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
-    for row in rows:
-        sizes = {"classes": row.classes, "representation_size": row.representation_size}
+    for entry in entries:
+        sizes = {"classes": entry.classes, "representation_size": entry.representation_size}
         model = keras_vit.ViT_B16(
-            input_shape=(row.resolution, row.resolution, 3), head_bias=0.1, **sizes
+            input_shape=(entry.resolution, entry.resolution, 3), head_bias=0.1, **sizes
         )
-        file = folder / row.collection / f"{row.name}.npz"
+        file = folder / entry.collection / f"{entry.name}.npz"
         file.parent.mkdir(exist_ok=True)
         keras_vit.checkpoints.save(model, file)
     (folder / "bit_models").mkdir()

@@ -218,15 +218,17 @@ def test_equal_values_expand_to_all_channels():
 
 def test_published_weights_set_preprocessing(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    row = next(
-        row for row in published.rows() if row.collection == "augreg" and row.model == "ViT-Ti/16"
+    entry = next(
+        entry
+        for entry in published.published_files()
+        if (entry.collection, entry.model) == ("augreg", "ViT-Ti/16")
     )
     (tmp_path / "augreg").mkdir()
     source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=21843)
     source.get_layer("head").kernel.assign(np.ones((192, 21843)))
-    checkpoints.save(source, tmp_path / "augreg" / f"{row.name}.npz")
+    checkpoints.save(source, tmp_path / "augreg" / f"{entry.name}.npz")
     monkeypatch.setattr(
-        published, "rows", lambda: [dataclasses.replace(row, preprocessing=SPECIAL)]
+        published, "published_files", lambda: [dataclasses.replace(entry, preprocessing=SPECIAL)]
     )
     model = keras_vit.ViT_Ti16(weights="augreg", input_shape=(32, 32, 3))
     assert model.output_shape == (None, 21843)

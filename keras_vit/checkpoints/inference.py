@@ -115,12 +115,12 @@ def find_preprocessing(
     """
     if published.is_name(source):
         collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-        found = [row for row in published.rows() if row.collection == collection]
+        found = [entry for entry in published.published_files() if entry.collection == collection]
         if name:
             found = [published.find_file(collection, name)]
         elif sizes:
             found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
-        fields = [dict(row.preprocessing) for row in found]
+        fields = [dict(entry.preprocessing) for entry in found]
         is_known = bool(fields) and all(other == fields[0] for other in fields)
         return Preprocessing.from_config(fields[0]) if is_known else None
     resolved = published.resolve(source)

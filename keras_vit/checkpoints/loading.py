@@ -115,9 +115,9 @@ def load_into(
         head_is_zero = _assign(plan, variables, source)
     if head == "new":
         _initialize_head(model, plan.report.new)
-    row = resolved.published
+    entry = resolved.published
     if "preprocessing" not in given:
-        _set_preprocessing(model, checkpoint.facts.preprocessing or (row and row.preprocessing))
+        _set_preprocessing(model, checkpoint.facts.preprocessing or (entry and entry.preprocessing))
     activation = checkpoint.facts.logits_activation
     if head == "keep" and activation is not None and hasattr(model, "input_preprocessing"):
         model.input_preprocessing.logits_activation = activation

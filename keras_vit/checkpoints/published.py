@@ -1,5 +1,6 @@
 """Finds the published weights of all families by name."""
 
+import contextlib
 import os
 import re
 import typing
@@ -11,8 +12,18 @@ from keras_vit.files import did_you_mean
 
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
-# Temporary files with the weights of sources that are not files of weights, such as runs.
-STAND_INS: dict[str, str] = {}
+# Paths of weight files, by the run, export or .keras file that they replace; see `stand_in`.
+_STAND_INS: dict[str, str] = {}
+
+
+@contextlib.contextmanager
+def stand_in(source, path):
+    """Makes `resolve(source)` return the weights at `path`, for sources without weight files."""
+    _STAND_INS[source] = path
+    try:
+        yield
+    finally:
+        _STAND_INS.pop(source, None)
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
@@ -29,9 +40,9 @@ class ResolvedCheckpoint(typing.NamedTuple):
     published: PublishedWeights | None = None
 
 
-def rows() -> list[PublishedWeights]:
+def published_files() -> list[PublishedWeights]:
     """Returns the published files of all families."""
-    return [row for family in FAMILIES for row in family.published]
+    return [entry for family in FAMILIES for entry in family.published]
 
 
 def find_published(
@@ -78,9 +89,9 @@ def fetch(
     return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
 
 
-def resolve(source, size=(), resolution=None):
-    """Returns the `ResolvedCheckpoint` for a source; `size` and `resolution` are as for `find`."""
-    text = STAND_INS.get(os.fspath(source), os.fspath(source))
+def resolve(source, sizes=(), resolution=None):
+    """Returns the `ResolvedCheckpoint` for a source; `sizes` and `resolution` are as for `find`."""
+    text = _STAND_INS.get(os.fspath(source), os.fspath(source))
     if text.endswith(_PYTORCH):
         raise ValueError(
             "PyTorch files are not supported, because they can run arbitrary code. Save the "
@@ -91,24 +102,26 @@ def resolve(source, size=(), resolution=None):
     if not is_name(text) and os.path.exists(text):
         return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
-        return resolve(match[1], size, resolution)._replace(subtree=match[2])
+        return resolve(match[1], sizes, resolution)._replace(subtree=match[2])
     if re.match(r"(https?|gs)://", text):
         return ResolvedCheckpoint(downloading.fetch(text))
     if hub.is_repository(text) and not text.endswith(".safetensors"):
-        return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, size))
-    if os.path.sep in text or text.endswith((".npz", ".safetensors")):
+        return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, sizes))
+    if not is_name(text) and (os.path.sep in text or text.endswith((".npz", ".safetensors"))):
         raise ValueError(f"The file does not exist. Received: {text}")
-    row = find(text, size, resolution)
-    if row is None:
-        raise _unknown_name(text, size)
-    if row.url.startswith(hub.URL):
-        return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
-    return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
+    entry = find(text, sizes, resolution)
+    if entry is None:
+        raise _unknown_name(text, sizes)
+    if entry.url.startswith(hub.URL):
+        return ResolvedCheckpoint(
+            _file_in(hub.fetch(entry.url.removeprefix(hub.URL))), published=entry
+        )
+    return ResolvedCheckpoint(downloading.fetch(entry.url), published=entry)
 
 
 def _unknown_name(text, sizes):
     """Returns the error for a source that is neither a file nor a name of published weights."""
-    collections = list(dict.fromkeys(row.collection for row in rows()))
+    collections = list(dict.fromkeys(entry.collection for entry in published_files()))
     if sizes:
         advice = f" {known_names(sizes)}"
     else:
@@ -137,30 +150,37 @@ def _file_in(folder):
     return os.path.join(folder, files[0])
 
 
-def find(source, size=(), resolution=None):
-    """Returns the published file for a source and one or more names of a model size, or None.
+def find(source, sizes=(), resolution=None):
+    """Returns the published file for a source and the names of one or more model sizes, or None.
 
     The result is None for a path, a URL, and a repository without a published file of this size. If
     several files of a collection match, returns the file that was trained at `resolution`, or else
     the first file.
     """
-    size = [size] if isinstance(size, str) else size or []
+    sizes = sizes or []
     if not is_name(os.fspath(source)):
         url = f"{hub.URL}{os.fspath(source)}"
-        return next((row for row in rows() if row.url == url and row.model in size), None)
+        return next(
+            (entry for entry in published_files() if entry.url == url and entry.model in sizes),
+            None,
+        )
     collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
     if name:
-        row = find_file(collection, name)
-        if row.model not in size:
+        entry = find_file(collection, name)
+        if entry.model not in sizes:
             raise ValueError(
-                f"The file contains a {row.model}, but the model is "
-                f"{' or '.join(size) or 'not of a published size'}. Received: weights={source!r}"
+                f"The file contains a {entry.model}, but the model is "
+                f"{' or '.join(sizes) or 'not of a published size'}. Received: weights={source!r}"
             )
-        return row
-    found = [row for row in rows() if row.collection == collection and row.model in size]
+        return entry
+    found = [
+        entry
+        for entry in published_files()
+        if entry.collection == collection and entry.model in sizes
+    ]
     if not found:
-        raise ValueError(f"{known_names(size)} Received: weights={source!r}")
-    return next((row for row in found if row.resolution == resolution), found[0])
+        raise ValueError(f"{known_names(sizes)} Received: weights={source!r}")
+    return next((entry for entry in found if entry.resolution == resolution), found[0])
 
 
 def find_file(collection, name):
@@ -169,14 +189,14 @@ def find_file(collection, name):
     Raises a `ValueError` if the collection does not list the name and has no naming rule that the
     name follows.
     """
-    listed = [row for row in rows() if row.collection == collection]
-    if found := [row for row in listed if row.name == name]:
+    listed = [entry for entry in published_files() if entry.collection == collection]
+    if found := [entry for entry in listed if entry.name == name]:
         return found[0]
     rules = [family.rules[collection] for family in FAMILIES if collection in family.rules]
     for _, parse in rules:
-        if row := parse(name):
-            return row
-    known = f"be one of {', '.join(row.name for row in listed)}"
+        if entry := parse(name):
+            return entry
+    known = f"be one of {', '.join(entry.name for entry in listed)}"
     if rules:
         known = f"follow the rule {rules[0][0]}"
     raise ValueError(f"The name of a file in {collection!r} must {known}. Received: {name!r}")
@@ -184,17 +204,22 @@ def find_file(collection, name):
 
 def known_names(sizes):
     """Returns a sentence that lists the published weights of a size, for error messages."""
-    collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
+    collections = dict.fromkeys(
+        entry.collection for entry in published_files() if entry.model in sizes
+    )
     if not collections:
-        known = ", ".join(dict.fromkeys(row.model for row in rows()))
+        known = ", ".join(dict.fromkeys(entry.model for entry in published_files()))
         return (
             f"Weights are published for {known}, but not for this model. Use a path, a URL or a "
             "Hub repository, or train from random weights (--config.weights=)."
         )
-    rules = dict.fromkeys(
-        rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes)
+    with_rule = dict.fromkeys(
+        collection
+        for family in FAMILIES
+        for collection in family.rules
+        if family.sizes.keys() & set(sizes)
     )
-    names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
+    names = [*collections, *(f"{collection}:<file name>" for collection in with_rule)]
     return (
         f"The published weights of {sizes[0]} are {', '.join(names)}; a path, a URL or a Hub "
         "repository also works."
@@ -206,13 +231,15 @@ def collection_of(size, *preferred):
 
     Collections in `preferred` come first.
     """
-    known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
+    known = list(
+        dict.fromkeys(entry.collection for entry in published_files() if entry.model == size)
+    )
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
     """Returns whether a string names a collection, or a file as in "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
-    listed = {row.collection for row in rows()}
-    with_rule = {rule for family in FAMILIES for rule in family.rules}
+    listed = {entry.collection for entry in published_files()}
+    with_rule = {collection for family in FAMILIES for collection in family.rules}
     return collection in (listed | with_rule) and "/" not in name

@@ -29,5 +29,9 @@ def weights_of(model):
     collection = published.collection_of(model, "augreg", "imagenet21k")
     if not collection:
         raise ValueError(f"The config needs a model with published weights. Received: {model!r}")
-    rows = [row for row in published.rows() if row.collection == collection and row.model == model]
-    return f"{collection}:{rows[0].name}"
+    names = [
+        entry.name
+        for entry in published.published_files()
+        if (entry.collection, entry.model) == (collection, model)
+    ]
+    return f"{collection}:{names[0]}"

@@ -106,9 +106,9 @@ class Sizes:
         side = known["input_shape"][0]
         names = find_sizes(known)
         names = [size] if size in names else names  # another family may have the same size
-        row = published.find(weights, names, side)
+        entry = published.find(weights, names, side)
         published.resolve(weights, names, side)
-        return row.arguments if row else _arguments_of_file(weights, arguments)
+        return entry.arguments if entry else _arguments_of_file(weights, arguments)
 
     def register(self, **fields: Any) -> Family:
         """Registers a `Family` with these sizes; the keyword arguments set its other fields."""
@@ -340,13 +340,13 @@ def _family_of_source(source, num_heads, source_grid):
 
     The source of published weights on the Hub is the name of their repository.
     """
-    row = _published_row(source) if published.is_name(source) else None
-    if row is not None and row.url.startswith(hub.URL):
-        source = row.url.removeprefix(hub.URL)
-        row = None
-    if row is not None:
-        family = find_family(row.model)
-        return family, _arguments_of_row(row, family, source), source
+    entry = _published_entry(source) if published.is_name(source) else None
+    if entry is not None and entry.url.startswith(hub.URL):
+        source = entry.url.removeprefix(hub.URL)
+        entry = None
+    if entry is not None:
+        family = find_family(entry.model)
+        return family, _arguments_of_entry(entry, family, source), source
     return *inference.find_arguments(source, num_heads, source_grid), source
 
 
@@ -366,29 +366,29 @@ def _check_determined(arguments, source):
         )
 
 
-def _published_row(source):
-    """Returns the row of a published file from its name, such as "augreg:B_16"."""
+def _published_entry(source):
+    """Returns the entry of a published file from its name, such as "augreg:B_16"."""
     collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
     if not name:
-        rows = [row for row in published.rows() if row.collection == collection]
-        names = ", ".join(f"{collection}:{row.name}" for row in rows)
+        entries = [entry for entry in published.published_files() if entry.collection == collection]
+        names = ", ".join(f"{collection}:{entry.name}" for entry in entries)
         raise ValueError(
             f"`source` must name one file of the collection {collection!r}: {names}. To select "
             f"the file by size, pass weights={collection!r} to a constructor such as "
-            f"`keras_vit.{constructor_name(rows[0].model)}`. Received: source={source!r}"
+            f"`keras_vit.{constructor_name(entries[0].model)}`. Received: source={source!r}"
         )
     return published.find_file(collection, name)
 
 
-def _arguments_of_row(row, family, source):
+def _arguments_of_entry(entry, family, source):
     """Returns the arguments of the model in a published file, and downloads the file."""
-    arguments = {**family.sizes[row.model], **row.arguments}
-    if row.representation_size:
-        arguments["representation_size"] = row.representation_size
-    if row.resolution:
-        arguments["input_shape"] = (row.resolution, row.resolution, 3)
-    path = published.resolve(source, [row.model]).path
-    classes = row.classes
+    arguments = {**family.sizes[entry.model], **entry.arguments}
+    if entry.representation_size:
+        arguments["representation_size"] = entry.representation_size
+    if entry.resolution:
+        arguments["input_shape"] = (entry.resolution, entry.resolution, 3)
+    path = published.resolve(source, [entry.model]).path
+    classes = entry.classes
     if classes is None:
         classes = inference.find_arguments(path)[1].get("classes")
     return arguments | ({"classes": classes} if classes else {"include_top": False})

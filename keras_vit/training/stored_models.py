@@ -126,11 +126,8 @@ def as_initial_weights(source, facts, write):
         else:
             path = f"{folder}/weights.npz"
             checkpoints.save(model, path)
-        published.STAND_INS[source] = path
-        try:
+        with published.stand_in(source, path):
             yield model, details.get("class_names")
-        finally:
-            del published.STAND_INS[source]
 
 
 def has_weights(folder):

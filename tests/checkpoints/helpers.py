@@ -43,7 +43,7 @@ def publish_tiny(folder, monkeypatch, representation_size=None):
     head.kernel.assign(np.ones(head.kernel.shape))
     (folder / "sam").mkdir()
     checkpoints.save(model, folder / "sam" / "tiny.npz")
-    row = families.PublishedWeights(
+    entry = families.PublishedWeights(
         collection="sam",
         name="tiny",
         model="ViT-Ti/16",
@@ -52,7 +52,7 @@ def publish_tiny(folder, monkeypatch, representation_size=None):
         resolution=32,
         representation_size=representation_size or 0,
     )
-    monkeypatch.setattr(published, "rows", lambda: [row])
+    monkeypatch.setattr(published, "published_files", lambda: [entry])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
     return model
 

@@ -189,8 +189,8 @@ def published_repository(create_repository, monkeypatch):
     """Publishes the weights of a tiny DINOv2 in a repository, and returns its folder."""
     monkeypatch.setitem(families.dinov2.FAMILY.sizes, "DINOv2-Tiny/7", TINY)
     url = "https://huggingface.co/facebook/tiny"
-    row = families.PublishedWeights("lvd142m", "tiny", "DINOv2-Tiny/7", url, 0)
-    monkeypatch.setattr(published, "rows", lambda: [row])
+    entry = families.PublishedWeights("lvd142m", "tiny", "DINOv2-Tiny/7", url, 0)
+    monkeypatch.setattr(published, "published_files", lambda: [entry])
     return create_repository("facebook/tiny", "dinov2")
 
 

@@ -17,38 +17,38 @@ from .helpers import publish_tiny
 
 pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
-PUBLISHED = published.rows()
+PUBLISHED = published.published_files()
 
 
-def test_published_rows_have_known_models_and_own_urls():
-    assert {row.model for row in PUBLISHED} <= set(families.sizes())
-    assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
+def test_published_files_have_known_models_and_own_urls():
+    assert {entry.model for entry in PUBLISHED} <= set(families.sizes())
+    assert len({entry.url for entry in PUBLISHED}) == len(PUBLISHED)
 
 
-def test_rows_of_the_hub_are_named_after_their_repositories():
-    for row in PUBLISHED:
-        if row.url.startswith("https://huggingface.co/"):
-            assert row.url.count("/") == 4, row
-            assert row.name == row.url.rpartition("/")[2], row
+def test_files_of_the_hub_are_named_after_their_repositories():
+    for entry in PUBLISHED:
+        if entry.url.startswith("https://huggingface.co/"):
+            assert entry.url.count("/") == 4, entry
+            assert entry.name == entry.url.rpartition("/")[2], entry
 
 
-def test_other_rows_are_npz_files_of_google():
-    for row in PUBLISHED:
-        if row.url.startswith("https://huggingface.co/"):
+def test_other_files_are_npz_files_of_google():
+    for entry in PUBLISHED:
+        if entry.url.startswith("https://huggingface.co/"):
             continue
-        assert row.url.startswith("https://storage.googleapis.com/"), row
-        assert row.url.endswith(".npz"), row
-        assert "+" not in row.url.rpartition("/")[2], row
-        classes = (0,) if row.collection.startswith("siglip") else (1000, 21843)
-        assert row.classes in classes, row
-        assert row.preprocessing["mean"] == [127.5] * 3, row
-        if "/vit_models/" in row.url:
-            assert not row.model.startswith("BiT-"), row
-            assert row.resolution in (224, 384), row
+        assert entry.url.startswith("https://storage.googleapis.com/"), entry
+        assert entry.url.endswith(".npz"), entry
+        assert "+" not in entry.url.rpartition("/")[2], entry
+        classes = (0,) if entry.collection.startswith("siglip") else (1000, 21843)
+        assert entry.classes in classes, entry
+        assert entry.preprocessing["mean"] == [127.5] * 3, entry
+        if "/vit_models/" in entry.url:
+            assert not entry.model.startswith("BiT-"), entry
+            assert entry.resolution in (224, 384), entry
 
 
 def test_collections_have_the_expected_numbers_of_files():
-    assert collections.Counter(row.collection for row in PUBLISHED) == {
+    assert collections.Counter(entry.collection for entry in PUBLISHED) == {
         "imagenet21k": 9,
         "imagenet21k+imagenet2012": 8,
         "sam": 5,
@@ -89,8 +89,8 @@ def test_collections_have_the_expected_numbers_of_files():
 
 
 def test_only_imagenet21k_has_pre_logits():
-    for row in PUBLISHED:
-        assert (row.representation_size > 0) == (row.collection == "imagenet21k"), row
+    for entry in PUBLISHED:
+        assert (entry.representation_size > 0) == (entry.collection == "imagenet21k"), entry
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_only_imagenet21k_has_pre_logits():
     ],
 )
 def test_published_name_resolves_to_a_url(source, model, url):
-    assert published.find(source, model).url == "https://storage.googleapis.com/" + url
+    assert published.find(source, [model]).url == "https://storage.googleapis.com/" + url
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_published_name_resolves_to_a_url(source, model, url):
 )
 def test_resolution_selects_between_two_files(name, resolution, expected):
     source = f"imagenet21k+imagenet2012{name}"
-    assert published.find(source, "ViT-B/16", resolution).name == expected
+    assert published.find(source, ["ViT-B/16"], resolution).name == expected
 
 
 def test_constructor_downloads_the_file_of_the_default_size(monkeypatch):
@@ -154,12 +154,12 @@ def test_files_of_a_collection_can_differ_in_preprocessing(size, mean):
     assert preprocessing.mean[0] == mean
 
 
-def test_timm_rows_prepare_images_as_timm():
+def test_timm_files_prepare_images_as_timm():
     published_by_timm = json.loads((GOLDEN / "timm_preprocessing.json").read_text())
-    rows = {row.name: row for row in PUBLISHED if "/timm/" in row.url}
-    assert rows.keys() == published_by_timm.keys()
+    entries = {entry.name: entry for entry in PUBLISHED if "/timm/" in entry.url}
+    assert entries.keys() == published_by_timm.keys()
     for name, (crop_fraction, resize, interpolation, mean, std) in published_by_timm.items():
-        preprocessing = keras_vit.Preprocessing.from_config(dict(rows[name].preprocessing))
+        preprocessing = keras_vit.Preprocessing.from_config(dict(entries[name].preprocessing))
         assert preprocessing.library == "torchvision", name
         assert preprocessing.crop_fraction == crop_fraction, name
         assert preprocessing.resize == resize, name
@@ -174,12 +174,19 @@ AUGREG = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
 
 def test_name_of_a_fine_tuned_augreg_file_describes_it():
     name = f"{AUGREG}--cifar100-steps_10k-lr_0.03-res_384"
-    row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
-    assert row.model == "ViT-Ti/16"
-    assert row.classes == 100
-    assert row.resolution == 384
-    assert row.representation_size == 0
-    assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
+    entry = published.find(f"augreg:{name}", ["ViT-Ti/16"])
+    assert entry.model == "ViT-Ti/16"
+    assert entry.classes == 100
+    assert entry.resolution == 384
+    assert entry.representation_size == 0
+    assert entry.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
+
+
+@pytest.mark.parametrize("ending", ["", ".npz"])
+def test_augreg_name_may_have_its_extension(ending, monkeypatch):
+    monkeypatch.setattr(published.downloading, "fetch", lambda url: url)
+    resolved = published.resolve(f"augreg:{AUGREG}{ending}", ["ViT-Ti/16"])
+    assert resolved.path == f"https://storage.googleapis.com/vit_models/augreg/{AUGREG}.npz"
 
 
 @pytest.mark.parametrize("dataset, classes", [("i21k", 21843), ("i1k", 1000)])
@@ -196,7 +203,7 @@ def test_dataset_of_an_augreg_file_determines_the_classes(dataset, classes):
             "ViT-H/14",
             r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; a path",
         ),
-        ("imagenet21k", None, "published for ViT-B/16, .* but not for this model"),
+        ("imagenet21k", "other", "published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
         (
             "augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0",
@@ -213,7 +220,7 @@ def test_dataset_of_an_augreg_file_determines_the_classes(dataset, classes):
 )
 def test_find_rejects_unknown_and_mismatched_names(source, model, message):
     with pytest.raises(ValueError, match=message):
-        published.find(source, model)
+        published.find(source, [model])
 
 
 def test_unknown_weights_error_lists_names_for_the_model():

@@ -119,7 +119,7 @@ def test_quickgelu_in_the_architecture_wins(architecture):
         assert families.clip.read_timm_config(config).mlp == "quick_gelu", tag
 
 
-def test_published_rows_have_the_released_activations():
+def test_published_files_have_the_released_activations():
     for row in families.clip.FAMILY.published:
         architecture, tag = row.name.split(".")
         assert row.arguments == {"mlp": released_activations(architecture)[tag]}, row.name

@@ -70,11 +70,11 @@ def test_constructor_rejects_other_collections(weights):
 
 
 def test_published_models_are_in_the_registry():
-    assert {row.model for row in published.rows()} <= set(NAMES)
+    assert {entry.model for entry in published.published_files()} <= set(NAMES)
 
 
 def test_only_some_sizes_have_no_published_weights():
-    unpublished = set(NAMES) - {row.model for row in published.rows()}
+    unpublished = set(NAMES) - {entry.model for entry in published.published_files()}
     # `from_pretrained` loads the first three from other repositories.
     assert unpublished == {
         "IJEPA-H/14",

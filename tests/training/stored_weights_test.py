@@ -44,7 +44,7 @@ def test_starts_from_a_keras_file(tmp_path):
         if weight.shape == shapes[weight.path] and "seed" not in weight.path:
             theirs = next(w for w in source.weights if w.path == weight.path)
             np.testing.assert_array_equal(ours, keras.ops.convert_to_numpy(theirs))
-    assert not keras_vit.checkpoints.published.STAND_INS
+    assert not keras_vit.checkpoints.published._STAND_INS
 
 
 @pytest.mark.full
