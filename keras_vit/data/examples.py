@@ -30,7 +30,7 @@ def train_image(example, seed, source, options):
     window = _window(seed, options)
     image, white = decode_pixels(example["image"], source, options, window, shape)
     # Augment and normalize.
-    image = _moved(image, seed, options, image_shape)
+    image = _transform_geometry(image, seed, options, image_shape)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
     image = transforms.normalize(image, options.preprocessing(source, white))
@@ -59,16 +59,16 @@ def geometry(seed, source, options, image=None):
         grid = tf.cast(tf.stack([rows, columns, tf.ones_like(rows)], -1), tf.float32)
         shape = (*options.image_shape(source)[:2], 3)
         if seed is None:
-            as_stored = dataclasses.replace(
+            without_scaling = dataclasses.replace(
                 options.preprocessing(source), mean=(0.0,) * 3, std=(1.0,) * 3
             )
             kept = None if options.eval_crop == "none" else shape[:2]
-            grid = options.kind.evaluation_image(grid, kept, as_stored)
+            grid = options.kind.evaluation_image(grid, kept, without_scaling)
         else:
             window = _window(seed, options)
             if window is not None:
-                grid = _part(grid, window, image, options)
-            grid = _moved(grid, seed, options, shape)
+                grid = _crop_to_window(grid, window, image, options)
+            grid = _transform_geometry(grid, seed, options, shape)
         return tf.where(grid[..., 2:] > 0.5, tf.cast(tf.round(grid[..., :2]), tf.int32), -1)
 
     return origins
@@ -82,7 +82,7 @@ def _window(seed, options):
     return lambda size: transforms.inception_window(size, seed + CROP)
 
 
-def _part(grid, window, image, options):
+def _crop_to_window(grid, window, image, options):
     """Returns the part of an upright grid in the window of its image, which `images.decode` draws
     before EXIF rotates the image."""
     rotates = options.exif and image.dtype == tf.string
@@ -93,7 +93,7 @@ def _part(grid, window, image, options):
     return images.upright(grid, file) if rotates else grid
 
 
-def _moved(image, seed, options, shape):
+def _transform_geometry(image, seed, options, shape):
     """Resizes, crops, mirrors and shifts a training image, or its window."""
     image = options.kind.training_image(image, seed + CROP, options, shape)
     if options.flip:
@@ -171,7 +171,11 @@ def _randaugment(image, white, seed, options):
 
 
 def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, kind):
-    """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged."""
+    """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged.
+
+    `host_rows` and `partner_rows` are the indices, in the batch that this host reads, of its own
+    examples and of their partners.
+    """
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images = tf.gather(images, partner_rows)
     partner_targets = tf.gather(targets, partner_rows)
@@ -180,11 +184,11 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
         targets = tf.gather(targets, host_rows)
 
     def with_mixup():
-        share = mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
+        share = mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form == "roll")
         return share * images + (1.0 - share) * partner_images, share
 
     def with_cutmix():
-        share = mixing_weight(options.cutmix_alpha, seed + MIX, "reverse")
+        share = mixing_weight(options.cutmix_alpha, seed + MIX)
         return cutmix(images, partner_images, share, seed + CUT)
 
     if options.mixup_alpha and options.cutmix_alpha:
@@ -198,15 +202,14 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
     weights += tf.where(weights > 0, (1.0 - share) * (partner_weights - weights), 0.0)
     targets = kind.mix(targets, partner_targets, share)
     # An example with weight 0 keeps the target of padding.
-    counts = tf.reshape(weights > 0, [-1] + [1] * (targets.shape.rank - 1))
-    return mixed, tf.where(counts, targets, kind.padding()), weights
+    has_weight = tf.reshape(weights > 0, [-1] + [1] * (targets.shape.rank - 1))
+    return mixed, tf.where(has_weight, targets, kind.padding()), weights
 
 
-def mixing_weight(alpha, seed, form="roll"):
-    """Draws the mixing weight of the batch from Beta(alpha, alpha), as a float32 scalar.
+def mixing_weight(alpha, seed, favor_first=False):
+    """Draws the mixing weight of a batch from Beta(alpha, alpha), as a float32 scalar.
 
-    With "roll", returns `max(draw, 1 - draw)`, as in big_vision. With "reverse", returns the draw
-    itself.
+    `favor_first` returns `max(draw, 1 - draw)`, as in big_vision's mixup.
     """
     # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws
     # tiny.
@@ -216,7 +219,7 @@ def mixing_weight(alpha, seed, form="roll"):
     # Use 1 if both draws underflow to 0. This only happens if alpha is so small that most weights
     # are 0 or 1 anyway.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
-    return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
+    return tf.cast(tf.maximum(share, 1 - share) if favor_first else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):

@@ -35,10 +35,11 @@ def decode(
     bit_depth=8,
     library="vit_jax",
 ):
-    """Decodes an image file, or a window of it, to `(H, W, C)`; `library` is that of a
-    `Preprocessing`.
+    """Decodes an image file, or a window of it, to `(H, W, C)`.
 
-    Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
+    `window` is a function from the stored size, int32 `(height, width)`, to the window, int32
+    `(y, x, height, width)`; both are before the EXIF rotation. `library` is that of a
+    `Preprocessing`. Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
     """
     dct = "" if library == "vit_jax" else "INTEGER_ACCURATE"  # the latter is the method of Pillow
 
@@ -75,20 +76,20 @@ def decode(
 
 def upright(image, encoded):
     """Mirrors and rotates the pixels of a file as its EXIF orientation says."""
-    turns, mirrored = _turns(encoded)
+    turns, mirrored = _orientation_of(encoded)
     image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
     return tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
 
 
 def as_stored(image, encoded):
     """Undoes `upright`."""
-    turns, mirrored = _turns(encoded)
+    turns, mirrored = _orientation_of(encoded)
     image = tf.cond(turns > 0, lambda: tf.image.rot90(image, 4 - turns), lambda: image)
     return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
 
 
-def _turns(encoded):
-    """Returns the row of `_ORIENTATIONS` for a file."""
+def _orientation_of(encoded):
+    """Returns (number of rotations, whether mirrored) of a file, from `_ORIENTATIONS`."""
     return [tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)]
 
 
@@ -175,7 +176,7 @@ def _small_enough(encoded, size, max_megapixels):
 
 
 def _decode_jpeg(encoded, channels, dct, window=None):
-    """Decodes a JPEG file, or a window of it, to uint8 `(H, W, C)`."""
+    """Decodes a JPEG file, or the window (y, x, height, width) of it, to uint8 `(H, W, C)`."""
 
     def read(channels):
         if window is None:

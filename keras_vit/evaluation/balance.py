@@ -15,14 +15,15 @@ def balanced(model, inputs, engine=None):
     The area is the mean over classes of one class against the rest. Classes without examples are
     left out; the area is NaN if all examples have one class.
     """
-    outputs, log_probabilities, labels, _, _ = predictions(model, inputs)
-    predicted = outputs.argmax(1)
+    found = predictions(model, inputs)
+    labels = found.labels
+    predicted = found.outputs.argmax(1)
     present = np.unique(labels)
     with warnings.catch_warnings():
         # scikit-learn warns about predicted classes without examples.
         warnings.simplefilter("ignore")
         recall = balanced_accuracy_score(labels, predicted)
-    scores = log_probabilities.T
+    scores = found.log_probabilities.T
     areas = [roc_auc_score(labels == i, scores[i]) for i in present if len(present) > 1]
     return {
         "balanced_accuracy": float(recall),

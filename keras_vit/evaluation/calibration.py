@@ -1,5 +1,7 @@
 """Measures the calibration of classifiers: the agreement between their confidence and accuracy."""
 
+import typing
+
 import numpy as np
 
 from keras_vit.evaluation.collecting import (
@@ -13,6 +15,24 @@ from keras_vit.evaluation.collecting import (
 from keras_vit.models.any_model import gives_probabilities, last_activation_of, logits_activation_of
 
 
+class Predictions(typing.NamedTuple):
+    """Predictions for the readable test examples with a class.
+
+    Attributes:
+        outputs: logits, or probabilities if `kind` is "probabilities", float64 `(N, classes)`.
+        log_probabilities: float64 `(N, classes)`.
+        labels: class of each example, int64 `(N,)`.
+        indices: index of each example in the test split, int64 `(N,)`.
+        kind: "probabilities", or the activation that converts the logits to probabilities.
+    """
+
+    outputs: np.ndarray
+    log_probabilities: np.ndarray
+    labels: np.ndarray
+    indices: np.ndarray
+    kind: str
+
+
 def check_calibration(model, inputs):
     """Raises a `ValueError` unless the model is a classifier and each example has one label."""
     check_classes(model, inputs)
@@ -21,27 +41,22 @@ def check_calibration(model, inputs):
 
 def calibration(model, inputs, engine=None):
     """Computes the expected calibration error, the log loss in nats, and the Brier loss."""
-    outputs, log_probabilities, labels, _, kind = predictions(model, inputs)
-    probabilities = np.exp(log_probabilities)
-    targets = np.arange(outputs.shape[1]) == labels[:, None]
-    if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
-        log_loss = -(log_probabilities - np.where(targets, 0, outputs)).sum(1)
+    found = predictions(model, inputs)
+    probabilities = np.exp(found.log_probabilities)
+    targets = np.arange(probabilities.shape[1]) == found.labels[:, None]
+    if found.kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
+        log_loss = -(found.log_probabilities - np.where(targets, 0, found.outputs)).sum(1)
     else:
-        log_loss = -log_probabilities[targets]
+        log_loss = -found.log_probabilities[targets]
     return {
-        "expected_calibration_error": expected_calibration_error(probabilities, labels),
+        "expected_calibration_error": expected_calibration_error(probabilities, found.labels),
         "log_loss": float(log_loss.mean()),
         "brier_loss": float(((probabilities - targets) ** 2).sum(1).mean()),
     }
 
 
 def predictions(model, inputs):
-    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable test examples
-    with a class.
-
-    `kind` is "probabilities" or, if the outputs are logits, the activation that converts them to
-    probabilities.
-    """
+    """Returns the `Predictions` of a classifier for the test split."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = with_class(arrays)
@@ -58,12 +73,12 @@ def predictions(model, inputs):
         log_probabilities = -np.logaddexp(0, -outputs)
     else:
         log_probabilities = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
-    return (
+    return Predictions(
         outputs,
         log_probabilities,
-        arrays["labels"][counted].argmax(1),
-        np.flatnonzero(counted),
-        kind,
+        labels=arrays["labels"][counted].argmax(1),
+        indices=np.flatnonzero(counted),
+        kind=kind,
     )
 
 

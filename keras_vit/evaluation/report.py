@@ -11,8 +11,9 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     """Writes a report on the test split to the folder `output`; returns the path of its
     `index.html`."""
     names = inputs.test.class_names
-    _, log_probabilities, labels, indices, _ = calibration.predictions(model, inputs)
-    probabilities = np.exp(log_probabilities)
+    found = calibration.predictions(model, inputs)
+    labels = found.labels
+    probabilities = np.exp(found.log_probabilities)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
     # Sort the mistakes by the probability of the true class.
@@ -36,12 +37,12 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         names,
     )
     if len(order):
-        _draw_worst(page, inputs, indices[order], labels[order], probabilities[order])
+        _draw_worst(page, inputs, found.indices[order], labels[order], probabilities[order])
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
         f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} "
         f"{100 * row.max():.1f} %"
-        for index, label, row in zip(indices[order], labels[order], probabilities[order])
+        for index, label, row in zip(found.indices[order], labels[order], probabilities[order])
     ]
     return page.save(f"{len(labels)} images, accuracy {100 * accuracy:.2f} %", items, table)
 

@@ -12,16 +12,16 @@ RNG = np.random.default_rng(3)
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
 def test_mixing_weights_follow_a_beta_distribution(alpha):
     shares = np.array(
-        [
-            examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), "reverse")
-            for i in range(500)
-        ]
+        [examples.mixing_weight(alpha, tf.constant([1, i], tf.int64)) for i in range(500)]
     )
     expected = np.random.default_rng(0).beta(alpha, alpha, 100_000)
     for quantile in (0.2, 0.35, 0.5, 0.65, 0.8):
         assert abs((shares < np.quantile(expected, quantile)).mean() - quantile) < 0.07
     folded = np.array(
-        [examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), "roll") for i in range(50)]
+        [
+            examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), favor_first=True)
+            for i in range(50)
+        ]
     )
     np.testing.assert_allclose(folded, np.maximum(shares, 1 - shares)[:50], atol=1e-6)
 

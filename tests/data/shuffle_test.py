@@ -94,7 +94,7 @@ def draws_of(number):
         "flip": tf.random.stateless_uniform([], key + examples.FLIP),
         "randaugment": tf.random.stateless_uniform([2, 4], key + examples.RANDAUGMENT)[0, 0],
         "shift": shifted[4, 5, 0],
-        "share": examples.mixing_weight(1.0, key + examples.MIX, "reverse"),
+        "share": examples.mixing_weight(1.0, key + examples.MIX),
         "cut": tf.random.stateless_uniform([2], key + examples.CUT)[0],
         "lot": tf.random.stateless_uniform([], key + examples.LOT),
     }

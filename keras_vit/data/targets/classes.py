@@ -132,7 +132,7 @@ class Classes(Target):
             )
         members = [self.source.members_of(label) for label in range(self.classes)]
         if empty := [self.source.class_names[i] for i, part in enumerate(members) if not len(part)]:
-            raise ValueError(f"Every class must have images. Received: none of {empty[:10]}")
+            raise ValueError(f"Every class must have images. Received: no images of {empty[:10]}")
         return members
 
     def mix(self, targets, partners, share):
@@ -191,21 +191,26 @@ def check_splits(train: "Source", test: "Source") -> None:
             "The training and test splits must have the same classes. "
             f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
         )
-    missing = []
-    for source in (train, test):
-        counts = np.ones(1) if source.labels is None else source.class_counts()
-        missing.append([name for name, count in zip(source.class_names, counts) if not count])
-    if missing[0]:
+    missing_train = _classes_without_examples(train)
+    missing_test = _classes_without_examples(test)
+    if missing_train:
         raise ValueError(
             "Every class must have examples in the training split. Integer labels start at 0; the "
             "folder of a class must not be empty; a class with few images of several classes needs "
             "another split_seed, or fewer folds. Received: no examples of "
-            f"{missing[0][:10]}"
+            f"{missing_train[:10]}"
         )
-    if missing[1]:
+    if missing_test:
         log.warning(
             "%d classes have no examples in the test split (for a folder, try another test_share "
             "or split_seed, or subfolders `train` and `test`): %s",
-            len(missing[1]),
-            missing[1][:10],
+            len(missing_test),
+            missing_test[:10],
         )
+
+
+def _classes_without_examples(source):
+    """Returns the names of classes without examples; none if the labels are unknown."""
+    if source.labels is None:
+        return []
+    return [name for name, count in zip(source.class_names, source.class_counts()) if not count]
