@@ -37,7 +37,9 @@ flags.DEFINE_string(
 def child(task, path):
     """Runs a task and prints its measurements as JSON.
 
-    Each task runs in its own process, because peak memory never decreases.
+    Each task builds the model. "write" also saves random weights, "load" loads them, "time" times
+    numpy and loading, and "build" does nothing more. Each runs in its own process, because peak
+    memory never decreases.
     """
     import keras_vit
 

@@ -10,11 +10,13 @@ reference, and the lowest cosine similarity of a class token. SavedModel, ONNX a
 the TensorFlow backend. ONNX also requires `pip install "keras_vit[onnx]"`.
 """
 
+import io
 import tempfile
 from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 from absl import app, flags, logging
 from PIL import Image
 
@@ -67,10 +69,6 @@ def keras_file(model, images, folder):
 def saved_model(model, pictures, folder):
     """Returns the class token and the patches of a SavedModel that receives the photographs as PNG
     files."""
-    import io
-
-    import tensorflow as tf
-
     path = export.saved_model(model, folder / "saved_model", signatures=["features"])
     files = []
     for picture in pictures:

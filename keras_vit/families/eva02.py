@@ -53,8 +53,8 @@ def write_config(arguments):
     # With registers, add the position embedding of the class token to the token itself, as in
     # `timm.write_config`.
     has_token = arguments["classifier"].startswith("token")
-    has_row = has_token and arguments["class_token_position"]
-    into_token = registers > 0 and has_row
+    has_position = has_token and arguments["class_token_position"]
+    into_token = registers > 0 and has_position
     config = timm.shared_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -63,7 +63,7 @@ def write_config(arguments):
         "scale_attn_inner": arguments["attention_norm"],
         "use_fc_norm": arguments["pool_norm"],
         "num_reg_tokens": registers,
-        "no_embed_class": into_token or not has_row,
+        "no_embed_class": into_token or not has_position,
         "ref_feat_shape": [rotary["reference"]] * 2,
     }
     omit = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x") if is_packed else ()

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.relevance import attention_relevance
-from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
+from keras_vit.inspection.scores import attention_scores, check_inputs, iterate_scores
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import tokens_read
@@ -82,7 +82,7 @@ def attention_maps(
         ValueError: `method` or another argument is invalid, or the attention is not finite.
     """
     check_choice("method", method, ("rollout", "mean", "relevance"))
-    vit, images = as_images(model, images)
+    vit, images = check_inputs(model, images)
     layout: Any = vit.preprocessing.layout
     if not layout.has_one_size:
         images = ops.convert_to_numpy(images)
@@ -185,7 +185,7 @@ def token_attention(
         ValueError: the patch, layer or head does not exist, or `attention_scores` rejects the
             arguments.
     """
-    vit, images = as_images(model, images)
+    vit, images = check_inputs(model, images)
     layer = layer_number(vit, layer, first=1)
     heads = vit.num_heads
     if head is not None and head not in range(1, heads + 1):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.scores import as_images, iterate_scores
+from keras_vit.inspection.scores import check_inputs, iterate_scores
 from keras_vit.layers.validation import check_choice, check_positive_int
 
 
@@ -27,7 +27,7 @@ def attention_distance(
         ValueError: `batch_size` is not a positive integer, `class_token` is unknown, the patches
             form no maps of one size, or `attention_scores` rejects the model or the images.
     """
-    vit, images = as_images(model, images)
+    vit, images = check_inputs(model, images)
     vit.check_grid()
     check_positive_int("batch_size", batch_size)
     patch_size = (vit.patch_stride, vit.patch_stride)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.scores import as_images, iterate_scores
+from keras_vit.inspection.scores import check_inputs, iterate_scores
 from keras_vit.models.features import find_feature_model, tokens_read
 from keras_vit.models.replaced_forward import replaced_forward
 
@@ -34,7 +34,7 @@ def attention_relevance(
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6.
     """
-    vit, images = as_images(model, images)
+    vit, images = check_inputs(model, images)
     # Compute the outputs, and use the predicted classes by default.
     outputs = _outputs_of(model, images)
     classes = outputs.shape[-1]

@@ -11,7 +11,7 @@ from keras_vit.inspection import plots
 from keras_vit.inspection.attention_maps import attention_maps, token_row
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
-from keras_vit.inspection.scores import as_images, attention_scores
+from keras_vit.inspection.scores import attention_scores, check_inputs
 from keras_vit.plots import Page, to_pictures
 from keras_vit.preprocessing import find_preprocessing
 
@@ -49,7 +49,7 @@ def write_report(
             the images are empty or of the wrong size.
         ImportError: matplotlib is not installed.
     """
-    vit, images = as_images(model, np.asarray(images, "float32"))
+    vit, images = check_inputs(model, np.asarray(images, "float32"))
     vit.check_grid()
     page = Page(output, title, write)
     few = images[:shown]

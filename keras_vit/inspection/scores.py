@@ -49,8 +49,8 @@ def attention_scores(
     return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])
 
 
-def as_images(model, images):
-    """Checks images; returns the `VisionTransformer` inside a model, and the images as an array."""
+def check_inputs(model, images):
+    """Returns a model's `VisionTransformer`, and the images as an array, after checking both."""
     vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_images(model, vit, images)
@@ -65,7 +65,7 @@ def as_images(model, images):
 def iterate_scores(model, images, last=None):
     """Yields `(layer, scores)` with scores `(B, heads, N, N)` for each layer up to `last`, one
     layer at a time."""
-    vit, images = as_images(model, images)
+    vit, images = check_inputs(model, images)
     last = last or vit.num_layers
     tokens = vit.embed(images_into(model, vit, images))
     for number in range(1, last + 1):

@@ -1,4 +1,4 @@
-"""Weight-standardized convolution and GroupNorm for the ResNets."""
+"""Weight-standardized convolution, and helpers for the convolutions of ResNets and their cost."""
 
 import math
 
@@ -18,7 +18,7 @@ class StdConv2D(BaseLayer):
 
     Args:
         filters: number of output channels.
-        kernel_size: side of the kernel in pixels.
+        kernel_size: side of the kernel in pixels, an odd number.
         strides: s, the stride along both axes.
         padding: "symmetric" pads all sides equally. "same" pads the bottom and right by one pixel
             more than the top and left if the total padding is odd.
@@ -109,8 +109,8 @@ def conv_multiply_accumulates(
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
         # Index of the input pixel for each output pixel and kernel tap. Indices outside the image
         # are padding.
-        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart
-        count *= int(((first >= 0) & (first < side)).sum())
+        positions = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart
+        count *= int(((positions >= 0) & (positions < side)).sum())
     return count
 
 

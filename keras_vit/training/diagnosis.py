@@ -11,10 +11,11 @@ class Diverged(ValueError):
     exit_code = 3  # exit code of a command that ends with this error
 
 
-def first_nonfinite_layer(model, images, pieces):
+def first_nonfinite_layer(model, images, num_batches):
     """Searches for the first layer with a non-finite output, and returns a phrase with the result.
 
-    The forward passes split the images into at most `pieces` batches.
+    Evaluates the images in `num_batches` batches, or one per image if there are fewer images, to
+    save memory.
     """
     try:
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
@@ -22,8 +23,8 @@ def first_nonfinite_layer(model, images, pieces):
         return "the layer is unknown because the model is not functional"
     if len(model.inputs) > 1:
         return "the layer is unknown because the model has several inputs"
-    for piece in np.array_split(images, min(pieces, len(images))):
-        for layer, outputs in zip(model.layers, all_outputs(piece, training=False)):
+    for batch in np.array_split(images, min(num_batches, len(images))):
+        for layer, outputs in zip(model.layers, all_outputs(batch, training=False)):
             if not all(map(_is_finite, keras.tree.flatten(outputs))):
                 if not all(_is_finite(weight.value) for weight in layer.weights):
                     return f"the weights of layer {layer.name!r} are not finite"

@@ -255,8 +255,8 @@ class Engine(abc.ABC):
             step, num_hosts=self.num_hosts, host_index=self.host_index
         )
         images, *_ = next(iter(batches))
-        pieces = self.num_devices * self._config.accumulate_steps
-        return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
+        num_batches = self.num_devices * self._config.accumulate_steps
+        return first_nonfinite_layer(self.gather_model(), np.asarray(images), num_batches)
 
     @contextlib.contextmanager
     def _explained_errors(self):

@@ -11,10 +11,11 @@ from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 # Names of the supported `model_args` of timm. The arrays determine some of them, the families read
 # others from the config, and the rest do not affect the output.
 _ARGUMENTS = re.compile(
-    r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
-    r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
-    r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
-    r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
+    r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|"
+    r"mlp_ratio|act_layer|(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|"
+    r"init_values|(reg|class)_tokens?|no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|"
+    r"swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|(dynamic|strict)_img_(size|pad)|"
+    r"rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
 # Names of unsupported timm models. Their arrays do not reveal, for example, post-norms or rotary
 # embeddings.
@@ -44,6 +45,7 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
         image_size=arguments.get("img_size") or (pretrained.get("input_size") or [])[1:],
         pool=pool,
     )
+    # CLIP, DINOv3 and LingBot models get the epsilon of their dialect.
     if norm or (name and not re.search("_clip_|_dinov3|_lingbot", name)):
         facts = replace(facts, epsilon=1e-5 if name.startswith("beit3_") and not norm else 1e-6)
     if activation == "quick_gelu":
@@ -103,18 +105,20 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
     """Returns the `Folder` for timm's `VisionTransformer`; see `Dialect.write_config`."""
     activation = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
-    has_row = has_token and arguments["class_token_position"]
+    has_position = has_token and arguments["class_token_position"]
     # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead,
     # add the position embedding of the class token to the class token itself.
-    into_token = has_row and arguments["num_registers"] > 0
+    into_token = has_position and arguments["num_registers"] > 0
     has_known_bias = arguments["attention_bias"] in ("qkvo", "o")
     if arguments["position_embedding"] != "learned" or not has_known_bias:
         return None
     if arguments["rotary"] or arguments["representation_size"]:
         return None
+    # In timm, the architecture determines what `model_args` cannot: the epsilon (1e-5 in CLIP) and
+    # a packed SwiGLU (DINOv2 giant).
     if arguments["epsilon"] == 1e-5:
-        word = "quickgelu_" if activation == "quick_gelu" else ""
-        architecture = f"vit_base_patch16_clip_{word}224"
+        prefix = "quickgelu_" if activation == "quick_gelu" else ""
+        architecture = f"vit_base_patch16_clip_{prefix}224"
     if activation == "swiglu":
         architecture = "vit_giant_patch14_dinov2"
     config = shared_config(arguments, architecture, packed=activation == "swiglu")
@@ -125,7 +129,7 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
         "reg_tokens": arguments["num_registers"],
         "class_token": has_token,
         "pre_norm": arguments["pre_norm"],
-        "no_embed_class": into_token or not has_row,
+        "no_embed_class": into_token or not has_position,
     }
     if activation != "swiglu":
         config["model_args"]["act_layer"] = activation
@@ -140,7 +144,7 @@ def shared_config(arguments, architecture, packed=False):
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing = arguments["preprocessing"]
-    (height, width, channels) = arguments["input_shape"]
+    height, width, channels = arguments["input_shape"]
     white = 2**preprocessing.bit_depth - 1
     hidden_units = arguments["mlp_dim"] * (2 if packed else 1)
     return {
