@@ -43,16 +43,14 @@ def test_tensorflow_serving_api_parses_warm_up_requests(exported):
     assert [log.WhichOneof("log_type") for log in logs] == ["predict_log"] * len(export.SIGNATURES)
 
 
-def test_readme_python_blocks_run_except_grpc(exported, monkeypatch, capsys):
+def test_readme_python_blocks_run(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    keras_code, saved_model_code = (code for code in blocks if "grpc" not in code)
+    load_code, predict_code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     monkeypatch.chdir(exported[0])
-    exec(saved_model_code, {})
     variables = {}
-    exec(keras_code, variables)
+    exec(load_code, variables)
     assert variables["model"].count_params() == exported[1].count_params()
+    exec(predict_code, {})
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert {line.rpartition(" ")[0] for line in lines} <= set(NAMES)
-    assert text.rstrip().endswith("```")

@@ -1,6 +1,5 @@
 """Tests that a stopped and resumed run has exactly the results of an uninterrupted run."""
 
-import itertools
 import os
 import shutil
 import signal
@@ -10,7 +9,6 @@ import pytest
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training import loop
 from keras_vit.training.checkpoint_manager import finished_steps
 
 from ..shared import (
@@ -22,6 +20,11 @@ from ..shared import (
     tables_of,
 )
 from . import small_run
+from .resume_checks import (
+    assert_resume_is_bit_exact,
+    assert_sigterm_saves,
+    assert_steps_per_call_change_nothing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +52,6 @@ def whole(tmp_path_factory):
     return run
 
 
-def _assert_resumes_bit_exactly(workdir, kind, step, whole):
-    lines = []
-    result = small_run.start(kind, workdir, write=lines.append)
-    assert f"resuming from step {step}, {workdir}/checkpoints/00000000{step}" in lines
-    other, expected, _ = whole(kind)
-    assert tables_of(workdir) == tables_of(other)
-    assert (workdir / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
-    assert_same_weights(result.model, expected.model)
-    ours, theirs = (
-        {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
-    )
-    assert ours == theirs
-
-
 @pytest.mark.parametrize(
     ("kind", "moment", "step"),
     [
@@ -76,37 +65,21 @@ def test_resume_after_sigkill_is_bit_exact(kind, moment, step, whole, scripts, t
     died = scripts.run(small_run.__file__, kind, tmp_path, moment)
     assert died.returncode == -9, died.stderr
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
-    _assert_resumes_bit_exactly(tmp_path, kind, step, whole)
+    assert_resume_is_bit_exact(tmp_path, kind, step, whole(kind))
 
 
 def test_resume_of_two_replicas_is_bit_exact(whole):
     _, _, copy = whole("mirrored")
     assert finished_steps(copy / "checkpoints") == [4, 5]
-    _assert_resumes_bit_exactly(copy, "mirrored", 5, whole)
+    assert_resume_is_bit_exact(copy, "mirrored", 5, whole("mirrored"))
 
 
 def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
-    def write(line):
-        if line.startswith("step  2/11"):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 2 and saved"):
-        small_run.start("alone", tmp_path, write=write)
-    assert (tmp_path / "checkpoints" / "000000002" / "finished").exists()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    lines = []
-    small_run.start("alone", tmp_path, write=lines.append)
-    assert any(line.startswith("resuming from step 2, ") for line in lines)
-    assert tables_of(tmp_path) == tables_of(whole("alone")[0])
+    assert_sigterm_saves(tmp_path, whole("alone"))
 
 
-def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
-    numbers = itertools.cycle([2, 3, 1])
-    monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
-    result = small_run.start("alone", tmp_path, write=lambda line: None, log_every_steps=100)
-    other, expected, _ = whole("alone")
-    assert tables_of(tmp_path) == tables_of(other)
-    assert_same_weights(result.model, expected.model)
+def test_steps_per_call_change_nothing(whole, tmp_path, monkeypatch):
+    assert_steps_per_call_change_nothing(tmp_path, whole("alone"), monkeypatch)
 
 
 def test_only_interrupted_evaluation_is_repeated(whole, tmp_path):

@@ -1,6 +1,5 @@
 """Tests of resuming on JAX, and of runs with two processes."""
 
-import itertools
 import os
 import shutil
 import signal
@@ -9,10 +8,14 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from keras_vit.training import loop
 
-from ...shared import assert_same_arrays, assert_same_weights, read_arrays, start_workers, tables_of
+from ...shared import assert_same_arrays, read_arrays, start_workers, tables_of
 from .. import small_run
+from ..resume_checks import (
+    assert_resume_is_bit_exact,
+    assert_sigterm_saves,
+    assert_steps_per_call_change_nothing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,46 +38,23 @@ def whole(tmp_path_factory):
     ],
 )
 def test_resume_is_bit_exact(moment, step, whole, scripts, tmp_path):
-    workdir, expected, copy = whole
+    _, _, copy = whole
     if moment:
         died = scripts.run(small_run.__file__, "alone", tmp_path, moment)
         assert died.returncode == -9, died.stderr
     else:
         shutil.copytree(copy, tmp_path, dirs_exist_ok=True)
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
-    lines = []
-    result = small_run.start("alone", tmp_path, write=lines.append)
-    assert f"resuming from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
-    assert tables_of(tmp_path) == tables_of(workdir)
-    assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
-    assert_same_weights(result.model, expected.model)
-    ours, theirs = (
-        {k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected)
-    )
-    assert ours == theirs
+    assert_resume_is_bit_exact(tmp_path, "alone", step, whole)
 
 
 @pytest.mark.slow
 def test_sigterm_saves_and_next_call_resumes(whole, tmp_path):
-    def write(line):
-        if line.startswith("step  2/11"):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 2 and saved"):
-        small_run.start("alone", tmp_path, write=write)
-    lines = []
-    small_run.start("alone", tmp_path, write=lines.append)
-    assert any(line.startswith("resuming from step 2, ") for line in lines)
-    assert tables_of(tmp_path) == tables_of(whole[0])
+    assert_sigterm_saves(tmp_path, whole)
 
 
-def test_length_of_calls_changes_nothing(whole, tmp_path, monkeypatch):
-    numbers = itertools.cycle([2, 3, 1])
-    monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
-    result = small_run.start("alone", tmp_path, write=lambda line: None, log_every_steps=100)
-    other, expected, _ = whole
-    assert tables_of(tmp_path) == tables_of(other)
-    assert_same_weights(result.model, expected.model)
+def test_steps_per_call_change_nothing(whole, tmp_path, monkeypatch):
+    assert_steps_per_call_change_nothing(tmp_path, whole, monkeypatch)
 
 
 def _workers(scripts, workdir, moment="", kind="workers"):
