@@ -173,8 +173,8 @@ def _randaugment(image, white, seed, options):
 def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, kind):
     """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged.
 
-    `host_rows` and `partner_rows` are the indices, in the batch that this host reads, of its own
-    examples and of their partners.
+    A host also reads the partners of its examples. `host_rows` are the indices of its examples in
+    the arrays, and `partner_rows` the indices of their partners.
     """
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images = tf.gather(images, partner_rows)
@@ -209,7 +209,7 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
 def mixing_weight(alpha, seed, favor_first=False):
     """Draws the mixing weight of a batch from Beta(alpha, alpha), as a float32 scalar.
 
-    `favor_first` returns `max(draw, 1 - draw)`, as in big_vision's mixup.
+    With `favor_first`, the weight is at least 0.5: `max(draw, 1 - draw)`, as in big_vision's mixup.
     """
     # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws
     # tiny.

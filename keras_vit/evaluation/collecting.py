@@ -50,7 +50,8 @@ def load_inputs(
             names.
         run: the `data` fields of a run. Its fields of the target kind, such as `depth_scale`, also
             apply to the dataset, and a folder or the dataset of the run is split as in the run, so
-            that no training image is tested. `groups` and `fold` apply only to the run's own data.
+            that no training image is tested. `groups` and `fold` apply only to the run's own data;
+            a warning says if they are left out.
         **details: other arguments of `data.load_split`, such as `split_seed`.
 
     Returns:
@@ -66,6 +67,8 @@ def load_inputs(
         fields = {"test_share", "split_seed", *_COLUMNS}
         if _is_data_of_run(name, path, run):
             fields |= {"groups", "fold"}
+        elif splits[0] and (name != "folder" or has_no_splits(path)):
+            _warn_of_other_split(path, run)
         split_fields = fields & set(fields_of(name)) & set(run)
         details = {**{field: run[field] for field in split_fields}, **details}
     draws_images = "image_shape" in fields_of(name) and "path" not in fields_of(name)
@@ -115,6 +118,18 @@ def splits_to_read(path, splits, run):
 def _is_data_of_run(name, path, run):
     is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
     return run.get("name") == name and is_same_path
+
+
+def _warn_of_other_split(path, run):
+    """Warns if the run has groups or a fold, which are not applied to the data in `path`."""
+    if run.get("groups") or run.get("fold"):
+        log.warning(
+            "The groups and the fold of the run do not apply to %s, because the run has its data "
+            "in %s. If it is a copy of them, its test split may contain training images; evaluate "
+            "it with --data_path and without --data.",
+            path,
+            run.get("path", ""),
+        )
 
 
 def load_run_inputs(

@@ -98,8 +98,8 @@ def saved_model(
             `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
         device: kind of device that the SavedModel is for: "cpu", whose forms of LayerNorm and
-            softmax are faster on CPUs and have the same outputs, or "any"; None for "cpu" if
-            TensorFlow finds no GPU or TPU on this machine.
+            softmax are faster on CPUs and change the outputs only by rounding, or "any"; None for
+            "cpu" if no GPU or TPU is found on this machine.
         activation: function from logits to probabilities, "softmax" or "sigmoid"; None for the
             activation that the model records, "softmax" by default.
         top: number of top classes, 1 or more.

@@ -160,6 +160,13 @@ def test_fold_and_groups_of_the_run_do_not_apply_to_another_folder(name, tmp_pat
     assert inputs.test.num_examples == 4
 
 
+@pytest.mark.parametrize(("run", "warns"), [({"fold": "1/3"}, True), ({}, False)])
+def test_copy_of_divided_data_causes_a_warning(run, warns, photos, caplog):
+    run = {"name": "folder", "path": "/elsewhere", **run}
+    evaluation.load_inputs(mean_color_model(), "folder", photos, ("train", "test"), run=run)
+    assert ("may contain training images" in caplog.text) == warns
+
+
 def test_fold_of_the_run_applies_to_its_own_folder(photos):
     run = {"name": "folder", "path": photos, "fold": "1/3"}
     inputs = evaluation.load_inputs(mean_color_model(), "folder", photos, ("test",), run=run)
