@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_vit import evaluation
 from keras_vit.evaluation import accuracy, collecting
+from keras_vit.evaluation.calibration import Predictions
 from keras_vit.evaluation.collecting import collect, outputs_of
 
 from .colors import color_inputs, mean_color_model, small_vit, unreadable, with_labels
@@ -34,7 +35,7 @@ def test_top1_counts_every_example_once():
 def test_balanced_counts_classes_equally(monkeypatch):
     """Labels 0 0 0 1 and predictions 0 0 1 1: recalls 2/3 and 1, F1 scores 4/5 and 2/3."""
     logits = np.array([[2.0, 0, -9], [1, 0, -9], [0, 1, -9], [0, 3, -9]])
-    predictions = (logits, logits, np.array([0, 0, 0, 1]), np.arange(4), "softmax")
+    predictions = Predictions(logits, logits, np.array([0, 0, 0, 1]), np.arange(4), "softmax")
     monkeypatch.setattr(evaluation.balance, "predictions", lambda model, inputs: predictions)
     metrics = evaluation.balance.balanced(None, None)
     assert metrics["balanced_accuracy"] == pytest.approx(5 / 6)
