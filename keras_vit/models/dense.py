@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit.checkpoints import names
 from keras_vit.models.any_model import find_vision_transformer
@@ -63,7 +64,7 @@ class DenseVisionTransformer(VisionTransformer):
         source = names.canonical_variables(vit)
         for name, variable in names.canonical_variables(dense).items():
             if not name.startswith("head/"):
-                variable.assign(source[name])
+                variable.assign(ops.copy(source[name]))
         return dense
 
     def own_arguments(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Creates the initial `TrainState` and its sharding, and places arrays on the devices."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -16,18 +17,19 @@ jax.tree_util.register_dataclass(TrainState)
 
 
 def initial_state(model, optimizer, averaged=False, scaled=False):
-    """Returns the `TrainState` of a built model and its built optimizer, as numpy arrays."""
-
-    def values(variables):
-        return [np.asarray(variable.value) for variable in variables]
+    """Returns the `TrainState` of a built model and its built optimizer, as arrays of the host."""
 
     return TrainState(
-        weights=values(model.trainable_variables),
-        statistics=values(model.non_trainable_variables),
-        slots=values(optimizer.variables),
-        averages=[array.copy() for array in values(model.trainable_variables)] if averaged else [],
+        weights=_values(model.trainable_variables),
+        statistics=_values(model.non_trainable_variables),
+        slots=_values(optimizer.variables),
+        averages=list(map(jnp.copy, _values(model.trainable_variables))) if averaged else [],
         scaling=[np.float32(INITIAL_LOSS_SCALE), np.int32(0)] if scaled else [],
     )
+
+
+def _values(variables):
+    return [variable.value for variable in variables]
 
 
 def state_shardings(mesh, state, shard=""):
@@ -71,12 +73,15 @@ def divided_sharding(mesh, shape):
 
 
 def put(arrays, shardings):
-    """Places numpy arrays on the devices; each device receives only its shards.
+    """Places arrays on the devices; each device receives only its shards.
 
-    The arrays must be the same on all hosts.
+    The arrays must be the same on all hosts. A device keeps an array that it already has, and the
+    training step donates its memory, so other variables must not share it.
     """
 
     def place(array, sharding):
+        if sharding.is_fully_addressable:
+            return jax.device_put(array, sharding)
         return jax.make_array_from_callback(
             np.shape(array), sharding, lambda index: np.asarray(array)[index]
         )
