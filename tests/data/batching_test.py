@@ -80,8 +80,6 @@ def test_hosts_divide_the_batches_of_one_host(kind, mixing):
     assert_same_batches(together, one_host)
 
 
-
-
 @KINDS
 @pytest.mark.parametrize(("n", "hosts"), [(1, 2), (8, 2), (23, 1)])
 def test_evaluation_covers_every_example_once(kind, n, hosts):

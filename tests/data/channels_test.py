@@ -1,17 +1,13 @@
 """Tests of images with 1, 2, 4 or 12 channels, or with 16 bits per value."""
 
-import io
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit import Preprocessing, data
-from keras_vit.data import images
-from keras_vit.data import randaugment as ra
+from keras_vit.data import images, randaugment
 
-from .helpers import png, sequential, write_examples
+from .helpers import encoded, png, sequential, smooth_image, write_examples
 
 RNG = np.random.default_rng(7)
 # A source of two images with four channels.
@@ -45,15 +41,6 @@ def batches_of(source, **options):
         (2, "uint8", 255),
         (1, "uint16", 65535),
         (12, "float32", 1.0),
-        pytest.param(1, "uint8", 255, marks=pytest.mark.slow),
-        pytest.param(4, "uint8", 255, marks=pytest.mark.slow),
-        pytest.param(12, "uint8", 255, marks=pytest.mark.slow),
-        pytest.param(2, "uint16", 65535, marks=pytest.mark.slow),
-        pytest.param(4, "uint16", 65535, marks=pytest.mark.slow),
-        pytest.param(12, "uint16", 65535, marks=pytest.mark.slow),
-        pytest.param(1, "float32", 1.0, marks=pytest.mark.slow),
-        pytest.param(2, "float32", 1.0, marks=pytest.mark.slow),
-        pytest.param(4, "float32", 1.0, marks=pytest.mark.slow),
     ],
 )
 def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
@@ -67,10 +54,11 @@ def test_arrays_are_scaled_to_minus_one_to_one(channels, dtype, white):
     np.testing.assert_allclose(np.sort(trained.ravel()), np.sort(expected.ravel()), atol=1e-6)
 
 
-def test_cutmix_and_shift_keep_four_channels():
-    batches = data.train_batches(FOUR, batch_size=2, seed=0, channels=4, cutmix_alpha=1.0, shift=1)
-    batch, *_ = next(iter(batches))
-    assert batch.shape == (2, 4, 4, 4)
+def test_sequential_source_cutmix_and_shift_support_four_channels():
+    options = {"channels": 4, "cutmix_alpha": 1.0, "shift": 1}
+    batches = data.train_batches(sequential(FOUR, [2]), batch_size=2, seed=0, **options)
+    images, *_ = next(iter(batches))
+    assert images.shape == (2, 4, 4, 4)
 
 
 def test_each_channel_has_its_own_mean_and_std():
@@ -82,34 +70,24 @@ def test_each_channel_has_its_own_mean_and_std():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("channels", "crops"),
-    [
-        (4, ("inception", "resize")),
-        (1, ("resize_small_crop", "resize_small_crop")),
-        pytest.param(1, ("inception", "resize"), marks=pytest.mark.slow),
-        pytest.param(4, ("resize_small_crop", "resize_small_crop"), marks=pytest.mark.slow),
-    ],
-)
-def test_crops_and_resizes_process_channels_equally(channels, crops):
+def test_crops_and_resizes_process_channels_equally():
     """Compares the last channel with RGB images made of three copies of that channel."""
-    values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
+    values = RNG.integers(0, 256, (3, 16, 20, 4), dtype=np.uint8)
     options = {
         "image_size": 8,
-        "train_crop": crops[0],
-        "eval_crop": crops[1],
+        "train_crop": "inception",
+        "eval_crop": "resize_small_crop",
         "resize_size": 10,
         "flip": "on",
     }
-
     source = source_of([png(image) for image in values])
     rgb_source = source_of([png(np.repeat(image[..., -1:], 3, -1)) for image in values])
-    batches = batches_of(source, **options, channels=channels)
+    batches = batches_of(source, **options, channels=4)
     for batch, rgb_batch in zip(batches, batches_of(rgb_source, **options)):
         np.testing.assert_array_equal(batch[..., -1], rgb_batch[..., 0])
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 4])
 def test_bit_depth_16_preserves_16_bit_png_values(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
@@ -135,24 +113,14 @@ def test_16_bit_batches_match_the_resized_values():
     assert -1 <= augmented.numpy().min() < augmented.numpy().max() <= 1
 
 
-SMOOTH = np.asarray(
-    Image.fromarray(RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)).resize((40, 32), Image.BICUBIC)
-)
-
-
-def encode(kind, mode="RGB", **options):
-    file = io.BytesIO()
-    Image.fromarray(SMOOTH).convert(mode).save(file, kind, **options)
-    return file.getvalue()
-
-
+SMOOTH = smooth_image(32, 40)
 JPEG = tf.io.encode_jpeg(SMOOTH, quality=100).numpy()
-CMYK_JPEG = encode("JPEG", "CMYK", quality=100, subsampling=0)
+CMYK_JPEG = encoded(SMOOTH, "JPEG", "CMYK", quality=100, subsampling=0)
 
 
 @pytest.mark.parametrize(
     "file",
-    [png(SMOOTH), encode("BMP"), JPEG, CMYK_JPEG, CMYK_JPEG + b"notes"],
+    [png(SMOOTH), encoded(SMOOTH, "BMP"), JPEG, CMYK_JPEG, CMYK_JPEG + b"notes"],
     ids=["PNG", "BMP", "JPEG", "CMYK", "trailing bytes"],
 )
 def test_color_files_decode_to_gray(file):
@@ -169,22 +137,20 @@ def test_rejects_truncated_jpeg_as_gray():
 @pytest.mark.parametrize("file", [JPEG, CMYK_JPEG], ids=["JPEG", "CMYK"])
 def test_window_of_a_color_file_decodes_to_gray(file):
     # The window is aligned with the blocks of 8x8 pixels.
-    window = images.decode(
-        tf.constant(file), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])
-    )
+    window = lambda size: tf.constant([8, 8, 16, 16])  # noqa: E731
+    part = images.decode(tf.constant(file), channels=1, window=window)
     whole = images.decode(tf.constant(file), channels=1)
-    np.testing.assert_array_equal(window, whole[8:24, 8:24])
+    np.testing.assert_array_equal(part, whole[8:24, 8:24])
 
 
-@pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])
-def test_rejects_files_with_wrong_channel_count(stored, channels):
-    file = png(RNG.integers(0, 256, (5, 6, stored), dtype=np.uint8))
+@pytest.mark.parametrize(
+    ("file", "channels"), [(png(SMOOTH), 4), (png(SMOOTH[..., :1]), 2), (JPEG, 4), (JPEG, 12)]
+)
+def test_rejects_files_with_wrong_channel_count(file, channels):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=f"not an image with {channels} channels"
     ):
         images.decode(tf.constant(file), channels=channels)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        images.decode(tf.io.encode_jpeg(np.zeros((5, 6, 3), np.uint8)), channels=channels)
 
 
 def serialized(array):
@@ -195,33 +161,30 @@ def png_of_band(band):
     return png(band[..., None])
 
 
-# The bands of an image can be twelve features, named by `image_key`.
-BANDS = [f"B{i:02}" for i in range(12)]
+# The bands of an image can be features of their own, named by `image_key`.
+BANDS = ["blue", "red"]
 RAW = {"image_dtype": "uint16"}
 
 
 @pytest.mark.parametrize(
     ("encode", "fields"),
     [
-        (np.ndarray.tobytes, {"image_key": "image", **RAW, "image_shape": (4, 5, 12)}),
+        (np.ndarray.tobytes, {"image_key": "image", **RAW, "image_shape": (4, 5, 2)}),
         (serialized, {"image_key": "image", **RAW}),
-        (np.ndarray.tobytes, {"image_key": ",".join(BANDS), **RAW, "image_shape": (4, 5)}),
-        (serialized, {"image_key": ",".join(BANDS), **RAW}),
-        pytest.param(
-            png_of_band, {"image_key": ",".join(BANDS), "bit_depth": 16}, marks=pytest.mark.slow
-        ),
+        (np.ndarray.tobytes, {**RAW, "image_shape": (4, 5)}),
+        (png_of_band, {"bit_depth": 16}),
     ],
-    ids=["raw", "tensor", "raw bands", "tensor bands", "png bands"],
+    ids=["raw", "tensor", "raw bands", "png bands"],
 )
 def test_reads_values_and_bands_from_records(encode, fields, tmp_path):
-    values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
-    if fields["image_key"] == "image":
-        examples = [{"image": encode(value), "label": 1} for value in values]
-    else:
-        examples = [
-            {"label": 1, **{name: encode(value[..., i]) for i, name in enumerate(BANDS)}}
-            for value in values
-        ]
+    values = RNG.integers(0, 60_000, (3, 4, 5, 2), dtype=np.uint16)
+    examples = []
+    for value in values:
+        if "image_key" in fields:
+            features = {"image": encode(value)}
+        else:
+            features = {name: encode(value[..., i]) for i, name in enumerate(BANDS)}
+        examples.append({"label": 1, **features})
     write_examples(tmp_path / "r", examples)
     fields = {
         "name": "tfrecords",
@@ -229,15 +192,16 @@ def test_reads_values_and_bands_from_records(encode, fields, tmp_path):
         "train_split": "r",
         "test_split": "r",
         "classes": 2,
+        "image_key": ",".join(BANDS),
         "label_key": "label",
-        "channels": 12,
+        "channels": 2,
         "image_size": 5,
         "train_crop": "resize",
         "flip": "off",
         **fields,
     }
     inputs = data.from_config(fields, batch_size=3, seed=0)
-    assert inputs.image_shape == (5, 5, 12) and inputs.model_preprocessing().mean == (32767.5,) * 12
+    assert inputs.image_shape == (5, 5, 2) and inputs.model_preprocessing().mean == (32767.5,) * 2
     ((evaluated, _, weights),) = inputs.eval_batches()
     assert weights.numpy().tolist() == [1] * 3
     expected = tf.image.resize(values.astype(np.float32), (5, 5)) / 32767.5 - 1
@@ -249,16 +213,13 @@ def test_reads_values_and_bands_from_records(encode, fields, tmp_path):
     ("wrong", "message"),
     [
         ({"image_dtype": "color"}, "`image_dtype` must be"),
-        (
-            {"image_dtype": "uint16", "image_shape": (4,)},
-            r"`image_shape` must be \(\), .*\(H, W, C\).*\(4,\)",
-        ),
+        ({"image_dtype": "uint16", "image_shape": (4,)}, "`image_shape` must be"),
         ({"image_shape": (4, 5, 12)}, "`image_dtype` must be set"),
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),
     ],
 )
 def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):
-    write_examples(tmp_path / "r", [{"image": bytes(2 * 4 * 5 * 12), "label": 1}])
+    write_examples(tmp_path / "r", [{"image": bytes(80), "label": 1}])
     with pytest.raises(ValueError, match=message):
         data.tfrecords(tmp_path / "r", ["a", "b"], image_key="image", label_key="label", **wrong)
 
@@ -266,16 +227,12 @@ def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`channels` must be 4, as in the source. Received: channels=3"),
-        (
-            {"channels": 4, "augreg": "medium1"},
-            "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'",
-        ),
+        ({}, "`channels` must be 4"),
+        ({"channels": 4, "augreg": "medium1"}, "augreg='medium1'"),
         ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
-        ({"channels": 4, "mean": (1.0, 2.0)}, r"`mean` must be .*mean=\(1.0, 2.0\), channels=4"),
+        ({"channels": 4, "mean": (1.0, 2.0)}, "`mean` must be"),
         ({"channels": 4, "std": (1.0, 2.0, 0.0, 1.0)}, "`std` must be"),
-        ({"channels": 0}, "`channels` must be 1 or more"),
-        ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8 .*uint8.*bit_depth=16"),
+        ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8"),
     ],
 )
 def test_rejects_options_unsupported_for_channels(options, message):
@@ -283,19 +240,12 @@ def test_rejects_options_unsupported_for_channels(options, message):
         data.train_batches(FOUR, batch_size=2, seed=0, **options)
 
 
-def test_sequential_source_supports_four_channels():
-    batches = data.train_batches(sequential(FOUR, [2]), batch_size=2, seed=0, channels=4)
-    batch, *_ = next(iter(batches))
-    assert batch.shape == (2, 4, 4, 4)
-
-
 def test_randaugment_of_gray_matches_three_equal_channels():
     gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
-    one = tf.constant(gray)
-    three = tf.constant(np.repeat(gray, 3, -1))
-    for name, operation in ra.operations(7).items():
-        actual = operation(one, 1.0, 0.4, 0.6).numpy()
-        expected = operation(three, 1.0, 0.4, 0.6).numpy()
+    rgb = np.repeat(gray, 3, -1)
+    for name, operation in randaugment.operations(7).items():
+        actual = operation(tf.constant(gray), 1.0, 0.4, 0.6).numpy()
+        expected = operation(tf.constant(rgb), 1.0, 0.4, 0.6).numpy()
         assert actual.shape == gray.shape, name
         # Converting three equal channels to gray rounds down, because the weights sum to 0.9999.
         tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)

@@ -9,21 +9,21 @@ from keras_vit import data
 from .helpers import read_all
 
 
-def test_digits_split_is_stratified():
+def test_digits_splits_are_a_stratified_partition_of_the_scans():
     train, test = data.load("digits")
     assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)
     assert train.class_names == test.class_names == tuple("0123456789")
     assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
-    assert [int(example["label"]) for example in read_all(test)] == test.labels.tolist()
-
-
-def test_digits_splits_partition_the_scans():
-    train, test = data.load("digits")
-    images = [example["image"].numpy() for example in read_all(train) + read_all(test)]
-    pixels = np.stack(images)[..., 0].reshape(1797, 64)
-    scans = load_digits().data
-    # Weighted sums of their pixels identify the scans in any order.
-    np.testing.assert_array_equal(np.sort(pixels @ range(64)), np.sort(scans @ range(64)))
+    examples = read_all(train) + read_all(test)
+    images = np.stack([example["image"] for example in examples])
+    np.testing.assert_array_equal(images[..., 0], images[..., 2])
+    labels = np.array([example["label"] for example in examples])
+    np.testing.assert_array_equal(labels[1437:], test.labels)
+    scans = load_digits()
+    # Weighted sums of pixels and label identify the scans in any order.
+    sums = images[..., 0].reshape(1797, 64) @ range(1, 65) + 1e6 * labels
+    expected = scans.data @ range(1, 65) + 1e6 * scans.target
+    np.testing.assert_array_equal(np.sort(sums), np.sort(expected))
 
 
 def test_digits_tuning_splits_divide_the_training_split():
@@ -32,9 +32,7 @@ def test_digits_tuning_splits_divide_the_training_split():
     together = np.concatenate([train.labels, validation.labels])
     whole = data.load_split("digits", "train")
     np.testing.assert_array_equal(np.bincount(together), np.bincount(whole.labels))
-    with pytest.raises(
-        ValueError, match="The splits of digits are train, test, tune_train.*Received"
-    ):
+    with pytest.raises(ValueError, match="The splits of digits are"):
         data.load_split("digits", "validation")
 
 
@@ -49,20 +47,5 @@ def test_digits_subsets_are_balanced_and_nested():
     )
     assert len(small_images) == 10 and small_images < large_images
     assert [int(example["label"]) for example in read_all(small)] == list(small.labels)
-    with pytest.raises(ValueError, match="'train' has 1437 examples. Received: split='train"):
+    with pytest.raises(ValueError, match="'train' has 1437 examples"):
         data.load_split("digits", "train[:2000]")
-
-
-def test_pixels_are_scaled_in_three_equal_channels():
-    _, test = data.load("digits")
-    images, labels, weights = next(iter(data.eval_batches(test, batch_size=360)))
-    pixels = np.stack([example["image"] for example in read_all(test)])
-    np.testing.assert_array_equal(images, pixels / 8 - 1)
-    np.testing.assert_array_equal(pixels[..., 0], pixels[..., 2])
-    assert pixels.max() == 16 and pixels.min() == 0
-    assert labels.shape == (360, 10) and weights.numpy().all()
-
-
-def test_unknown_dataset_error_lists_known_names():
-    with pytest.raises(ValueError, match="must be one of digits.*Received: name='mnist'"):
-        data.load("mnist")

@@ -1,21 +1,11 @@
 """Tests of hash-based splits: test shares, folds, groups and tuning splits."""
 
-import re
-
 import numpy as np
 import pytest
 
 from keras_vit import data
 
 from .helpers import jpeg, names_of, write_jpegs
-
-
-def test_hashed_split_divides_each_class(photos):
-    train, test = data.load("folder", path=str(photos), test_share=0.25)
-    images = sorted(str(path) for path in photos.rglob("*.jpg"))
-    assert sorted(names_of(train) + names_of(test)) == images
-    assert np.bincount(train.labels).tolist() == [9, 5, 3]
-    assert np.bincount(test.labels).tolist() == [3, 2, 1]
 
 
 def test_hashed_split_depends_on_the_seed_but_not_on_other_classes(photos):
@@ -25,10 +15,8 @@ def test_hashed_split_depends_on_the_seed_but_not_on_other_classes(photos):
     before = tested()
     assert tested() == before != tested(seed=1)
     (photos / "cat" / "99.jpg").write_bytes(b"another")
-    after = tested()
-    assert [name for name in after if "cat" not in name] == [
-        name for name in before if "cat" not in name
-    ]
+    # The names are sorted by class: 3 ants and 2 bees.
+    assert tested()[:5] == before[:5]
 
 
 @pytest.mark.parametrize(("share", "of_ten"), [(0.1, 1), (0.9, 9)])
@@ -42,13 +30,11 @@ def test_hashed_split_of_small_classes(share, of_ten, tmp_path, caplog):
     assert np.bincount(test.labels, minlength=3).tolist() == [0, of_ten, 1]
     assert np.bincount(train.labels).tolist() == [1, 10 - of_ten, 1]
     assert "no examples in the test split" in caplog.text
-    assert "test_share or split_seed" in caplog.text
 
 
 def test_hashed_split_without_test_images_is_refused(tmp_path):
-    for name in ("a", "b"):
-        write_jpegs(tmp_path / name, 1)
-    with pytest.raises(ValueError, match="no images, because .*data.test_share.*split='test'"):
+    write_jpegs(tmp_path / "one", 1)
+    with pytest.raises(ValueError, match="no images, because .*data.test_share"):
         data.load("folder", path=str(tmp_path))
 
 
@@ -64,8 +50,7 @@ def test_tuning_splits_divide_the_training_split(is_divided, photos):
         for split in ("train", "test", "tune_train", "tune_val")
     )
     assert sorted(tune_train + tune_val) == sorted(train)
-    assert not set(tune_train) & set(tune_val)
-    assert not set(train) & set(test)
+    assert sorted(train + test) == sorted(map(str, photos.rglob("*.jpg")))
     # A quarter of the training images of each class, rounded: 12, 7 and 4 images, or 9, 5 and 3.
     assert len(tune_val) == (6 if is_divided else 4)
 
@@ -91,7 +76,7 @@ def _patients(source):
     return {source.short_name(i).split("_")[0] for i in range(source.num_examples)}
 
 
-@pytest.mark.parametrize("fields", [{"test_share": 0.3}, {"split_seed": 4}, {"fold": "2/3"}])
+@pytest.mark.parametrize("fields", [{"test_share": 0.3}, {"fold": "2/3"}])
 def test_images_of_a_group_are_never_divided(fields, tmp_path):
     _save_patients(tmp_path)
     fields = {"path": str(tmp_path), "groups": r"^(p\d+)_", **fields}
@@ -99,9 +84,8 @@ def test_images_of_a_group_are_never_divided(fields, tmp_path):
         _patients(data.load_split("folder", split, **fields))
         for split in ("train", "test", "tune_train", "tune_val")
     )
-    assert train and test and not train & test and len(train | test) == 10
-    assert tune_train and tune_val and not tune_train & tune_val
-    assert tune_train | tune_val == train
+    assert test and not train & test and len(train | test) == 10
+    assert tune_val and not tune_train & tune_val and tune_train | tune_val == train
 
 
 def test_pattern_with_a_slash_is_searched_in_the_path_below_the_folder(tmp_path):
@@ -124,7 +108,7 @@ def test_each_image_is_tested_in_one_fold(photos):
         assert train.num_examples + test.num_examples == 23
         assert np.bincount(test.labels).min() >= 1
         tested += names_of(test)
-    assert sorted(tested) == sorted(str(path) for path in photos.rglob("*.jpg"))
+    assert sorted(tested) == sorted(map(str, photos.rglob("*.jpg")))
 
 
 @pytest.mark.parametrize("groups", ["patient", r"(p\d+)_"], ids=["column", "pattern"])
@@ -145,25 +129,19 @@ def test_list_is_divided_by_a_column_or_a_pattern(groups, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"groups": r"^(p\d+)_"},
-            r"that is in the name of each image. Received: groups='^(p\\d+)_', '00.jpg'",
-        ),
+        ({"groups": r"^(p\d+)_"}, "in the name of each image.*'00.jpg'"),
         ({"groups": "0"}, "regular expression with one"),
         ({"groups": "("}, "`groups` must be a regular expression"),
-        ({"groups": r"\d*(x?)"}, "that is in the name of each image"),
-        (
-            {"groups": "([.])jpg"},
-            "classes with a single group are only used for training",
-        ),
-        ({"fold": "0/5"}, "such as 1/5. Received: fold='0/5'"),
-        ({"fold": "6/5"}, "such as 1/5. Received: fold='6/5'"),
-        ({"fold": "1/1"}, "such as 1/5. Received: fold='1/1'"),
-        ({"fold": "x"}, "such as 1/5. Received: fold='x'"),
+        ({"groups": r"\d*(x?)"}, "in the name of each image"),
+        ({"groups": "([.])jpg"}, "classes with a single group"),
+        ({"fold": "0/5"}, "fold='0/5'"),
+        ({"fold": "6/5"}, "fold='6/5'"),
+        ({"fold": "1/1"}, "fold='1/1'"),
+        ({"fold": "x"}, "fold='x'"),
     ],
 )
 def test_rejects_bad_groups_and_folds(fields, message, photos):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         data.load("folder", path=str(photos), **fields)
 
 
@@ -173,9 +151,3 @@ def test_stored_splits_have_no_groups(name, tmp_path):
     fields = {"path": str(tmp_path)} if name == "folder" else {}
     with pytest.raises(ValueError, match="apply to data without own splits"):
         data.load(name, groups="(.)", **fields)
-
-
-@pytest.mark.parametrize("name", ["tfds:mnist", "tfrecords"])
-def test_records_have_no_groups(name):
-    with pytest.raises(ValueError, match=f"{name}' takes only the fields .* groups='label'"):
-        data.load(name, groups="label")

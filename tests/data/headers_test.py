@@ -1,37 +1,15 @@
 """Tests of the image size in file headers, also of damaged and malicious files, and of the server's
 size limits."""
 
-import io
 import struct
-import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from keras_vit.data import images
 
-IMAGE = np.asarray(
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize(
-        (31, 22)
-    )
-)
-
-
-def encoded(kind, image=IMAGE, mode="RGB", **options):
-    stream = io.BytesIO()
-    Image.fromarray(image).convert(mode).save(stream, kind, **options)
-    return stream.getvalue()
-
-
-def chunk(name, content):
-    return (
-        struct.pack(">I", len(content))
-        + name
-        + content
-        + struct.pack(">I", zlib.crc32(name + content))
-    )
+from .helpers import encoded, png_chunk, smooth_image
 
 
 def chunks_of(png):
@@ -44,20 +22,21 @@ def chunks_of(png):
     return chunks
 
 
-PNG = encoded("PNG")
-JPEG = encoded("JPEG")
-BMP = encoded("BMP")
-LARGE_PNG = encoded("PNG", np.zeros((300, 515, 3), np.uint8))
+IMAGE = smooth_image(22, 31)
+PNG = encoded(IMAGE, "PNG")
+JPEG = encoded(IMAGE, "JPEG")
+BMP = encoded(IMAGE, "BMP")
+LARGE_PNG = encoded(np.zeros((300, 515, 3), np.uint8), "PNG")
 FILES = {
     "PNG": [PNG],
-    "JPEG": [JPEG, encoded("JPEG", progressive=True)],
+    "JPEG": [JPEG, encoded(IMAGE, "JPEG", progressive=True)],
     "BMP": [BMP],
 }
 if hasattr(tf.io, "decode_webp"):
     FILES["WEBP"] = [
-        encoded("WEBP"),
-        encoded("WEBP", lossless=True),
-        encoded("WEBP", lossless=True, exif=b"Exif\0\0II*\0"),
+        encoded(IMAGE, "WEBP"),
+        encoded(IMAGE, "WEBP", lossless=True),
+        encoded(IMAGE, "WEBP", lossless=True, exif=b"Exif\0\0II*\0"),
     ]
 
 
@@ -68,39 +47,31 @@ def damaged(file, rng):
         for _ in range(rng.integers(1, 4)):
             i, j = rng.integers(0, len(chunks), 2)
             name, content = chunks[i]
-            match rng.integers(0, 5):
+            match rng.integers(0, 4):
                 case 0:
                     chunks.insert(j, chunks[i])
                 case 1:
                     chunks[i], chunks[j] = chunks[j], chunks[i]
                 case 2:
-                    chunks.insert(
-                        0,
-                        (
-                            rng.choice([b"abCd", b"tEXt", b"IHDR", b"gAMA"]),
-                            rng.bytes(rng.integers(0, 20)),
-                        ),
-                    )
-                case 3:
-                    chunks[i] = (bytes(rng.permutation(list(name))), content)
-                case 4 if content:
+                    other = rng.choice([b"abCd", b"tEXt", b"IHDR", b"gAMA"])
+                    chunks.insert(0, (other, rng.bytes(rng.integers(0, 20))))
+                case 3 if content:
                     content = bytearray(content)
                     content[rng.integers(0, min(len(content), 30))] = rng.integers(0, 40)
                     chunks[i] = (name, bytes(content))
-        return file[:8] + b"".join(chunk(*part) for part in chunks)
+        return file[:8] + b"".join(png_chunk(*part) for part in chunks)
     file = bytearray(file)
     for _ in range(rng.integers(1, 4)):
         at = int(rng.integers(0, min(len(file), 900 if file[:3] == b"\xff\xd8\xff" else 60)))
-        match rng.integers(0, 5):
-            case 0 | 1:
-                file[at] = rng.integers(0, 256) if rng.random() < 0.3 else rng.integers(0, 50)
+        match rng.integers(0, 4):
+            case 0:
+                file[at] = rng.integers(0, 256)
+            case 1:
+                file[at] = rng.integers(0, 50)
             case 2:
                 del file[at : at + rng.integers(1, 9)]
             case 3:
                 file[at:at] = file[at : at + rng.integers(1, 30)]
-            case 4:
-                other = int(rng.integers(0, 60))
-                file[at : at + 4] = file[other : other + 4]
     return bytes(file)
 
 
@@ -122,8 +93,8 @@ def decoded_size(file):
 
 
 @pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
-def test_header_size_matches_the_decoded_image(kind, count):
+def test_header_size_matches_the_decoded_image(kind):
+    count = 150
     rng = np.random.default_rng(count)
     outcomes = {"rejected": 0, "not decoded": 0, "decoded": 0}
     for number in range(count):
@@ -150,19 +121,16 @@ def test_png_with_late_header_is_rejected():
     large = chunks_of(LARGE_PNG)
     # Before the header, insert an unknown chunk with an image size of 1x1. The decoder skips this
     # chunk.
-    other = chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
-    file = PNG[:8] + other + b"".join(chunk(*part) for part in large)
+    other = png_chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
+    file = PNG[:8] + other + b"".join(png_chunk(*part) for part in large)
     assert tf.io.decode_png(file).shape == (300, 515, 3)
-    for decode in (
-        images.decode,
-        lambda file: images.decode(file, window=lambda size: tf.constant([0, 0, 1, 1])),
-    ):
+    for window in (None, lambda size: tf.constant([0, 0, 1, 1])):
         with pytest.raises(tf.errors.InvalidArgumentError, match="not an image in a known format"):
-            decode(tf.constant(file))
+            images.decode(tf.constant(file), window=window)
 
 
 @pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
 def test_webp_without_chunk_header_has_no_size():
-    file = encoded("WEBP")
+    file = encoded(IMAGE, "WEBP")
     bare = file[:12] + file[20:]  # the decoder still reads such a file
     assert size_of(bare).numpy().tolist() == [0, 0]

@@ -1,10 +1,14 @@
 """Image files, TFRecords and sources for the tests of `data`."""
 
 import dataclasses
+import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data.sources.shards import Shards
@@ -16,8 +20,27 @@ def jpeg(number, height=20, width=28):
     return tf.io.encode_jpeg(image.astype(np.uint8), quality=95).numpy()
 
 
+def smooth_image(height, width):
+    """Returns a random image without sharp edges, uint8 `(height, width, 3)`."""
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.BICUBIC))
+
+
+def encoded(image, file_format, mode="RGB", **options):
+    """Returns a file that Pillow writes."""
+    stream = io.BytesIO()
+    Image.fromarray(image).convert(mode).save(stream, file_format, **options)
+    return stream.getvalue()
+
+
 def png(pixels):
     return tf.io.encode_png(pixels).numpy()
+
+
+def png_chunk(name, content):
+    """Returns a chunk of a PNG file, with its length and checksum."""
+    checksum = zlib.crc32(name + content)
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", checksum)
 
 
 def write_jpegs(folder, count):
@@ -50,6 +73,21 @@ def write_records(path, images, labels):
             {"image/encoded": image, "image/class/label": label}
             for image, label in zip(images, labels)
         ],
+    )
+
+
+def store_tfds(folder, name, features, splits, **options):
+    """Stores datasets as the splits of a TFDS dataset."""
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name,
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(features),
+        split_datasets=splits,
+        data_dir=str(folder),
+        disable_shuffling=True,
+        **options,
     )
 
 

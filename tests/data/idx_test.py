@@ -8,6 +8,8 @@ import pytest
 
 from keras_vit import data
 
+from .helpers import read_all
+
 RNG = np.random.default_rng(0)
 IMAGES = {
     "train": RNG.integers(0, 256, (40, 6, 5), np.uint8),
@@ -34,14 +36,12 @@ def folder(tmp_path):
 
 def test_images_and_labels_match_the_files(folder):
     for source, images in zip(data.load("idx", path=str(folder)), IMAGES.values()):
-        examples = [source.read(i) for i in range(source.num_examples)]
-        np.testing.assert_array_equal(
-            [example["image"].numpy()[..., 0] for example in examples], images
-        )
-        assert [int(example["label"]) for example in examples] == [
-            i % 4 for i in range(len(images))
-        ]
-    assert source.class_names == ("0", "1", "2", "3")
+        assert source.class_names == ("0", "1", "2", "3")
+        examples = read_all(source)
+        pixels = np.stack([example["image"] for example in examples])
+        np.testing.assert_array_equal(pixels, images[..., None])
+        labels = [int(example["label"]) for example in examples]
+        assert labels == [i % 4 for i in range(len(images))]
 
 
 def test_idx_subsets_are_balanced(folder):
@@ -53,52 +53,41 @@ def test_idx_subsets_are_balanced(folder):
     assert (tune_train.num_examples, tune_val.num_examples) == (36, 4)
 
 
-@pytest.mark.parametrize("examples", [20, 4])
-def test_tiny_sets_have_no_tuning_splits(tmp_path, examples):
+@pytest.mark.parametrize("count", [20, 4])
+def test_tiny_sets_have_no_tuning_splits(tmp_path, count):
     for prefix in IMAGES:
-        write(tmp_path, prefix, RNG.integers(0, 256, (examples, 6, 5), np.uint8), "images")
-        write(tmp_path, prefix, (np.arange(examples) % 10).astype(np.uint8), "labels")
+        write(tmp_path, prefix, np.zeros((count, 6, 5), np.uint8), "images")
+        write(tmp_path, prefix, np.arange(count, dtype=np.uint8) % 10, "labels")
     train, test = data.load("idx", path=str(tmp_path))
-    assert train.num_examples == test.num_examples == examples
+    assert train.num_examples == test.num_examples == count
     with pytest.raises(ValueError, match="splits of idx are train, test, or"):
         data.load_split("idx", "tune_val", path=str(tmp_path))
 
 
-def test_gray_images_are_resized_for_color_models(folder):
-    fields = {
-        "name": "idx",
-        "path": str(folder),
-        "image_size": 12,
-        "train_crop": "resize",
-        "eval_crop": "resize",
-    }
-    images, labels, _ = next(
-        iter(data.from_config(fields, batch_size=4, seed=0).train_batches(start_step=0))
-    )
-    assert images.shape == (4, 12, 12, 3) and labels.shape == (4, 4)
-
-
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("size", [0, 3, 9, 12, 16, 100, None])
-def test_error_names_truncated_idx_file(folder, compress, size):
-    name = "train-images-idx3-ubyte.gz" if compress else "t10k-images-idx3-ubyte"
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(b"no" + content[2:] if size is None else content[:size])
-    with pytest.raises(ValueError, match=f"complete IDX file .*with 3 .*: .*{name}"):
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:9],
+        lambda content: content[:16],
+        lambda content: content[:100],
+        lambda content: b"no" + content[2:],
+        lambda content: content[:12] + b"\xff" * 200,
+    ],
+    ids=["0 bytes", "9 bytes", "16 bytes", "100 bytes", "start", "content"],
+)
+def test_error_names_a_damaged_file(folder, name, damage):
+    (folder / name).write_bytes(damage((folder / name).read_bytes()))
+    with pytest.raises(ValueError, match=f"complete IDX file .*{name}"):
         data.load("idx", path=str(folder))
 
 
-def test_error_names_corrupt_gzip_data(folder):
-    file = folder / "train-images-idx3-ubyte.gz"
-    file.write_bytes(file.read_bytes()[:12] + b"\xff" * 200)
-    with pytest.raises(ValueError, match="a complete IDX file .*Received: .*train-images"):
+def test_rejects_missing_and_malformed_files(folder):
+    labels = folder / "t10k-labels-idx1-ubyte"
+    labels.write_bytes(b"\0\0\x0d\1" + bytes(12))
+    with pytest.raises(ValueError, match="IDX file .*with 1 dim.*t10k-labels"):
         data.load("idx", path=str(folder))
-
-
-def test_rejects_missing_and_malformed_idx_files(folder):
-    (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
-    with pytest.raises(ValueError, match="IDX file .*with 1 dim.*: .*t10k-labels"):
-        data.load("idx", path=str(folder))
-    (folder / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(ValueError, match="a folder with IDX files.*Received: no .*t10k-labels"):
+    labels.unlink()
+    with pytest.raises(ValueError, match="a folder with IDX files.*no .*t10k-labels"):
         data.load("idx", path=str(folder))

@@ -11,9 +11,6 @@ from keras_vit import data
 
 from .helpers import names_of, read_all
 
-# Two images with German class names.
-LINES = "bee/01.jpg,Bär\nant/03.jpg,Ameise\n"
-
 
 @pytest.mark.parametrize("header", ["", "file,label\n"], ids=["no header", "header"])
 def test_csv_list_names_files_and_classes(header, photos):
@@ -25,33 +22,19 @@ def test_csv_list_names_files_and_classes(header, photos):
     assert read_all(source)[1]["image"] == (photos / "ant" / "03.jpg").read_bytes()
 
 
-def test_text_list_accepts_integer_labels_and_a_root(photos, tmp_path):
-    (tmp_path / "list.txt").write_text("bee/01.jpg 2\nant/03.jpg\t0\n\n")
+def test_text_list_accepts_a_byte_order_mark_integers_and_a_root(photos, tmp_path):
+    (tmp_path / "list.txt").write_text("bee/01.jpg 2\nant/03.jpg\t0\n\n", "utf-8-sig")
     source = data.file_list(tmp_path / "list.txt", root=photos)
     assert source.class_names == ("0", "1", "2") and source.labels.tolist() == [2, 0]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_byte_order_mark_is_accepted(encoding, photos):
-    (photos / "list.csv").write_bytes(("file,label\n" + LINES).encode(encoding))
-    source = data.file_list(photos / "list.csv")
-    assert source.class_names == ("Ameise", "Bär") and source.labels.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "message"),
-    [
-        ("latin-1", "UTF-8.*byte 0xe4 in position 12.*list.csv"),
-        ("utf-16", "UTF-8.*byte 0xff in position 0"),
-    ],
-)
-def test_rejects_other_encodings(encoding, message, photos):
+def test_rejects_other_encodings(photos):
     path = photos / "list.csv"
-    path.write_bytes(LINES.encode(encoding))
-    with pytest.raises(ValueError, match=message):
+    path.write_text("ant/00.jpg,Bär\n", "latin-1")
+    with pytest.raises(ValueError, match="UTF-8.*byte 0xe4 in position 12"):
         data.file_list(path)
     (photos / "good.csv").write_text("ant/00.jpg,a\n")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="UTF-8.*byte 0xe4"):
         data.load_split("list", str(photos / "good.csv"), class_names=str(path))
 
 
@@ -60,31 +43,21 @@ def test_rejects_other_encodings(encoding, message, photos):
     [
         ("", {}, "list is empty"),
         ("file,label\n\na.jpg\n", {}, "a file and a label.*a.jpg.*line 3"),
-        ("photos/ant/00.jpg,a\nphotos/x,b\n", {}, "1 of 2 .* missing.*x"),
-        ("photos/ant/99,a\n", {}, "1 of 1 .* missing.*ant/99"),
-        ("photos/ant/00.jpg,a\n", {"class_names": ["b"]}, "among the 1 .*'a'"),
-        ("photos/ant/00.jpg,7\n", {"class_names": ["a", "b"]}, "from 7 to 7"),
-        ("photos/ant/00.jpg,10000000000000000000000\n", {}, "Labels must be below 1,000,000"),
-        (
-            "photos/ant/00.jpg,a\nphotos/ant/01.jpg,b\nphotos/ant/00.jpg,a\nphotos/ant/00.jpg,b\n",
-            {},
-            r"several labels for \['.*ant/00.jpg'\] in",
-        ),
+        ("ant/00.jpg,a\nant/99.jpg,b\n", {}, "1 of 2 .* missing.*ant/99"),
+        ("ant/00.jpg,a\n", {"class_names": ["b"]}, "among the 1 .*'a'"),
+        ("ant/00.jpg,7\n", {"class_names": ["a", "b"]}, "from 7 to 7"),
+        ("ant/00.jpg,10000000000000000000000\n", {}, "Labels must be below 1,000,000"),
+        ("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,b\n", {}, "several labels .*ant/00.jpg"),
     ],
 )
 def test_rejects_unusable_lists(content, options, message, photos):
-    path = photos.parent / "list.csv"
+    path = photos / "list.csv"
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
         data.file_list(path, **options)
 
 
-def test_rejects_missing_lists(tmp_path):
-    with pytest.raises(ValueError, match="No such file"):
-        data.file_list(tmp_path / "nowhere.csv")
-
-
-@pytest.mark.parametrize("label", ["-1", "nan", "0.0", "?"])
+@pytest.mark.parametrize("label", ["-1", "0.0", "?"])
 def test_rejects_mixed_integer_and_name_labels(label, photos):
     path = photos / "labels.csv"
     path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
@@ -113,7 +86,7 @@ def test_labels_that_are_class_names_are_not_indices(photos):
     train_source, test_source = data.load("list", **fields, **names)
     assert train_source.labels.tolist() == [0, 1, 2] and test_source.labels.tolist() == [0, 1]
     fields = _splits(photos, {"ant/00": 0, "ant/01": 1, "ant/02": 2}, test)
-    with pytest.raises(ValueError, match=r"among the 3 classes. Received: \['0'\]"):
+    with pytest.raises(ValueError, match=r"among the 3 classes.*\['0'\]"):
         data.load("list", **fields, **names)
     train_source, test_source = data.load("list", **fields)
     assert train_source.labels.tolist() == [0, 1, 2] and test_source.labels.tolist() == [1, 2]
@@ -125,13 +98,13 @@ def test_test_list_has_the_classes_of_the_training_list(photos):
     assert test.class_names == ("x", "y") and test.labels.tolist() == [1]
 
 
-def test_integer_labels_start_at_0(photos):
-    fields = _splits(photos, {"ant/00": 1, "ant/01": 2}, {"bee/00": 1})
-    with pytest.raises(ValueError, match=r"Integer labels start at 0.*no examples of \['0'\]"):
-        data.load("list", **fields)
-
-
-def test_integer_labels_do_not_index_training_class_names(photos):
-    fields = _splits(photos, {"ant/00": "ant", "bee/00": "bee"}, {"ant/01": 1})
-    with pytest.raises(ValueError, match=r"Labels must be among the 2 classes. Received: \['1'\]"):
-        data.load("list", **fields)
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ({"ant/00": 1, "ant/01": 2}, {"bee/00": 1}, r"start at 0.*no examples of \['0'\]"),
+        ({"ant/00": "ant", "bee/00": "bee"}, {"ant/01": 1}, r"among the 2 classes.*\['1'\]"),
+    ],
+)
+def test_rejects_integer_labels_without_a_class(train, test, message, photos):
+    with pytest.raises(ValueError, match=message):
+        data.load("list", **_splits(photos, train, test))

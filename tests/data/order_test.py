@@ -8,12 +8,6 @@ import tensorflow as tf
 from keras_vit.data import order
 
 
-@pytest.mark.parametrize(("form", "expected"), [("roll", [3, 0, 1, 2]), ("reverse", [3, 2, 1, 0])])
-def test_partners_match_the_rolled_or_reversed_batch(form, expected):
-    read, _, partner_rows = order.host_rows(range(4), 4, form)
-    assert [read[row] for row in partner_rows] == expected
-
-
 @pytest.mark.parametrize(("batch_size", "hosts"), [(6, 1), (6, 2), (6, 3), (8, 8)])
 def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
     slots = [slot for host in range(hosts) for slot in order.host_slice(batch_size, hosts, host)]
@@ -21,12 +15,17 @@ def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
 
 
 @pytest.mark.parametrize(
-    ("form", "partners"),
-    [("", []), ("roll", [3, 4, 5, 6]), ("reverse", [7, 6, 5, 4])],
+    ("host", "form", "partners"),
+    [
+        (1, "", []),
+        (0, "roll", [11, 0, 1, 2]),
+        (1, "roll", [3, 4, 5, 6]),
+        (1, "reverse", [7, 6, 5, 4]),
+    ],
 )
-def test_host_reads_only_its_slots_and_their_partners(form, partners):
-    """The middle of three hosts has the slots 4 to 7 of 12."""
-    slots = order.host_slice(12, 3, 1)
+def test_host_reads_only_its_slots_and_their_partners(host, form, partners):
+    """Each of three hosts has four slots."""
+    slots = order.host_slice(12, 3, host)
     read, rows, partner_rows = order.host_rows(slots, 12, form)
     assert set(read) == {*slots, *partners} and list(read) == sorted(read)
     assert [read[row] for row in rows] == list(slots)
@@ -42,8 +41,3 @@ def test_epoch_contains_every_index_once(num_examples):
         assert sorted(epoch) == list(range(num_examples))
     one = [int(order.index_at(position, num_examples, 5)[1]) for position in positions]
     assert one == indices.numpy().tolist()
-
-
-def test_index_at_returns_the_epoch_of_a_position():
-    epoch, index = order.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
-    assert epoch == 102 and 0 <= index < 10**6

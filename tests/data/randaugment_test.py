@@ -1,5 +1,7 @@
 """Tests of the sixteen RandAugment operations against Pillow or numpy."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,23 +52,15 @@ def test_invert_and_posterize_match_pillow():
         )
     # `posterize` keeps at least one bit, because TensorFlow shifts by at most 7 bits.
     np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
-    np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
 
 
-def test_solarize_inverts_at_and_above_the_threshold():
-    np.testing.assert_array_equal(
-        ra.solarize(tf.constant(IMAGE), 128), pillow(ImageOps.solarize, IMAGE, 128)
-    )
-    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 0), 255 - IMAGE)
-
-
-@pytest.mark.parametrize("threshold", [256, 384, 512])
-def test_solarize_threshold_wraps_only_in_original_form(threshold):
-    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
-    wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
-    np.testing.assert_array_equal(
-        ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped
-    )
+@pytest.mark.parametrize("threshold", [0, 128, 256, 384])
+def test_solarize_inverts_at_and_above_the_threshold(threshold):
+    image = tf.constant(IMAGE)
+    expected = pillow(ImageOps.solarize, IMAGE, threshold)
+    np.testing.assert_array_equal(ra.solarize(image, threshold), expected)
+    wrapped = pillow(ImageOps.solarize, IMAGE, threshold % 256)
+    np.testing.assert_array_equal(ra.solarize(image, threshold, original=True), wrapped)
 
 
 def test_solarize_add_adds_below_128():
@@ -74,17 +68,14 @@ def test_solarize_add_adds_below_128():
     np.testing.assert_array_equal(ra.solarize_add(tf.constant(IMAGE), 165), expected)
 
 
-def blend(start, factor):
+def blend(start, factor, image=IMAGE):
     start = np.float32(start)
-    image = IMAGE.astype(np.float32)
     return np.clip(start + np.float32(factor) * (image - start), 0, 255).astype(np.uint8)
 
 
-@pytest.mark.parametrize("factor", [0.1, 0.64, 1.0, 2.8])
+@pytest.mark.parametrize("factor", [0.1, 2.8])
 def test_color_operations_blend_with_their_degenerate_image(factor):
     gray = tf.image.rgb_to_grayscale(IMAGE).numpy()
-    luma = IMAGE @ np.array([0.2989, 0.587, 0.114])
-    assert np.abs(gray[..., 0] - luma).max() <= 1
     np.testing.assert_array_equal(ra.color(IMAGE, factor), blend(gray, factor))
     np.testing.assert_array_equal(ra.contrast(IMAGE, factor), blend(np.floor(gray.mean()), factor))
     np.testing.assert_array_equal(ra.brightness(IMAGE, factor), blend(0, factor))
@@ -92,40 +83,22 @@ def test_color_operations_blend_with_their_degenerate_image(factor):
 
 @pytest.mark.parametrize("side", [20, 300])
 def test_original_contrast_blends_with_mean_histogram_count(side):
-    """The original contrast uses the mean of the 256 histogram counts, not the mean gray level."""
     image = np.full((side, 17, 3), 90, np.uint8)
     image[::2] = 40
-    start = min(side * 17 // 256, 255)  # 1 for side 20, and 19 for side 300
-    expected = np.clip(
-        np.float32(start) + np.float32(1.9) * (np.float32(image) - start), 0, 255
-    ).astype(np.uint8)
-    np.testing.assert_array_equal(
-        ra.operations(10, original=True)["Contrast"](tf.constant(image), 1.0, 0.0, 0.0), expected
-    )
+    mean_count = min(side * 17 // 256, 255)  # 1 for side 20, and 19 for side 300
+    actual = ra.operations(10, original=True)["Contrast"](tf.constant(image), 1.0, 0.0, 0.0)
+    np.testing.assert_array_equal(actual, blend(mean_count, 1.9, image))
 
 
 @pytest.mark.full
 def test_randaugment_form_selects_original_operations():
-    """At magnitude 10, the original solarize inverts all pixels. The corrected solarize changes no
-    pixel."""
-    image = tf.constant(IMAGE)
-    for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
-        np.testing.assert_array_equal(
-            ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected
-        )
     source = data.arrays(np.stack([IMAGE[:, :24]] * 4), [0] * 4, ["a"])
-    some = {
-        "batch_size": 4,
-        "seed": 0,
-        "image_size": 128,
-        "train_crop": "resize",
-        "randaugment_layers": 2,
-    }
-    first = [
-        next(iter(data.train_batches(source, randaugment_form=form, **some)))[0]
-        for form in ("corrected", "original")
-    ]
-    assert (first[0].numpy() != first[1].numpy()).any()
+    options = {"image_size": 128, "train_crop": "resize", "randaugment_layers": 2}
+    images = []
+    for form in ("corrected", "original"):
+        batches = data.train_batches(source, batch_size=4, seed=0, randaugment_form=form, **options)
+        images.append(next(iter(batches))[0].numpy())
+    assert (images[0] != images[1]).any()
 
 
 @pytest.mark.parametrize("factor", [0.1, 2.8])
@@ -156,7 +129,7 @@ def nearest(matrix, image=IMAGE):
     return out
 
 
-@pytest.mark.parametrize("degrees", [45.0, -30.0, 7.0])
+@pytest.mark.parametrize("degrees", [45.0, -30.0])
 def test_rotate_turns_about_the_center(degrees):
     cos = np.cos(np.radians(degrees))
     sin = np.sin(np.radians(degrees))
@@ -169,18 +142,15 @@ def test_rotate_turns_about_the_center(degrees):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_shear_and_translate_match_nearest_neighbor(sign):
-    np.testing.assert_array_equal(
-        ra.shear(IMAGE, sign * 0.43, 1), nearest([1, sign * 0.43, 0, 0, 1, 0])
-    )
-    np.testing.assert_array_equal(
-        ra.shear(IMAGE, sign * 0.43, 0), nearest([1, 0, 0, sign * 0.43, 1, 0])
-    )
-    np.testing.assert_array_equal(
-        ra.translate(IMAGE, sign * 9.0, 1), nearest([1, 0, sign * 9, 0, 1, 0])
-    )
-    np.testing.assert_array_equal(
-        ra.translate(IMAGE, sign * 9.0, 0), nearest([1, 0, 0, 0, 1, sign * 9])
-    )
+    slope = sign * 0.43
+    distance = sign * 9.0
+    for actual, matrix in (
+        (ra.shear(IMAGE, slope, 1), [1, slope, 0, 0, 1, 0]),
+        (ra.shear(IMAGE, slope, 0), [1, 0, 0, slope, 1, 0]),
+        (ra.translate(IMAGE, distance, 1), [1, 0, distance, 0, 1, 0]),
+        (ra.translate(IMAGE, distance, 0), [1, 0, 0, 0, 1, distance]),
+    ):
+        np.testing.assert_array_equal(actual, nearest(matrix))
 
 
 def test_cutout_fills_a_clipped_square_with_gray():
@@ -190,25 +160,6 @@ def test_cutout_fills_a_clipped_square_with_gray():
 
 
 def test_magnitude_15_sets_operation_parameters():
-    actual = ra.operations(15)
-    assert list(actual) == [
-        "AutoContrast",
-        "Equalize",
-        "Invert",
-        "Rotate",
-        "Posterize",
-        "Solarize",
-        "Color",
-        "Contrast",
-        "Brightness",
-        "Sharpness",
-        "ShearX",
-        "ShearY",
-        "TranslateX",
-        "TranslateY",
-        "Cutout",
-        "SolarizeAdd",
-    ]
     image = tf.constant(IMAGE)
     expected = {
         "AutoContrast": ra.autocontrast(image),
@@ -228,26 +179,20 @@ def test_magnitude_15_sets_operation_parameters():
         "Cutout": ra.cutout(image, 60 * 24 // 224, 12, 9),
         "SolarizeAdd": ra.solarize_add(image, 165),
     }
-    for name, function in actual.items():
-        np.testing.assert_array_equal(
-            function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name
-        )
+    operations = ra.operations(15)
+    assert list(operations) == list(expected)
+    for name, operation in operations.items():
+        actual = operation(image, -1.0, 0.5, 0.25)
+        np.testing.assert_array_equal(actual, expected[name], err_msg=name)
 
 
-@pytest.mark.parametrize("side", [32, 64, 224])
-def test_distances_are_those_of_224_pixels_scaled(side):
-    image = np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8)
-    matrices = {
-        "TranslateX": [1, 0, -150 * side / 224, 0, 1, 0],
-        "TranslateY": [1, 0, 0, 0, 1, -150 * side / 224],
-    }
-    for name, matrix in matrices.items():
-        actual = ra.operations(15)[name](tf.constant(image), -1.0, 0.0, 0.0)
-        np.testing.assert_array_equal(actual, nearest(matrix, image), err_msg=name)
-    cut = ra.operations(15)["Cutout"](tf.constant(image), 1.0, 0.5, 0.5).numpy()
-    assert (cut == 128).all(-1).sum() == (2 * (60 * side // 224)) ** 2
-    original = ra.operations(15, original=True)["TranslateX"](tf.constant(image), -1.0, 0.0, 0.0)
-    np.testing.assert_array_equal(original, nearest([1, 0, -150, 0, 1, 0], image))
+def test_original_solarize_and_translations():
+    image = tf.constant(IMAGE)
+    # The threshold of 256 becomes 0, and distances are not scaled by the size of the image.
+    inverted = ra.operations(10, original=True)["Solarize"](image, 1.0, 0.0, 0.0)
+    np.testing.assert_array_equal(inverted, 255 - IMAGE)
+    moved = ra.operations(1, original=True)["TranslateX"](image, -1.0, 0.0, 0.0)
+    np.testing.assert_array_equal(moved, nearest([1, 0, -10, 0, 1, 0]))
 
 
 def test_augreg_levels_match_the_paper():
@@ -269,11 +214,10 @@ def test_operations_are_drawn_uniformly_and_follow_the_seed():
     for name, apply in ra.operations(1).items():
         for sign in (1.0, -1.0):
             known.setdefault(apply(image, sign, 0.0, 0.0).numpy().tobytes(), name)
-    counts = {}
+    counts = collections.Counter()
     for i in range(640):
         actual = run(tf.constant([5, i])).numpy().tobytes()
-        name = known.get(actual, "Cutout")  # `known` has Cutout at only one of its random positions
-        counts[name] = counts.get(name, 0) + 1
+        counts[known.get(actual, "Cutout")] += 1  # whose position is random
     # Each operation is drawn 40 times on average. The bounds are 3.5 standard deviations away.
     assert len(counts) == 16 and min(counts.values()) > 18 and max(counts.values()) < 62, counts
     np.testing.assert_array_equal(run(tf.constant([5, 3])), run(tf.constant([5, 3])))

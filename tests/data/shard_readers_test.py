@@ -59,17 +59,6 @@ def test_sharded_epoch_covers_every_example_once(batch_size, shuffle_buffer):
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
-@pytest.mark.full
-def test_subsets_of_batch_positions_match_the_whole_batch():
-    source = sharded()
-    assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
-    whole = indices(readers_of(source, 12), source, range(12), 14)
-    # An epoch has 4.2 steps.
-    for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):
-        part = indices(readers_of(source, 12), source, slots, 14 - start, start)
-        np.testing.assert_array_equal(part, whole[start:, list(slots)])
-
-
 def test_hosts_divide_the_shards():
     source = sharded((10,) * 32)
     read_by_hosts = []

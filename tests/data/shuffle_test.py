@@ -36,17 +36,17 @@ def class_spread(permutation, batch_size=64, classes=10):
     # Drawing without replacement multiplies the variance by `factor`.
     expected = batch_size * shares
     factor = (n - batch_size) / (n - 1)
-    degrees = len(batches) * (classes - 1) - (n % batch_size == 0) * (classes - 1)
-    return (
-        ((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)
-    ) / np.sqrt(2 * degrees)
+    mean = len(batches) * (classes - 1)
+    degrees = mean - (n % batch_size == 0) * (classes - 1)
+    chi_square = ((counts - expected) ** 2 / expected).sum() / factor
+    return (chi_square - mean) / np.sqrt(2 * degrees)
 
 
-@pytest.mark.parametrize("num_examples", [1023, 1024, 1025, 32767, 32768, 50_000])
+@pytest.mark.parametrize("num_examples", [1023, 1024, 1025, 32768, 50_000])
 def test_order_looks_random(num_examples):
-    orders = np.stack([epochs_of(num_examples, seed) for seed in SEEDS])
+    orders = np.concatenate([epochs_of(num_examples, seed) for seed in SEEDS])
     stored = np.arange(num_examples)
-    for permutation in orders.reshape(-1, num_examples):
+    for permutation in orders:
         assert abs(correlation(permutation, stored)) < 5
         # On average, one example stays in place and two pairs stay adjacent. Both counts are about
         # Poisson-distributed.
@@ -54,9 +54,7 @@ def test_order_looks_random(num_examples):
         assert (np.abs(np.diff(permutation)) == 1).sum() <= 2 + 5 * np.sqrt(2)
         assert abs(correlation(permutation[1:], permutation[:-1])) < 5
         assert abs(class_spread(permutation)) < 5
-    for one, other in itertools.combinations(
-        orders.reshape(-1, num_examples), 2
-    ):  # across epochs and seeds
+    for one, other in itertools.combinations(orders, 2):  # across epochs and seeds
         assert abs(correlation(one, other)) < 5
         assert (one == other).sum() <= 1 + 5
 
@@ -69,18 +67,6 @@ def test_small_epochs_are_shuffled():
     # Each example is equally likely to come first.
     counts = np.bincount([permutation[0] for permutation in orders], minlength=40)
     assert ((counts - 2.5) ** 2 / 2.5).sum() < 39 + 5 * np.sqrt(2 * 39)
-
-
-def test_shuffle_keys_of_small_seeds_look_random():
-    keys = np.stack(
-        [order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)]
-    )
-    keys = keys.reshape(-1, 3)
-    assert keys.min() >= 0 and keys.max() < 2**32
-    for column in keys.T:
-        assert len(set(column)) == 1000  # the probability of a repeated key is 1e-4
-    bits = (keys[..., None] >> np.arange(32)) & 1
-    assert np.abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(1000)
 
 
 def draws_of(number):
@@ -111,19 +97,3 @@ def test_draws_are_uncorrelated_across_examples_and_uses():
         assert abs(correlation(one, other)) < 5
     for name in ("flip", "randaugment", "share", "cut", "lot"):
         assert abs(draws[name].mean() - 0.5) < 5 * np.sqrt(1 / 12 / n), name
-
-
-def test_crop_and_shift_of_an_image_are_uncorrelated():
-    """If crop and shift had the same key, they would move an image in the same direction."""
-
-    def offsets_of(number):
-        key = tf.stack([tf.constant(0, tf.int64), number])
-        rows = tf.tile(tf.range(40.0)[:, None, None], (1, 40, 1))
-        crop = tf.image.stateless_random_crop(rows, (31, 31, 1), key + examples.CROP)[0, 0, 0]
-        return crop, transforms.random_shift(rows, 4, key + examples.SHIFT)[20, 20, 0]
-
-    crops, shifts = (
-        values.numpy()
-        for values in next(iter(tf.data.Dataset.range(1000).map(offsets_of).batch(1000)))
-    )
-    assert abs(correlation(crops, shifts)) < 5

@@ -33,26 +33,26 @@ def test_records_are_read_by_index_across_files(tmp_path):
     assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
 
 
-@pytest.mark.parametrize("number", [0, 4])
-def test_record_with_a_flipped_bit_is_a_bad_example(number, records):
-    flip_bit(records, jpeg(number))
+def test_records_with_a_flipped_bit_are_bad_examples(records):
+    flip_bit(records, jpeg(0))
+    flip_bit(records, jpeg(4))
     source = data.tfrecords(records, ["a", "b"])
     ((*_, weights),) = data.eval_batches(source, batch_size=5, image_size=8)
-    assert np.flatnonzero(weights == 0).tolist() == [number]
-    report = data.verify(source)
-    name = f"{records} record {number}"
-    assert report["bad"] == [name] and "corrupted" in report["reasons"][name]
+    assert np.flatnonzero(weights == 0).tolist() == [0, 4]
+    reasons = data.verify(source)["reasons"]
+    assert list(reasons) == [f"{records} record {number}" for number in (0, 4)]
+    assert all("corrupted" in reason for reason in reasons.values())
 
 
-@pytest.mark.parametrize("tail", [bytes(5), bytes(16), bytes(4096)], ids=len)
-def test_trailing_zeros_are_an_error_with_their_offset(tail, records):
-    size = len(records.read_bytes())
-    records.write_bytes(records.read_bytes() + tail)
-    with pytest.raises(ValueError, match=f"train-0', broken at or before byte {size}$"):
+@pytest.mark.parametrize("count", [5, 16])
+def test_trailing_zeros_are_an_error_with_their_offset(count, records):
+    content = records.read_bytes()
+    records.write_bytes(content + bytes(count))
+    with pytest.raises(ValueError, match=f"broken at or before byte {len(content)}$"):
         data.tfrecords(records, ["a", "b"])
 
 
-@pytest.mark.parametrize("bit", [0, 3, 20, 62])
+@pytest.mark.parametrize("bit", [0, 20, 62])
 def test_flipped_bit_in_a_length_is_an_error_with_an_offset(bit, records):
     content = bytearray(records.read_bytes())
     # A record has 12 bytes before and 4 bytes after its content.
@@ -92,27 +92,21 @@ def test_rejects_records_with_wrong_features_or_labels(tmp_path):
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
 
-def test_verify_finds_labels_out_of_range(tmp_path):
-    write_records(tmp_path / "r", map(jpeg, range(4)), [0, 1, 7, 0])
-    report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
-    assert report["bad"] == [f"{tmp_path}/r record 2"]
-    assert re.search("from 0 to 1.*but is: 7", report["reasons"][report["bad"][0]])
-
-
-def test_label_out_of_range_ends_a_run_with_the_name_of_its_record(tmp_path):
+def test_wrong_labels_are_errors_that_name_their_records(tmp_path):
     write_records(tmp_path / "r", map(jpeg, range(4)), [1, 0, 2, 1])
     source = data.tfrecords(tmp_path / "r", ["a", "b"])
+    ((name, reason),) = data.verify(source)["reasons"].items()
+    assert name == f"{tmp_path}/r record 2" and re.search("from 0 to 1.*but is: 2", reason)
     inputs = data.InputPipeline(source, source, {"image_size": 8}, 4, 0, 1.0)
     bad = inputs.bad_examples("test")
     list(inputs.eval_batches())
-    message = "from 0 to 1.*label_offset.*Received: label=2 in .*r record 2"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="label=2 in .*r record 2"):
         bad.update(0)
 
 
 def test_number_of_local_records_is_checked(records):
     assert data.tfrecords(records, ["a", "b"], num_examples=5).num_examples == 5
-    with pytest.raises(ValueError, match="Received: num_examples=3, 5 records in .*train-0'"):
+    with pytest.raises(ValueError, match="num_examples=3, 5 records"):
         data.tfrecords(records, ["a", "b"], num_examples=3)
 
 
@@ -121,7 +115,7 @@ def test_classes_and_class_names_must_agree(records, tmp_path):
     fields = {"path": str(tmp_path), "class_names": str(tmp_path / "names")}
     source = data.load_split("tfrecords", records.name, **fields, classes=2)
     assert source.class_names == ("a", "b")
-    with pytest.raises(ValueError, match="classes=3, 2 names in class_names='.*names'"):
+    with pytest.raises(ValueError, match="classes=3, 2 names"):
         data.load_split("tfrecords", records.name, **fields, classes=3)
 
 
@@ -151,19 +145,15 @@ def test_remote_records_are_counted_once(remote, monkeypatch):
     data.tfrecords(remote, ["a", "b", "c"])
     monkeypatch.setattr(sources.tfrecords, "count_records", None)
     assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
-    with pytest.raises(ValueError, match="Received: num_examples=16, 15 records"):
+    with pytest.raises(ValueError, match="num_examples=16, 15 records"):
         data.tfrecords(remote, ["a", "b", "c"], num_examples=16)
 
 
-def test_rejects_damaged_remote_file(remote):
+def test_rejects_damaged_remote_file(remote, tmp_path):
     file = remote.replace("*", "1")
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        content = bytearray(stream.read())
-    content[content.index(jpeg(2)) + 200] ^= 1
-    # Remove the file first, because this file system appends to existing files.
-    tf.io.gfile.remove(file)
-    with tf.io.gfile.GFile(file, "wb") as stream:
-        stream.write(bytes(content))
+    tf.io.gfile.copy(file, str(tmp_path / "copy"))
+    flip_bit(tmp_path / "copy", jpeg(2))
+    tf.io.gfile.copy(str(tmp_path / "copy"), file, overwrite=True)
     with pytest.raises(ValueError, match="TFRecord file must be complete.*train-1"):
         data.tfrecords(remote, ["a", "b", "c"])
 

@@ -23,17 +23,15 @@ def make_source():
 
 
 def batches(count, batch_size=6, start_step=0, **fields):
-    options = {"image_size": 4, "train_crop": "none", "flip": "off", "shift": 0, **fields}
     dataset = data.train_batches(
-        make_source(), batch_size=batch_size, seed=3, start_step=start_step, **options
+        make_source(), batch_size=batch_size, seed=3, start_step=start_step, **fields
     )
     return take(dataset, count)
 
 
 def test_balanced_sampling_shows_classes_equally_often_and_images_in_turn():
-    images, labels, _ = (
-        np.stack(parts) for parts in zip(*batches(20, batch_size=3, sampling="balanced"))
-    )
+    balanced = batches(20, batch_size=3, sampling="balanced")
+    images, labels, _ = (np.stack(parts) for parts in zip(*balanced))
     # Each batch of three images has one image of each class.
     np.testing.assert_array_equal(labels.sum(1), np.ones((20, 3)))
     indices = np.rint((images[..., 0, 0, 0] + 1) * 127.5).astype(int)
@@ -73,11 +71,11 @@ def test_weights_come_from_a_file(tmp_path):
     "text",
     [
         "common,1\n",
-        "common,1\ncommon,2\n",
-        "other,1\n",
-        "common,-1\n",
-        "common,x\n",
-        "common",
+        "common,1\ncommon,2\nrare,1\nusual,1\n",
+        "common,1\nrare,1\nusual,1\nother,1\n",
+        "common,1\nrare,1\nusual,-1\n",
+        "common,1\nrare,1\nusual,x\n",
+        "common,1\nrare,1\nusual",
         "common,0\nrare,0\nusual,0\n",
     ],
 )
@@ -88,27 +86,18 @@ def test_rejects_bad_files_of_weights(tmp_path, text):
         batches(1, class_weights=str(path))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"sampling": "even"}, "`sampling` must be"),
-        ({"sampling": "balanced", "class_weights": "balanced"}, "correct twice"),
-        ({"class_weights": "weights.csv"}, "weights.csv"),
-    ],
-)
-def test_rejects_bad_fields(fields, message):
-    with pytest.raises(ValueError, match=message):
-        batches(1, **fields)
+def test_balanced_sampling_and_weights_are_not_combined():
+    with pytest.raises(ValueError, match="correct twice"):
+        batches(1, sampling="balanced", class_weights="balanced")
 
 
 @pytest.mark.parametrize("field", ["sampling", "class_weights"])
 def test_balanced_needs_labels(field):
     source = dataclasses.replace(make_source(), labels=None)
-    fields = {"image_size": 4, field: "balanced"}
     with pytest.raises(ValueError, match="needs the labels"):
-        data.train_batches(source, batch_size=2, seed=0, **fields)
+        data.train_batches(source, batch_size=2, seed=0, **{field: "balanced"})
 
 
 def test_balanced_sampling_refuses_sources_in_order():
-    with pytest.raises(ValueError, match="read in order.*Received: sampling='balanced'"):
+    with pytest.raises(ValueError, match="read in order"):
         data.train_batches(in_order(make_source()), batch_size=2, seed=0, sampling="balanced")

@@ -1,6 +1,7 @@
 """Tests of examples that cannot be read or have no label, which get weight 0 in their batches."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -19,6 +20,11 @@ RESIZED = {
     "shuffle_buffer": 16,
     "threads": 2,
 }
+TRAINING_AND_EVALUATION = pytest.mark.parametrize(
+    "make_batches",
+    [functools.partial(data.train_batches, seed=1), data.eval_batches],
+    ids=["training", "evaluation"],
+)
 
 
 def breaking(source, broken):
@@ -44,26 +50,15 @@ def assert_only_broken_examples_differ(batches, intact_batches, broken):
         assert not set(numbers_of(whole[is_good])) & set(broken)
 
 
-@pytest.mark.parametrize(
-    ("broken", "threads"),
-    [
-        ([0, 1, 2, 21, 22], 3),
-        (list(range(1, 23)), 3),
-        pytest.param([1], 3, marks=pytest.mark.slow),
-        pytest.param([22], 3, marks=pytest.mark.slow),
-        pytest.param([0, 1, 2, 21, 22], 1, marks=pytest.mark.slow),
-        pytest.param(list(range(1, 23)), 1, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_broken_example_does_not_change_other_examples(broken, threads):
+@TRAINING_AND_EVALUATION
+def test_broken_example_does_not_change_other_examples(make_batches):
     intact = numbered()
-    source = breaking(intact, broken)
-    for make, arguments in ((data.train_batches, {"seed": 1}), (data.eval_batches, {})):
-        arguments |= {"batch_size": 4, "threads": threads}
-        batches = take(make(source, **arguments), 6)
-        intact_batches = take(make(intact, **arguments), 6)
-        assert_only_broken_examples_differ(batches, intact_batches, broken)
+    broken = [0, 1, 2, 3, 21, 22]
+    batches, intact_batches = (
+        take(make_batches(source, batch_size=4, threads=3), 6)
+        for source in (breaking(intact, broken), intact)
+    )
+    assert_only_broken_examples_differ(batches, intact_batches, broken)
 
 
 def sequential_files(broken):
@@ -78,10 +73,11 @@ def sequential_files(broken):
     return sequential(dataclasses.replace(source, read=read, max_value=255), [11, 12])
 
 
-def test_broken_record_does_not_change_other_evaluated_records():
+@TRAINING_AND_EVALUATION
+def test_broken_record_does_not_change_other_records(make_batches):
     broken = {0, 1, 21, 22}
     whole, batches = (
-        take(data.eval_batches(source, batch_size=4, image_size=2, eval_crop="resize"), 6)
+        take(make_batches(source, batch_size=4, **RESIZED), 6)
         for source in (sequential_files([]), sequential_files(broken))
     )
     found = set()
@@ -90,21 +86,6 @@ def test_broken_record_does_not_change_other_evaluated_records():
         numbers = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
         found |= set(numbers[(all_weights > 0) & (weights == 0)])
     assert found == broken
-
-
-def test_broken_record_does_not_change_other_training_records():
-    broken = [0, 1, 21, 22]
-    options = {"batch_size": 4, "seed": 1, "image_size": 2, "train_crop": "resize"}
-    whole, batches = (
-        take(data.train_batches(source, **options), 6)
-        for source in (sequential_files([]), sequential_files(broken))
-    )
-    lost = 0
-    for (images, _, weights), (all_images, *_) in zip(batches, whole):
-        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
-        lost += (weights == 0).sum()
-    # The 24 examples of the batches are one more than an epoch has.
-    assert lost in (len(broken), len(broken) + 1)
 
 
 def test_mixup_skips_broken_partners():
@@ -134,7 +115,7 @@ def test_label_out_of_range_is_an_error_that_names_the_example(kind, label):
         return example | {"label": tf.where(index == 3, wrong, example["label"])}
 
     source = kind(dataclasses.replace(good, read=read))
-    message = "must be from 0 to 4.*Received: .*example 3"
+    message = "from 0 to 4.*example 3"
     batches = data.train_batches(source, batch_size=8, seed=0, **RESIZED)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(batches.take(6))
@@ -171,10 +152,6 @@ def test_empty_label_is_negative_or_missing(kind, is_negative):
 
 def test_missing_records_have_weight_0_in_every_epoch():
     source = sequential(numbered(), [N + 2])
-    batches = take(data.eval_batches(source, batch_size=5, image_size=2, eval_crop="resize"), 6)
-    weights = np.concatenate([weights for *_, weights in batches])
-    # A single shard is evaluated in storage order.
-    assert np.flatnonzero(weights == 0).tolist() == [23, 24]
     batches = take(data.train_batches(source, batch_size=5, seed=1, **RESIZED), 10)
     images, _, weights = (np.concatenate(parts) for parts in zip(*batches))
     for epoch in (slice(0, 25), slice(25, 50)):
