@@ -1,7 +1,5 @@
 """A guarded update equals the plain update if the condition holds and changes nothing otherwise."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -10,10 +8,13 @@ from keras import ops
 from keras_vit import optimizers
 from keras_vit.training.update import TrainState, update
 
-NAMES = ("embedding/kernel", "encoderblock_0/mlp_1/kernel", "head/bias")
+from ..shared import to_numpy
+
+PARAMETERS = {"embedding": "kernel", "encoderblock_0": "kernel", "head": "bias"}
 
 
 def _optimizer(name):
+    """Returns a built optimizer and its variables."""
     options = {"weight_decay": 0.1, "decay_mask": "kernels"} if name == "adamw" else {}
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get(
@@ -21,11 +22,8 @@ def _optimizer(name):
     )
     random = np.random.default_rng(0)
     variables = []
-    for path in NAMES:
-        *layers, name = path.split("/")
-        with contextlib.ExitStack() as stack:
-            for layer in layers:
-                stack.enter_context(keras.name_scope(layer))
+    for layer, name in PARAMETERS.items():
+        with keras.name_scope(layer):
             variables.append(keras.Variable(random.normal(size=(3, 5)), name=name))
     optimizer.build(variables)
     return optimizer, variables
@@ -33,7 +31,7 @@ def _optimizer(name):
 
 def _gradients(step):
     random = np.random.default_rng(step + 1)
-    return [ops.convert_to_tensor(random.normal(size=(3, 5)), "float32") for _ in NAMES]
+    return [ops.convert_to_tensor(random.normal(size=(3, 5)), "float32") for _ in PARAMETERS]
 
 
 def _guarded(optimizer, variables, compiled):
@@ -55,24 +53,16 @@ def _guarded(optimizer, variables, compiled):
         updated = tf.function(updated, autograph=False)
 
     def apply(gradients, condition):
-        values = [
+        weights, state = (
             [ops.copy(ops.convert_to_tensor(v)) for v in each]
             for each in (variables, optimizer.variables)
-        ]
-        weights, state = updated(gradients, *values, ops.convert_to_tensor(condition))
-        for variable, value in zip(
-            [*variables, *optimizer.variables], [*weights, *state], strict=True
-        ):
+        )
+        weights, state = updated(gradients, weights, state, ops.convert_to_tensor(condition))
+        changed = [*variables, *optimizer.variables]
+        for variable, value in zip(changed, [*weights, *state], strict=True):
             variable.assign(value)
 
     return apply
-
-
-def _values(optimizer, variables):
-    return [
-        np.asarray(ops.convert_to_numpy(ops.cast(v, "float32"))).tobytes()
-        for v in [*variables, *optimizer.variables]
-    ]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -81,16 +71,16 @@ def test_update_is_exact_or_skipped(name, compiled):
     def run(conditions):
         optimizer, variables = _optimizer(name)
         apply = _guarded(optimizer, variables, compiled)
-        seen = []
+        values = []
         good = 0
         for condition in conditions:
             # A skipped update must ignore NaN gradients.
             gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
             apply(gradients, condition)
             good += condition
-            seen.append(_values(optimizer, variables))
-        assert int(ops.convert_to_numpy(optimizer.iterations)) == good
-        return seen
+            values.append([to_numpy(v).tobytes() for v in (*variables, *optimizer.variables)])
+        assert int(to_numpy(optimizer.iterations)) == good
+        return values
 
     plain = run([True] * 4)
     guarded = run([True, True, False, True, False, False, True])
@@ -99,12 +89,12 @@ def test_update_is_exact_or_skipped(name, compiled):
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_guarded_update_matches_apply(name):
-    (ours, variables) = _optimizer(name)
-    (theirs, others) = _optimizer(name)
-    apply = _guarded(ours, variables, compiled=False)
+    ours, our_weights = _optimizer(name)
+    theirs, their_weights = _optimizer(name)
+    apply = _guarded(ours, our_weights, compiled=False)
     for step in range(4):
         apply(_gradients(step), True)
         theirs.apply(_gradients(step))
-    for one, other in zip([*variables, *ours.variables], [*others, *theirs.variables], strict=True):
-        one, other = (ops.convert_to_numpy(ops.cast(v, "float32")) for v in (one, other))
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+    pairs = zip([*our_weights, *ours.variables], [*their_weights, *theirs.variables], strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), rtol=1e-6, atol=1e-7)
