@@ -1,6 +1,8 @@
 """Helpers that train a tiny model on a few images, using logical CPU devices."""
 
+import contextlib
 import functools
+import resource
 import types
 
 import keras
@@ -107,3 +109,19 @@ def tiny():
     return types.SimpleNamespace(
         **{function.__name__: function for function in functions}, batch=BATCH
     )
+
+
+@pytest.fixture
+def file_size_limit():
+    """Returns a context manager that limits the size of new files, like a full disk."""
+
+    @contextlib.contextmanager
+    def limit(number_of_bytes):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (number_of_bytes, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limit

@@ -1,4 +1,3 @@
-import resource
 import sys
 import types
 
@@ -25,25 +24,16 @@ def _values(*steps):
 
 
 def test_metrics_round_trip_exactly(tmp_path):
-    log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
-    log.append(1, _values(1, 2, 3))
-    log.append(4, {"loss": [0.1], "grad_norm": [float("nan")]})
-    read = read_metrics(tmp_path / "metrics.csv")
-    assert list(read) == ["step", "loss", "grad_norm"]
-    np.testing.assert_array_equal(read["step"], [1, 2, 3, 4])
-    np.testing.assert_array_equal(read["loss"], [*np.float32([1, 1 / 2, 1 / 3]), 0.1])
-    assert np.isnan(read["grad_norm"][3])
-    assert (
-        (tmp_path / "metrics.csv")
-        .read_text()
-        .startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
-    )
-
-
-def test_local_rows_are_written_immediately(tmp_path):
-    log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
-    log.append(1, _values(1, 2))
-    assert len(read_metrics(tmp_path / "metrics.csv")["step"]) == 2
+    path = tmp_path / "metrics.csv"
+    table = MetricsTable(path, COLUMNS)
+    table.append(1, _values(1, 2, 3))
+    table.append(4, {"loss": [0.1], "grad_norm": [float("nan")]})
+    metrics = read_metrics(path)
+    assert list(metrics) == ["step", "loss", "grad_norm"]
+    np.testing.assert_array_equal(metrics["step"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(metrics["loss"], [*np.float32([1, 1 / 2, 1 / 3]), 0.1])
+    assert np.isnan(metrics["grad_norm"][3])
+    assert path.read_text().startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
 
 
 @pytest.mark.parametrize(
@@ -53,19 +43,16 @@ def test_local_rows_are_written_immediately(tmp_path):
 )
 def test_resumed_run_has_no_duplicate_steps(end, tmp_path):
     path = tmp_path / "metrics.csv"
-    uninterrupted = tmp_path / "uninterrupted.csv"
-    killed = MetricsTable(path, COLUMNS)
-    killed.append(1, _values(1, 2, 3, 4, 5))
+    MetricsTable(path, COLUMNS).append(1, _values(1, 2, 3, 4, 5))
     path.write_text(path.read_text() + end)
-    resumed = MetricsTable(path, COLUMNS, step=3)
-    resumed.append(4, _values(4, 5, 6))
-    whole = MetricsTable(uninterrupted, COLUMNS)
-    whole.append(1, _values(1, 2, 3, 4, 5, 6))
-    assert path.read_bytes() == uninterrupted.read_bytes()
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.csv", "uninterrupted.csv"]
+    MetricsTable(path, COLUMNS, step=3).append(4, _values(4, 5, 6))
+    whole = tmp_path / "whole.csv"
+    MetricsTable(whole, COLUMNS).append(1, _values(1, 2, 3, 4, 5, 6))
+    assert path.read_bytes() == whole.read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.csv", "whole.csv"]
 
 
-@pytest.mark.parametrize("line", ["\0\0\0\0", "2,0.5", "1,0.5,0.5", "\u00b2,0.5,0.5"])
+@pytest.mark.parametrize("line", ["2,0.5", "1,0.5,0.5", "\u00b2,0.5,0.5"])
 def test_malformed_rows_are_dropped(line, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text(f"step,loss,grad_norm\n1,0.5,0.5\n{line}\n3,0.25,0.5\n4,0.25,0.5\n")
@@ -74,80 +61,61 @@ def test_malformed_rows_are_dropped(line, tmp_path):
 
 
 def test_new_run_overwrites_table(tmp_path):
-    (tmp_path / "metrics.csv").write_text("step,loss,grad_norm\n1,0.5,0.5\n")
-    MetricsTable(tmp_path / "metrics.csv", COLUMNS)
-    assert read_metrics(tmp_path / "metrics.csv")["loss"].shape == (0,)
-
-
-def test_remote_table_round_trips():
-    tf.io.gfile.makedirs("ram://run")
-    for step in (0, 2):
-        log = MetricsTable("ram://run/metrics.csv", COLUMNS, step)
-        log.append(step + 1, _values(step + 1, step + 2))
-        log.flush()
-    np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss,grad_norm\n1,0.5,0.5\n")
+    MetricsTable(path, COLUMNS)
+    assert read_metrics(path)["loss"].shape == (0,)
 
 
 def test_remote_table_is_written_on_flush():
-    tf.io.gfile.makedirs("ram://flushed")
-    table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
-    for step in (1, 2):
-        table.append(step, _values(step))
-    assert not read_metrics("ram://flushed/metrics.csv")[
-        "step"
-    ].size  # object stores cannot append to files
-    table.flush()
-    np.testing.assert_array_equal(read_metrics("ram://flushed/metrics.csv")["step"], [1, 2])
+    """Object stores cannot append to files."""
+    path = "ram://run/metrics.csv"
+    tf.io.gfile.makedirs("ram://run")
+    for step in (0, 2):
+        table = MetricsTable(path, COLUMNS, step)
+        table.append(step + 1, _values(step + 1))
+        table.append(step + 2, _values(step + 2))
+        assert len(read_metrics(path)["step"]) == step
+        table.flush()
+    assert read_metrics(path)["step"].tolist() == [1, 2, 3, 4]
 
 
-def test_full_disk_raises_a_value_error(tmp_path):
+def test_full_disk_raises_a_value_error(tmp_path, file_size_limit):
     table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # maximum file size in bytes
-        with pytest.raises(
-            ValueError,
-            match="cannot be written .*Free disk .*metrics.csv",
-        ):
-            table.append(1, _values(*range(1, 100)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_size_limit(100), pytest.raises(ValueError, match="cannot be written .*Free disk"):
+        table.append(1, _values(*range(1, 100)))
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00step", b"step,loss,grad_norm\n1,a,b\n"])
-def test_error_names_damaged_table(content, tmp_path):
-    (tmp_path / "metrics.csv").write_bytes(content)
-    with pytest.raises(
-        ValueError,
-        match="missing or damaged .*path=.*metrics.csv",
-    ):
-        read_metrics(tmp_path / "metrics.csv")
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00step", b"step,loss\n1,a\n"])
+def test_rejects_missing_or_damaged_table(content, tmp_path):
+    path = tmp_path / "metrics.csv"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match="missing or damaged .*path=.*metrics.csv"):
+        read_metrics(path)
 
 
 def test_rejects_table_with_other_columns(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n")
-    with pytest.raises(ValueError, match="must be step,loss,grad_norm. Received: step,loss in "):
+    with pytest.raises(ValueError, match="must be step,loss,grad_norm"):
         MetricsTable(path, COLUMNS)
     assert path.read_text() == "step,loss\n1,0.5\n"
-    with pytest.raises(
-        ValueError, match="The table of metrics is missing or damaged .*Received: path="
-    ):
-        read_metrics(tmp_path / "nothing.csv")
 
 
 def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     path = tmp_path / "evaluations.csv"
-    write_evaluation(path, 5, {"loss": 0.5, "knn/accuracy": 0.25})
-    write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
-    write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
+    for step in (5, 10, 15):
+        write_evaluation(path, step, {"loss": 0.5, "knn/accuracy": 0.25})
     write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # the run resumed from step 5
     # The run changed its evaluators.
     write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})
-    assert path.read_text() == (
-        "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
-    )
-    assert np.isnan(read_metrics(path)["top1/accuracy"]).tolist() == [True, True, False]
+    assert path.read_text().splitlines() == [
+        "step,loss,knn/accuracy,top1/accuracy",
+        "5,0.5,0.25,nan",
+        "10,0.125,0.75,nan",
+        "15,0.125,nan,0.5",
+    ]
 
 
 def test_scalars_are_written_to_tensorboard(tmp_path):
@@ -191,9 +159,8 @@ def test_log_line_leaves_out_skipped_steps(tmp_path):
 
 
 def test_log_line_of_skipped_steps_only(tmp_path):
-    assert "loss nan  grad inf  2 of 2 steps skipped" in _log_line(
-        tmp_path, [np.nan, 1.0], [np.inf, np.inf]
-    )
+    line = _log_line(tmp_path, [np.nan, 1.0], [np.inf, np.inf])
+    assert "loss nan  grad inf  2 of 2 steps skipped" in line
 
 
 class _Run:
@@ -258,7 +225,6 @@ def test_tracker_that_fails_prints_one_line(broken, tmp_path, monkeypatch):
 
 
 def test_tracker_must_be_known_and_installed(monkeypatch):
-    trackers.check("")
     with pytest.raises(ValueError, match=r"mlflow, wandb.*Received: tracker='tb'"):
         trackers.check("tb")
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)

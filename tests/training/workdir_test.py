@@ -14,48 +14,31 @@ from keras_vit.training.workdir import read_model
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
 
-def test_workdir_rejects_other_config(tmp_path):
-    Workdir(tmp_path / "a" / "run", CONFIG)
+def _read(path):
+    return json.loads(path.read_text())
+
+
+def test_rejects_other_config(tmp_path):
+    folder = tmp_path / "a" / "run"
+    Workdir(folder, CONFIG)
     assert not list(tmp_path.iterdir())  # the constructor writes nothing
-    Workdir(tmp_path / "a" / "run", CONFIG).claim()
-    Workdir(tmp_path / "a" / "run", CONFIG).claim()
-    with pytest.raises(
-        ValueError, match="model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* --change"
-    ):
-        Workdir(
-            tmp_path / "a" / "run",
-            {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}},
-        )
+    for _ in range(2):
+        Workdir(folder, CONFIG).claim()
+    changed = {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}}
+    with pytest.raises(ValueError, match="model.dropout was 0.0 and is 0.1, seed was 0 and is 1"):
+        Workdir(folder, changed)
     with pytest.raises(ValueError, match="extra was None and is 2"):
-        Workdir(tmp_path / "a" / "run", {**CONFIG, "extra": 2})
-    assert json.loads((tmp_path / "a" / "run" / "config.json").read_text())[
-        "model.input_shape"
-    ] == [8, 8, 3]
+        Workdir(folder, {**CONFIG, "extra": 2})
+    assert _read(folder / "config.json")["model.input_shape"] == [8, 8, 3]
 
 
-def test_results_round_trip(tmp_path):
+def test_results_are_valid_json_and_may_be_nan(tmp_path):
     workdir = Workdir(tmp_path, CONFIG)
-    workdir.claim()
     assert workdir.results() is None
-    workdir.write_results({"test/accuracy": 0.5})
-    assert Workdir(tmp_path, CONFIG).results() == {"test/accuracy": 0.5}
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        "command.json",
-        "config.json",
-        "results.json",
-    ]
-
-
-def test_nonfinite_results_are_valid_json(tmp_path):
-    Workdir(tmp_path, CONFIG).write_results(
-        {"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf}
-    )
+    workdir.write_results({"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf})
     text = (tmp_path / "results.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail) == {
-        "test/accuracy": 0.5,
-        "test/loss": None,
-        "test/knn": None,
-    }
+    results = json.loads(text, parse_constant=pytest.fail)
+    assert results == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
     results = Workdir(tmp_path, CONFIG).results()
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
 
@@ -63,12 +46,12 @@ def test_nonfinite_results_are_valid_json(tmp_path):
 def test_missing_config_fields_have_defaults(tmp_path):
     full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
     Workdir(tmp_path, full).claim()
-    stored = json.loads((tmp_path / "config.json").read_text())
+    stored = _read(tmp_path / "config.json")
     for name in ("skip_nonfinite", "optimizer.no_decay", "data.split_seed", "model.layer_scale"):
         del stored[name]
     (tmp_path / "config.json").write_text(json.dumps(stored))
     Workdir(tmp_path, full)
-    with pytest.raises(ValueError, match="another config: skip_nonfinite was False and is True"):
+    with pytest.raises(ValueError, match="skip_nonfinite was False and is True"):
         Workdir(tmp_path, {**full, "skip_nonfinite": True})
 
 
@@ -91,14 +74,12 @@ def test_leftovers_of_killed_run_are_removed(tmp_path):
 
 def test_rejects_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        ValueError, match="must be a writable folder. Received: workdir=.*/file/run"
-    ):
+    with pytest.raises(ValueError, match="must be a writable folder"):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
 
 
 @pytest.mark.parametrize("name", ["config.json", "results.json", "changes.json"])
-@pytest.mark.parametrize("content", ["", '{"seed": 0', "\x00\x00"])
+@pytest.mark.parametrize("content", ["", "\x00\x00"])
 def test_error_names_damaged_file(name, content, tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     (tmp_path / name).write_text(content)
@@ -115,19 +96,19 @@ def test_changed_machine_settings_are_recorded(tmp_path):
     for _ in range(2):
         Workdir(tmp_path, {**CONFIG, "tpu_address": "b", "data": {"threads": 4}}).claim()
     changes = {"tpu_address": ["a", "b"], "data.threads": [0, 4]}
-    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
+    assert _read(tmp_path / "changes.json") == [{"step": 40, "changes": changes}]
 
 
-@pytest.mark.parametrize(
-    "name", ["data.path", "data.class_names", "data.train_split", "data.test_split"]
-)
+@pytest.mark.parametrize("name", ["data.path", "data.class_names", "data.train_split"])
 def test_paths_may_change(name, tmp_path):
     Workdir(tmp_path, {"data.name": "list", name: "old"}).claim()
     Workdir(tmp_path, {"data.name": "list", name: "new"}).claim()
-    if name.endswith("_split"):
-        Workdir(tmp_path / "digits", {"data.name": "digits", name: "old"}).claim()
-        with pytest.raises(ValueError, match=f"{name} was 'old' and is 'new'"):
-            Workdir(tmp_path / "digits", {"data.name": "digits", name: "new"})
+
+
+def test_split_of_a_named_dataset_may_not_change(tmp_path):
+    Workdir(tmp_path, {"data.name": "digits", "data.train_split": "old"}).claim()
+    with pytest.raises(ValueError, match="data.train_split was 'old' and is 'new'"):
+        Workdir(tmp_path, {"data.name": "digits", "data.train_split": "new"})
 
 
 @pytest.mark.parametrize("content", ["", "{"])
@@ -152,8 +133,11 @@ def test_rejects_changes_that_cannot_take_effect(name, before, now, tmp_path):
     Workdir(tmp_path, {"seed": 0, name: before}).claim()
     with pytest.raises(ValueError, match=f"cannot change within a run.*: {name}={now!r}"):
         Workdir(tmp_path, {"seed": 0, name: now}, change=True)
-    if before == 0.9:  # a run with EMA may change the decay
-        Workdir(tmp_path, {"seed": 0, name: 0.99}, change=True)
+
+
+def test_ema_decay_may_change(tmp_path):
+    Workdir(tmp_path, {"seed": 0, "ema_decay": 0.9}).claim()
+    Workdir(tmp_path, {"seed": 0, "ema_decay": 0.99}, change=True)
 
 
 def test_config_changes_need_flag_and_unfinished_run(tmp_path):
@@ -163,12 +147,11 @@ def test_config_changes_need_flag_and_unfinished_run(tmp_path):
         Workdir(tmp_path, changed)
     workdir = Workdir(tmp_path, changed, change=True)
     workdir.claim()
-    assert json.loads((tmp_path / "changes.json").read_text()) == [
-        {"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}
-    ]
-    assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
+    (change,) = _read(tmp_path / "changes.json")
+    assert change == {"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}
+    assert _read(tmp_path / "config.json")["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(ValueError, match="because this run is finished"):
+    with pytest.raises(ValueError, match="this run is finished"):
         Workdir(tmp_path, CONFIG, change=True)
 
 
@@ -236,26 +219,28 @@ def test_remote_workdir_is_not_locked():
 
 def test_command_seed_and_versions_are_recorded(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
-    written = json.loads((tmp_path / "command.json").read_text())
+    written = _read(tmp_path / "command.json")
     assert written["command"] == sys.argv and written["seed"] == 0
     assert written["versions"]["keras"] == keras.__version__
 
 
 def test_remote_workdir():
-    workdir = Workdir("ram://workdir_test/run/", CONFIG)
+    folder = "ram://workdir_test/run"
+    workdir = Workdir(f"{folder}/", CONFIG)
     workdir.claim()
     workdir.write_results({"test/accuracy": 0.5})
-    assert str(workdir.path / "export") == "ram://workdir_test/run/export"
-    assert Workdir("ram://workdir_test/run", CONFIG).results() == {"test/accuracy": 0.5}
-    with pytest.raises(ValueError, match="another config: seed was 0 and is 1"):
-        Workdir("ram://workdir_test/run", {**CONFIG, "seed": 1})
+    assert str(workdir.path / "export") == f"{folder}/export"
+    assert Workdir(folder, CONFIG).results() == {"test/accuracy": 0.5}
+    with pytest.raises(ValueError, match="seed was 0 and is 1"):
+        Workdir(folder, {**CONFIG, "seed": 1})
 
 
 def test_only_process_0_writes(tmp_path, monkeypatch):
-    cluster = {"worker": ["a:1", "b:1"]}
-    monkeypatch.setenv(
-        "TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
-    )
+    worker = {
+        "cluster": {"worker": ["a:1", "b:1"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(worker))
     workdir = Workdir(tmp_path, CONFIG)
     with workdir.lock():
         workdir.claim()
@@ -263,14 +248,13 @@ def test_only_process_0_writes(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_finished_run_belongs_to_its_data(tmp_path):
-    place = tmp_path / "photos"
-    config = {**CONFIG, "data": {"path": str(place)}}
-    workdir = Workdir(tmp_path / "run", config)
+def test_finished_run_belongs_to_its_data(tmp_path):
+    photos = tmp_path / "photos"
+    workdir = Workdir(tmp_path / "run", {**CONFIG, "data": {"path": str(photos)}})
     workdir.claim()
     moved = {**CONFIG, "data": {"path": "elsewhere"}}
     Workdir(tmp_path / "run", moved)  # a fingerprint covers the data of a run that resumes
     workdir.write_results({"test/accuracy": 0.5})
-    Workdir(tmp_path / "run", {**CONFIG, "data": {"path": f"{place}/"}})
+    Workdir(tmp_path / "run", {**CONFIG, "data": {"path": f"{photos}/"}})
     with pytest.raises(ValueError, match="data.path was .*this run is finished"):
         Workdir(tmp_path / "run", moved)
