@@ -16,7 +16,8 @@ CURVES = Path(__file__).parent / "curves"
 
 
 def _readings(name, **columns):
-    """Returns what each evaluation of a run says, by step."""
+    """Returns the line of each evaluation of a run, by step. `columns` replaces columns of the
+    evaluations."""
     steps, evaluations = (
         read_metrics(CURVES / f"{name}_{table}.csv") for table in ("metrics", "evaluations")
     )
@@ -68,8 +69,7 @@ def test_few_test_images_are_no_evidence():
     assert not any("apart" in line for line in lines.values())
 
 
-def test_resumed_run_says_the_same(tmp_path):
-    """A run that resumes at step 240 reads what it wrote before it was stopped."""
+def test_resumed_run_reads_earlier_steps(tmp_path):
     for table in ("metrics", "evaluations"):
         shutil.copy(CURVES / f"short_{table}.csv", tmp_path / f"{table}.csv")
     lines = []

@@ -19,8 +19,8 @@ def _columns(rows):
     }
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3, 500])
-def test_training_curve_is_a_png_for_0_to_500_steps(rows, tmp_path):
+@pytest.mark.parametrize("rows", [0, 1, 500])
+def test_training_curve_is_a_png(rows, tmp_path):
     columns = _columns(rows)
     evaluations = {"step": columns["step"][::100], "accuracy": columns["accuracy"][::100]}
     plots.training_curve(tmp_path / "curve.png", columns, evaluations)
@@ -36,7 +36,6 @@ def test_training_curve_shows_bad_examples_only_if_any(tmp_path, monkeypatch):
 
     monkeypatch.setattr(plots, "figure_class", lambda: Recorder)
     for bad in ([0, 0], [0, 1]):
-        plots.training_curve(
-            tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad}
-        )
+        columns = {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad}
+        plots.training_curve(tmp_path / "curve.png", columns)
     assert titles == [["loss"], ["loss", "bad examples"]]

@@ -12,19 +12,30 @@ import pytest
 from keras_vit.training.preemption import Preempted, catch_stop_signals, raise_on_stop_signals
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+@pytest.fixture(params=["SIGTERM", "SIGINT", "SIGHUP"])
+def name(request):
+    """Returns the name of a signal. Its handler is Python's, because `nohup` makes processes ignore
+    SIGHUP."""
+    number = getattr(signal, request.param)
+    before = signal.signal(number, signal.default_int_handler)
+    yield request.param
+    handler = signal.signal(number, before)
+    assert handler == signal.default_int_handler
+
+
 def test_signal_is_recorded_and_handler_restored(name):
-    number = getattr(signal, name)
-    handler = signal.default_int_handler  # explicit, because `nohup` makes processes ignore SIGHUP
-    before = signal.signal(number, handler)
-    try:
-        with catch_stop_signals() as request:
-            assert not request.signal
-            os.kill(os.getpid(), number)
-            assert request.signal == name
-        assert signal.getsignal(number) == handler
-    finally:
-        signal.signal(number, before)
+    with catch_stop_signals() as request:
+        assert not request.signal
+        os.kill(os.getpid(), getattr(signal, name))
+        assert request.signal == name
+
+
+def test_signal_during_export_raises_preempted(name):
+    with (
+        pytest.raises(Preempted, match=f"{name} during the export"),
+        raise_on_stop_signals("the export"),
+    ):
+        os.kill(os.getpid(), getattr(signal, name))
 
 
 def test_sigint_after_first_signal_interrupts():
@@ -43,21 +54,6 @@ def test_ignored_signals_stay_ignored():
         assert not request.signal
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_signal_during_export_raises_preempted(name):
-    number = getattr(signal, name)
-    before = signal.signal(number, signal.default_int_handler)
-    try:
-        with (
-            pytest.raises(Preempted, match=f"{name} during the export"),
-            raise_on_stop_signals("the export"),
-        ):
-            os.kill(os.getpid(), number)
-        assert signal.getsignal(number) == signal.default_int_handler
-    finally:
-        signal.signal(number, before)
 
 
 def test_signal_is_announced_at_once(capfd):

@@ -13,12 +13,6 @@ WEIGHTS = [np.array([3.0, -1.0], "float32"), np.array([[2.0]], "float32")]
 GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # the global norm is 5
 
 
-def _optimizer():
-    optimizer = optimizers.SGD(optimizers.Schedule("constant", 0.5, total_steps=10))
-    optimizer.build([keras.Variable(weight) for weight in WEIGHTS])
-    return optimizer
-
-
 def _state(optimizer, scaling=()):
     return TrainState(
         weights=list(map(ops.convert_to_tensor, WEIGHTS)),
@@ -31,7 +25,8 @@ def _state(optimizer, scaling=()):
 
 def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
     """Applies one update and returns `(before, after, running, metrics)`."""
-    optimizer = _optimizer()
+    optimizer = optimizers.SGD(optimizers.Schedule("constant", 0.5, total_steps=10))
+    optimizer.build([keras.Variable(weight) for weight in WEIGHTS])
     before = _state(optimizer, scaling)
     tensors = [ops.convert_to_tensor(gradient) for gradient in gradients]
     means = ops.convert_to_tensor(np.array([loss, 0.25], "float32"))
@@ -39,10 +34,8 @@ def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
     after, running, metrics = update(
         optimizer, before, tensors, means, new_statistics, ops.convert_to_tensor(running), **options
     )
-    numbers = keras.tree.map_structure(
-        ops.convert_to_numpy, [vars(before), vars(after), running, metrics]
-    )
-    return (*numbers[:2], bool(numbers[2]), numbers[3])
+    before, after = keras.tree.map_structure(ops.convert_to_numpy, [vars(before), vars(after)])
+    return before, after, bool(running), ops.convert_to_numpy(metrics)
 
 
 def _same(before, after, fields):
@@ -96,12 +89,8 @@ def test_gradients_are_unscaled_and_loss_scale_adapts(monkeypatch):
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_nonfinite_loss_keeps_loss_scale(scale):
-    arguments = {
-        "loss": np.nan,
-        "scaling": (np.float32(scale), np.int32(1)),
-        "skip_nonfinite": True,
-    }
-    _, after, running, _ = _update(**arguments)
+    scaling = (np.float32(scale), np.int32(1))
+    _, after, running, _ = _update(loss=np.nan, scaling=scaling, skip_nonfinite=True)
     assert running and after["scaling"] == [scale, 0]
 
 

@@ -20,17 +20,18 @@ def test_one_device_uses_default_strategy(no_tpu):
         assert choose_strategy(name) is tf.distribute.get_strategy()
 
 
-def test_rejects_unavailable_strategies(no_tpu):
-    with pytest.raises(ValueError, match="No TPU was found: .*Received: strategy='tpu'"):
-        choose_strategy("tpu")
-    with pytest.raises(ValueError, match="No GPU is visible"):
-        choose_strategy("mirrored")
-    for name, message in (
-        ("gpu", "must be one of auto, default, mirrored, multi_worker, tpu. Received: .*'gpu'"),
-        ("multi_worker", "TF_CONFIG must specify.*Received: strategy='multi_worker'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            choose_engine(ConfigDict({"strategy": name, "tpu_address": ""}))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tpu", "No TPU was found"),
+        ("mirrored", "No GPU is visible"),
+        ("gpu", "must be one of auto, default"),
+        ("multi_worker", "TF_CONFIG must specify"),
+    ],
+)
+def test_rejects_unavailable_strategies(name, message, no_tpu):
+    with pytest.raises(ValueError, match=message):
+        choose_engine(ConfigDict({"strategy": name, "tpu_address": ""}))
 
 
 def test_tpu_is_detected_by_pci_ids(tmp_path):
@@ -54,34 +55,29 @@ def test_auto_skips_unusable_tpu(no_tpu, monkeypatch, caplog):
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", refuse)
     monkeypatch.delenv("TPU_NAME", raising=False)
     assert choose_strategy("auto") is tf.distribute.get_strategy()
-    assert (
-        "a TPU that is not used: The TPU cannot be used (no TPU in this TensorFlow)" in caplog.text
-    )
+    assert "a TPU that is not used" in caplog.text
     with pytest.raises(ValueError, match="The TPU cannot be used"):
         choose_strategy("tpu")
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Replaces the functions that create strategies with stubs. Returns the list in which the stubs
-    record calls."""
+    """Replaces the functions that create strategies, and returns the list of their calls."""
     recorded = []
 
-    def record(step, result=None):
-        return lambda *args, **kwargs: recorded.append((step, args, kwargs)) or result
+    def replace(module, name, result=None):
+        def record(*args, **kwargs):
+            recorded.append((name, args, kwargs))
+            return result
 
-    monkeypatch.setattr(
-        tf.distribute.cluster_resolver, "TPUClusterResolver", record("resolve", "resolver")
-    )
-    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", record("connect"))
-    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialize"))
-    monkeypatch.setattr(tf.distribute, "TPUStrategy", record("tpu", "a TPU strategy"))
-    monkeypatch.setattr(
-        tf.distribute, "MirroredStrategy", record("mirrored", "a mirrored strategy")
-    )
-    monkeypatch.setattr(
-        tf.distribute, "MultiWorkerMirroredStrategy", record("workers", "a strategy of workers")
-    )
+        monkeypatch.setattr(module, name, record)
+
+    replace(tf.distribute.cluster_resolver, "TPUClusterResolver", "resolver")
+    replace(tf.config, "experimental_connect_to_cluster")
+    replace(tf.tpu.experimental, "initialize_tpu_system")
+    replace(tf.distribute, "TPUStrategy", "a TPU strategy")
+    replace(tf.distribute, "MirroredStrategy", "a mirrored strategy")
+    replace(tf.distribute, "MultiWorkerMirroredStrategy", "a strategy of workers")
     return recorded
 
 
@@ -89,20 +85,18 @@ def calls(monkeypatch):
     ("name", "address", "environment", "used"),
     [
         ("auto", "", "my-tpu", "my-tpu"),
-        ("tpu", "", "my-tpu", "my-tpu"),
-        ("auto", "node-1", None, "node-1"),
+        ("auto", "node-1", "", "node-1"),
         ("tpu", "node-1", "my-tpu", "node-1"),
     ],
 )
 def test_tpu_initialization_order(name, address, environment, used, calls, monkeypatch):
-    if environment:
-        monkeypatch.setenv("TPU_NAME", environment)
+    monkeypatch.setenv("TPU_NAME", environment)
     assert choose_strategy(name, address) == "a TPU strategy"
     assert calls == [
-        ("resolve", (), {"tpu": used}),
-        ("connect", ("resolver",), {}),
-        ("initialize", ("resolver",), {}),
-        ("tpu", ("resolver",), {}),
+        ("TPUClusterResolver", (), {"tpu": used}),
+        ("experimental_connect_to_cluster", ("resolver",), {}),
+        ("initialize_tpu_system", ("resolver",), {}),
+        ("TPUStrategy", ("resolver",), {}),
     ]
 
 
@@ -124,15 +118,12 @@ def test_few_files_set_tpu_skip_mds_query():
 
 
 def test_auto_mirrors_several_gpus(no_tpu, calls, monkeypatch):
-    for gpus, name, expected in (
-        (2, "auto", "a mirrored strategy"),
-        (1, "mirrored", "a mirrored strategy"),
-    ):
-        monkeypatch.setattr(
-            tf.config, "list_physical_devices", lambda kind, gpus=gpus: ["a GPU"] * gpus
-        )
-        assert choose_strategy(name) == expected
+    gpus = ["a GPU"]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    assert choose_strategy("mirrored") == "a mirrored strategy"
     assert choose_strategy("auto") is tf.distribute.get_strategy()
+    gpus.append("another GPU")
+    assert choose_strategy("auto") == "a mirrored strategy"
 
 
 def _tf_config(kind, index, **cluster):
@@ -159,7 +150,6 @@ def test_tf_config_lists_the_workers(tf_config, expected, no_tpu, calls, monkeyp
     [
         "{",
         "[]",
-        "3",
         "{}",
         '{"cluster": {}, "task": 3}',
         _tf_config("worker", 2, worker=["a:1", "b:1"]),
@@ -169,12 +159,11 @@ def test_tf_config_lists_the_workers(tf_config, expected, no_tpu, calls, monkeyp
 )
 def test_rejects_malformed_tf_config(tf_config, no_tpu, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
-    with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
+    with pytest.raises(ValueError, match="TF_CONFIG must be like"):
         choose_strategy("auto")
 
 
 def test_default_strategy_ignores_tf_config(monkeypatch):
-    task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    monkeypatch.setenv("TF_CONFIG", _tf_config("worker", 1, worker=["a:1", "b:1"]))
     engine = TensorFlowEngine(choose_strategy("default"))
     assert (engine.num_hosts, engine.host_index, engine.num_devices) == (1, 0, 1)
