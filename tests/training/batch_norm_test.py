@@ -37,41 +37,36 @@ def new_model():
     return model
 
 
-@functools.cache
-def trained(tiny, replicas, parts, steps=3):
-    """Returns the model and the metrics after a few steps."""
+@pytest.fixture(scope="module")
+def train(tiny):
+    """Returns `train(replicas, parts)`, which trains for a step. It returns the model and the
+    metrics."""
     import tensorflow as tf
 
     from keras_vit.training.tensorflow.batches import distributed_batches
     from keras_vit.training.tensorflow.state import State
     from keras_vit.training.tensorflow.step import make_train_steps
 
-    strategy = tiny.strategy_of(replicas)
-    config = ConfigDict(recipes.defaults(batch_size=tiny.batch, accumulate_steps=parts))
-    with strategy.scope():
-        model = new_model()
-        optimizer = optimizers.get("sgd", 0.1)
-        optimizer.build(model.trainable_variables)
-        state = State(model, optimizer)
-    train_steps = make_train_steps(strategy, state, MeanOfPatches(config), config)
-    inputs = tiny.input_of(train=24)
-    iterator = iter(distributed_batches(strategy, inputs, inputs.train_batches))
-    outputs = train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))
-    return model, outputs["metrics"].numpy()
+    @functools.cache
+    def trained(replicas, parts):
+        strategy = tiny.strategy_of(replicas)
+        config = ConfigDict(recipes.defaults(batch_size=tiny.batch, accumulate_steps=parts))
+        with strategy.scope():
+            model = new_model()
+            optimizer = optimizers.get("sgd", 0.1)
+            optimizer.build(model.trainable_variables)
+            state = State(model, optimizer)
+        train_steps = make_train_steps(strategy, state, MeanOfPatches(config), config)
+        inputs = tiny.input_of(train=24)
+        iterator = iter(distributed_batches(strategy, inputs, inputs.train_batches))
+        outputs = train_steps(iterator, tf.constant(0), tf.constant(1), tf.constant(0.0))
+        return model, outputs["metrics"].numpy()
+
+    return trained
 
 
-@pytest.fixture(scope="module")
-def run(tiny):
-    return functools.partial(trained, _Hashable(tiny))
-
-
-class _Hashable:
-    def __init__(self, functions):
-        self.__dict__.update(vars(functions))
-
-
-def test_moving_averages_follow_the_batches(run, tiny):
-    model, _ = run(1, 1, 1)
+def test_moving_averages_follow_the_batches(train, tiny):
+    model, _ = train(1, 1)
     before = new_model()
     images, *_ = next(iter(tiny.input_of(train=24).train_batches()))
     tokens = before.norm(before.encode(before.embed(ops.convert_to_tensor(images.numpy()))))
@@ -82,18 +77,18 @@ def test_moving_averages_follow_the_batches(run, tiny):
     np.testing.assert_allclose(norm.moving_variance, expected, atol=1e-5)
 
 
-def test_two_replicas_equal_one(run):
-    model, metrics = run(2, 1)
-    alone, metrics_alone = run(1, 1)
+def test_two_replicas_equal_one(train):
+    model, metrics = train(2, 1)
+    alone, metrics_alone = train(1, 1)
     np.testing.assert_allclose(metrics, metrics_alone, rtol=1e-5, atol=1e-6)
     for weight, expected in zip(model.weights, alone.weights):
         atol = 1e-3 if "key/bias" in weight.path else 1e-5
         np.testing.assert_allclose(weight.numpy(), expected.numpy(), atol=atol, err_msg=weight.path)
 
 
-def test_micro_batches_have_their_own_moments(run):
-    model, metrics = run(1, 2)
-    alone, _ = run(1, 1)
+def test_micro_batches_have_their_own_moments(train):
+    model, metrics = train(1, 2)
+    alone, _ = train(1, 1)
     assert np.isfinite(metrics).all()
     means = [np.asarray(each.head.batch_norm.moving_mean) for each in (model, alone)]
     assert np.abs(means[0] - means[1]).max() > 1e-4

@@ -268,4 +268,4 @@ def test_checkpoint_of_two_replicas_restores_on_one(tiny, tmp_path):
     _manager(tmp_path, state, strategy=strategy).save(5, COUNTERS)
     assert _manager(tmp_path, alone).restore()["step"] == 5
     for number, variable in enumerate(_variables(alone)):
-        assert (variable.numpy() == number).all(), variable.path
+        assert (variable.numpy() == number).all(), variable.name

@@ -17,7 +17,7 @@ from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps
 
-from ..shared import randomize_head
+from ..shared import SIZES, randomize_head
 
 BATCH = 8
 CLASSES = 3
@@ -61,16 +61,8 @@ def new_state(
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy or "float32")
     with strategy.scope():
-        sizes = {
-            "input_shape": (4, 6, 3),
-            "patch_size": 2,
-            "hidden_size": 8,
-            "mlp_dim": 12,
-            "num_heads": 2,
-        }
-        model = VisionTransformer(
-            classes=CLASSES, remat=remat, **sizes, **{"num_layers": 1, **model}
-        )
+        sizes = {**SIZES, "input_shape": (4, 6, 3), "patch_size": 2}
+        model = VisionTransformer(classes=CLASSES, remat=remat, **{**sizes, **model})
         randomize_head(model)
         optimizer = optimizers.get(optimizer, rate)
         optimizer.build(model.trainable_variables)
@@ -102,10 +94,43 @@ def weights_of(state):
     return {variable.path: variable.numpy() for variable in state.model.trainable_variables}
 
 
+def expected_evaluation(model, source):
+    """Returns the loss and the accuracy of a model on all examples of a source."""
+    images = np.stack([source.read(i)["image"] for i in range(source.num_examples)])
+    logits = np.asarray(model(images.astype("float32") / 127.5 - 1), "float64")
+    labels = np.asarray(source.labels)
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(labels)), labels]
+    return losses.mean(), (logits.argmax(-1) == labels).mean()
+
+
+def expected_scaling(is_finite, exponent):
+    """Returns the loss scale and the number of finite steps since it grew. Each nonfinite step
+    halves the scale, and three finite steps in a row double it."""
+    good = 0
+    for step_is_finite in is_finite:
+        good = good + 1 if step_is_finite else 0
+        if not step_is_finite:
+            exponent -= 1
+        elif good == 3:
+            exponent += 1
+            good = 0
+    return [2.0**exponent, good]
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """Returns the functions above and the batch size as a namespace."""
-    functions = (strategy_of, source_of, input_of, new_state, classification, train, weights_of)
+    functions = (
+        strategy_of,
+        source_of,
+        input_of,
+        new_state,
+        classification,
+        train,
+        weights_of,
+        expected_evaluation,
+        expected_scaling,
+    )
     return types.SimpleNamespace(
         **{function.__name__: function for function in functions}, batch=BATCH
     )

@@ -140,11 +140,11 @@ def test_calls_end_before_weights_are_unfrozen():
         ({"freeze": "backbone", "task": "image_text"}, "`model.locked` freezes the image"),
     ],
 )
-def test_bad_values_are_refused(changes, message):
+def test_rejects_bad_values(changes, message):
     with pytest.raises(ValueError, match=message):
         validate(small_run.config_of(**changes))
 
 
-def test_too_many_blocks_are_refused(tmp_path):
+def test_rejects_too_many_blocks(tmp_path):
     with pytest.raises(ValueError, match="must be at most blocks:2"):
         run(tmp_path, {**CHANGES, "freeze": "blocks:3"})

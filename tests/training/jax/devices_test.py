@@ -16,16 +16,16 @@ def alone(monkeypatch):
 
 
 def test_mesh_has_all_devices_or_one():
-    assert choose_mesh().shape == choose_mesh("auto").shape == {"data": 4}
-    assert choose_mesh("default").shape == {"data": 1}
+    assert choose_mesh().shape == choose_mesh("auto").shape == {devices.AXIS: 4}
+    assert choose_mesh("default").shape == {devices.AXIS: 1}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tpu",), "No TPU is visible to JAX, only 'cpu'; .*Received: strategy='tpu'"),
-        (("mirrored",), "No GPU is visible to JAX, only 'cpu'; .*Received: strategy='mirrored'"),
-        (("auto", "node-1"), "`tpu_address` must be empty .*Received: tpu_address='node-1'"),
+        (("tpu",), "No TPU is visible to JAX, only 'cpu'"),
+        (("mirrored",), "No GPU is visible to JAX"),
+        (("auto", "node-1"), "`tpu_address` must be empty"),
     ],
 )
 def test_rejects_unavailable_strategies(arguments, message):
@@ -47,27 +47,27 @@ def test_backend_startup_failure_is_a_one_line_error(monkeypatch):
 
 def test_processes_in_tf_config_connect_to_chief(monkeypatch):
     calls = []
-    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
-    monkeypatch.setattr(
-        jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs))
-    )
     task = {
         "cluster": {"chief": ["a:1"], "worker": ["b:2"]},
         "task": {"type": "worker", "index": 0},
     }
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
+
+    def connect(address, **arguments):
+        calls.append((address, arguments["num_processes"], arguments["process_id"]))
+
+    monkeypatch.setattr(jax.distributed, "initialize", connect)
     choose_mesh("default")
     assert not calls
     choose_mesh()
-    ((address, arguments),) = calls
-    assert address == ("a:1",)
-    assert (arguments["num_processes"], arguments["process_id"]) == (2, 1)
-    monkeypatch.setattr(
-        jax.distributed,
-        "initialize",
-        lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out")),
-    )
-    with pytest.raises(ValueError, match=r"cannot connect \(timed out\). Received: address=a:1"):
+    assert calls == [("a:1", 2, 1)]
+
+    def fail(*_, **__):
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    with pytest.raises(ValueError, match=r"cannot connect \(timed out\)"):
         choose_mesh()
 
 
@@ -79,24 +79,20 @@ def test_engine_describes_its_devices(jax_engines, tiny):
 
 
 def test_rejects_sharding_of_small_model(jax_engines, tiny):
-    with pytest.raises(
-        ValueError,
-        match="must be '' .*shard='optimizer', devices=4",
-    ):
+    with pytest.raises(ValueError, match="must be '' .*shard='optimizer', devices=4"):
         jax_engines.engine_of(4, tiny.input_of(), shard="optimizer")
 
 
-def test_rejects_unknown_sharding(jax_engines):
-    with pytest.raises(ValueError, match="'optimizer', 'parameters'.*shard='fsdp'"):
-        validation.validate_config(jax_engines.config_of(shard="fsdp"), 1)
-
-
-def test_rejects_batch_not_divisible_by_devices(jax_engines, tmp_path):
-    config = jax_engines.config_of(batch_size=10, data={"name": "digits"})
-    with pytest.raises(
-        ValueError, match="must be divisible by 4 replicas.*Received: batch_size=10"
-    ):
-        training.run(config, training.Workdir(tmp_path, config.to_dict()))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shard": "fsdp"}, "'optimizer', 'parameters'.*shard='fsdp'"),
+        ({"batch_size": 10}, "must be divisible by 4 replicas"),
+    ],
+)
+def test_rejects_invalid_config(changes, message, jax_engines):
+    with pytest.raises(ValueError, match=message):
+        validation.validate_config(jax_engines.config_of(**changes), 4)
 
 
 def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkeypatch):
@@ -110,7 +106,3 @@ def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkey
     monkeypatch.setattr(engine, "_train_steps", lambda step: fail)
     with pytest.raises(ValueError, match="accumulate_steps=8 .*remat=True .*_EXHAUSTED"):
         engine.train(0, 1)
-
-
-def test_mesh_has_the_data_axis():
-    assert choose_mesh().axis_names == (devices.AXIS,)

@@ -1,25 +1,16 @@
 """Tests of a teacher on four devices: whole, and divided among them."""
 
-import importlib.util
-from pathlib import Path
-
 import jax
 import keras
 import numpy as np
-import pytest
 from jax.sharding import Mesh
 
 import keras_vit
 from keras_vit import data, training
 from keras_vit.training.jax import frozen
 
-from ...shared import SIZES
-
-SPEC = importlib.util.spec_from_file_location(
-    "small_run", Path(__file__).parents[1] / "small_run.py"
-)
-small_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(small_run)
+from ...shared import SIZES, assert_same_weights
+from .. import small_run
 
 
 def test_teacher_is_an_argument_of_the_program():
@@ -36,13 +27,12 @@ def test_teacher_is_an_argument_of_the_program():
     assert len(outer.lower(x).as_text()) < 10_000
 
 
-@pytest.mark.parametrize("shard", ["", "parameters"])
-def test_resume_is_bit_exact(shard, tmp_path):
+def test_resume_is_bit_exact_and_matches_one_device(tmp_path):
     keras.utils.set_random_seed(1)
     teacher = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=10)
     teacher.head.kernel.assign(np.random.default_rng(0).normal(size=(8, 10)))
     teacher.save(tmp_path / "teacher.keras")
-    config = {
+    changes = {
         "task": "distillation",
         "teacher": str(tmp_path / "teacher.keras"),
         "distillation": {"label_weight": 0.5},
@@ -52,19 +42,18 @@ def test_resume_is_bit_exact(shard, tmp_path):
         "total_steps": 4,
         "checkpoint_every_steps": 2,
         "eval_every_steps": 0,
-        "shard": shard,
     }
-    write = small_run.writer(tmp_path / "whole", "step 3/4", tmp_path / "stopped", print)
-    whole = small_run.start("alone", tmp_path / "whole", write, **config)
+    sharded = {**changes, "shard": "parameters"}
+    write = small_run.writer(tmp_path / "whole", "step 3/4", tmp_path / "stopped")
+    whole = small_run.start("alone", tmp_path / "whole", write, **sharded)
     lines = []
-    resumed = small_run.start("alone", tmp_path / "stopped", lines.append, **config)
+    resumed = small_run.start("alone", tmp_path / "stopped", lines.append, **sharded)
     assert any(line.startswith("resuming from step 2,") for line in lines)
-    for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    losses = training.read_metrics(tmp_path / "whole/metrics.csv")["loss"]
-    one = small_run.start(
-        "alone", tmp_path / "one", print, **{**config, "strategy": "default", "shard": ""}
+    assert_same_weights(resumed.model, whole.model)
+    alone = small_run.start("alone", tmp_path / "alone", strategy="default", **changes)
+    losses, expected = (
+        training.read_metrics(tmp_path / name / "metrics.csv")["loss"]
+        for name in ("whole", "alone")
     )
-    alone = training.read_metrics(tmp_path / "one/metrics.csv")["loss"]
-    np.testing.assert_allclose(losses, alone, rtol=1e-3)
-    assert one.metrics["test/agreement"] > 0
+    np.testing.assert_allclose(losses, expected, rtol=1e-3)
+    assert alone.metrics["test/agreement"] > 0

@@ -76,11 +76,15 @@ def pair(scripts, tmp_path_factory):
     return workdir
 
 
+def _assert_same_losses(workdir, other):
+    for name in ("metrics.csv", "evaluations.csv"):
+        ours, theirs = (training.read_metrics(folder / name) for folder in (workdir, other))
+        np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
+
+
 def test_losses_of_two_processes_match_one_process(pair, tmp_path):
     small_run.start("workers", tmp_path, write=lambda line: None, strategy="auto")
-    for name in ("metrics.csv", "evaluations.csv"):
-        ours, theirs = (training.read_metrics(workdir / name) for workdir in (pair, tmp_path))
-        np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
+    _assert_same_losses(pair, tmp_path)
     checkpoint = pair / "checkpoints" / f"{small_run.STEPS:09}"
     assert {file.name for file in checkpoint.iterdir()} == {
         "finished",
@@ -106,9 +110,7 @@ def test_losses_of_sharded_and_replicated_runs_match(pair, scripts, tmp_path):
     ended = [process.wait() for process in _workers(scripts, tmp_path, kind="sharded_workers")]
     layout = "weights and optimizer sharded"
     assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images per step" in ended[0].stdout, ended
-    for name in ("metrics.csv", "evaluations.csv"):
-        ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
-        np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
+    _assert_same_losses(tmp_path, pair)
     # The state files of the two processes have similar sizes. Together, they contain each array
     # once.
     checkpoints = [
