@@ -1,7 +1,6 @@
 """Tests of attention pooling, which attends to all tokens with one learned query."""
 
 import numpy as np
-import pytest
 
 import keras_vit
 
@@ -30,25 +29,9 @@ def pool_in_numpy(layer, tokens):
     return (x + dense(hidden, weights, "mlp_2"))[:, 0]
 
 
-def random_tokens(seed):
-    return np.random.default_rng(seed).standard_normal((3, 5, 8)).astype("float32")
-
-
 def test_attention_pooling_matches_numpy():
-    layer = keras_vit.AttentionPooling(2, 12, name="pooling")
+    layer = keras_vit.AttentionPooling(2, 12)
     layer.build((None, 5, 8))
     randomize(layer)
-    tokens = random_tokens(seed=1)
+    tokens = np.random.default_rng(1).standard_normal((3, 5, 8)).astype("float32")
     np.testing.assert_allclose(to_numpy(layer(tokens)), pool_in_numpy(layer, tokens), atol=1e-4)
-
-
-def test_pooling_does_not_depend_on_token_order():
-    layer = keras_vit.AttentionPooling(2, 12)
-    tokens = random_tokens(seed=0)
-    reversed_tokens = tokens[:, ::-1].copy()
-    np.testing.assert_allclose(to_numpy(layer(tokens)), to_numpy(layer(reversed_tokens)), atol=1e-5)
-
-
-def test_rejects_tokens_of_wrong_rank():
-    with pytest.raises(ValueError, match=r"AttentionPooling needs inputs of shape \(B, N, D\)"):
-        keras_vit.AttentionPooling(2, 12)(np.zeros((2, 8)))

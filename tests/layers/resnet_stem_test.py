@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ResNetStem
+from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D, group_norm
 
@@ -17,17 +18,22 @@ def _standardize(kernel):
     return (kernel - kernel.mean((0, 1, 2))) / (kernel.std((0, 1, 2)) + 1e-5)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-5])
-def test_standardization_adds_epsilon_to_the_deviation(scale):
-    # Without the epsilon 1e-5, the result at scale 1e-5 would differ.
-    random = np.random.default_rng(0)
-    kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
-    images = random.normal(size=(1, 3, 3, 4)).astype("float32")
-    layer = StdConv2D(6, 3)
-    layer.build(images.shape)
+@pytest.mark.parametrize("variance_epsilon", [None, 1e-10])
+def test_standardized_convolution_matches_numpy(variance_epsilon):
+    layer = StdConv2D(4, 3, variance_epsilon=variance_epsilon)
+    layer.build((None, 1, 1, 2))
+    # At this scale, the epsilons matter.
+    kernel = 1e-5 * np.random.default_rng(0).standard_normal((3, 3, 2, 4))
     layer.kernel.assign(kernel)
-    middle = np.einsum("hwc,hwcf->f", images[0], _standardize(kernel))
-    np.testing.assert_allclose(to_numpy(layer(images))[0, 1, 1], middle, rtol=2e-3, atol=1e-4)
+    if variance_epsilon is None:
+        expected = _standardize(kernel)
+    else:
+        deviation = np.sqrt(kernel.var((0, 1, 2)) + variance_epsilon)
+        expected = (kernel - kernel.mean((0, 1, 2))) / deviation
+    pixel = np.array([1.0, 2.0], "float32")
+    outputs = to_numpy(layer(pixel.reshape(1, 1, 1, 2)))
+    # Only the middle of the kernel meets the pixel.
+    np.testing.assert_allclose(outputs[0, 0, 0], pixel @ expected[1, 1], rtol=1e-4)
 
 
 def test_standardization_is_float32_under_mixed_precision():
@@ -43,15 +49,6 @@ def test_standardization_is_float32_under_mixed_precision():
     np.testing.assert_allclose(to_numpy(layer(image)).ravel(), expected, rtol=2e-2, atol=2e-2)
 
 
-def test_standardization_ignores_kernel_scale_and_mean():
-    layer = StdConv2D(2, 3)
-    layer.build((1, 4, 4, 3))
-    images = np.random.default_rng(0).normal(size=(1, 4, 4, 3)).astype("float32")
-    before = to_numpy(layer(images))
-    layer.kernel.assign(3 * to_numpy(layer.kernel) + 5)
-    np.testing.assert_allclose(to_numpy(layer(images)), before, atol=1e-3)
-
-
 def test_gradients_flow_through_the_standardization():
     # The output does not depend on the kernel's mean, so a gradient through the standardization has
     # mean 0.
@@ -65,15 +62,18 @@ def test_gradients_flow_through_the_standardization():
     np.testing.assert_allclose(change.mean((0, 1, 2)), 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_group_norm_has_32_groups_and_epsilon_1e_6(scale):
-    x = (scale * np.random.default_rng(0).normal(size=(2, 3, 5, 64))).astype("float32")
-    expected = numpy_reference.group_norm(x.astype("float64"), epsilon=1e-6)
-    np.testing.assert_allclose(to_numpy(group_norm("gn")(x)), expected, atol=2e-5)
+def test_group_norms_have_32_groups_and_the_epsilon_of_their_version():
+    unit = PreActivationUnit(32)
+    unit.build((2, 3, 5, 64))
+    # At this scale, the epsilons matter.
+    x = 1e-3 * np.random.default_rng(0).normal(size=(2, 3, 5, 64)).astype("float32")
+    for norm, epsilon in ((group_norm("gn"), 1e-6), (unit.gn1, 1e-5)):
+        expected = numpy_reference.group_norm(x.astype("float64"), epsilon)
+        np.testing.assert_allclose(to_numpy(norm(x)), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("side", [7, 8, 31, 32, 33, 75])
-@pytest.mark.parametrize("blocks", [(), (1,), (1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("side", [31, 32, 33])
+@pytest.mark.parametrize("blocks", [(), (1, 1, 1)])
 def test_compute_output_shape_matches_the_output(side, blocks):
     stem = ResNetStem(blocks, width=32)
     shape = stem.compute_output_shape((None, side, 2 * side, 3))
@@ -90,11 +90,16 @@ def test_new_unit_returns_nonnegative_input():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"blocks": 3}, r"a tuple such as .* Received: blocks=3"),
-        ({"blocks": (3, 0)}, "`blocks` must be an integer of 1 or more. Received: blocks=0"),
-        ({"width": 48}, "`width` must be a multiple of 32. Received: width=48"),
+        ({"blocks": 3}, "a tuple such as"),
+        ({"blocks": (3, 0)}, "blocks=0"),
+        ({"width": 48}, "a multiple of 32"),
     ],
 )
 def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResNetStem(**arguments)
+
+
+def test_rejects_unknown_padding():
+    with pytest.raises(ValueError, match="must be one of same, symmetric"):
+        StdConv2D(4, 3, padding="valid")
