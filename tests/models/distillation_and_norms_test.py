@@ -21,7 +21,6 @@ def build(**arguments):
         {"distilled": True},
         {"distilled": True, "num_registers": 2, "class_token_position": False},
         {"attention_norm": True, "pool_norm": True},
-        {"pool_norm": True, "classifier": "gap", "num_registers": 1},
         {"pool_norm": True, "classifier": "map", "representation_size": 5},
     ],
 )
@@ -34,8 +33,6 @@ def test_config_round_trip_and_features_match_logits(arguments):
     features = keras_vit.features(model, IMAGES, tokens="pooled")
     np.testing.assert_allclose(model.head(features), logits, atol=1e-5)
     np.testing.assert_allclose(model.intermediates(IMAGES)["pre_logits"], features, atol=1e-5)
-    assert keras_vit.features(model, IMAGES, tokens="patch", grid=True).shape == (2, 2, 3, 8)
-    assert keras_vit.flops(model) > 0
 
 
 def test_distilled_model_averages_two_heads():
@@ -47,30 +44,17 @@ def test_distilled_model_averages_two_heads():
     np.testing.assert_allclose(model(IMAGES), (first + second) / 2, atol=1e-5)
 
 
+def test_gap_excludes_registers():
+    model = build(classifier="gap", num_registers=2)
+    intermediates = model.intermediates(IMAGES)
+    pooled = to_numpy(intermediates["encoded"])[:, 2:].mean(1)
+    np.testing.assert_allclose(intermediates["pre_logits"], pooled, atol=1e-5)
+    np.testing.assert_allclose(model(IMAGES), to_numpy(model.head(pooled)), atol=1e-5)
+
+
 def test_pool_norm_leaves_tokens_unnormalized():
     model = build(pool_norm=True, classifier="gap")
     intermediates = model.intermediates(IMAGES)
     np.testing.assert_array_equal(intermediates["encoded"], intermediates["tokens"][-1])
     layers_with_weights = {weight.path.split("/")[0] for weight in model.weights}
     assert "pool_norm" in layers_with_weights and "encoder_norm" not in layers_with_weights
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"distilled": True, "classifier": "gap"}, '`distilled` requires classifier="token"'),
-        ({"distilled": True, "representation_size": 4}, "Received: .*representation_size=4"),
-        (
-            {"distilled": True, "position_embedding": "learned2d"},
-            "Received: .*position_embedding='learned2d'",
-        ),
-        (
-            {"pool_norm": True, "classifier": "unpooled"},
-            "`pool_norm` requires a classifier that pools",
-        ),
-    ],
-)
-def test_rejects_incompatible_options(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build(**arguments)
