@@ -60,17 +60,6 @@ def test_axial_block_matches_attention_in_rows_and_then_columns(restrict_attenti
 
 
 @pytest.mark.one_backend
-def test_axial_block_mixes_all_patches():
-    axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
-    tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
-    other = tokens.copy()
-    # Change the lower right patch.
-    other[:, 5, 0] += 1
-    changes = np.abs(to_numpy(axial(tokens)) - to_numpy(axial(other))).max(-1)
-    assert (changes > 1e-6).all()
-
-
-@pytest.mark.one_backend
 def test_parameters_and_macs_match_hand_calculation():
     # Each layer has two ViT-B blocks of 7,087,872 parameters. On a 14x14 grid, each token attends
     # to 14 tokens.
@@ -81,14 +70,6 @@ def test_parameters_and_macs_match_hand_calculation():
     assert two.count_params() - one.count_params() == 2 * 7_087_872
     products = 2 * 196 * (4 * 768**2 + 2 * 768 * 3072 + 2 * 14 * 768)
     assert cost.multiply_accumulates(two) - cost.multiply_accumulates(one) == products
-
-
-@pytest.mark.one_backend
-def test_keras_file_restores_the_model(tmp_path):
-    model = build()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(IMAGES), model(IMAGES))
 
 
 @pytest.mark.one_backend
@@ -129,9 +110,9 @@ def test_classification_task_accepts_axial_model():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"patch_size": 5}, "image's height must be a whole number of patches"),
-        ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more"),
-        ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
+        ({"patch_size": 5}, "a whole number of patches"),
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"stochastic_depth": 1.0}, "stochastic_depth=1.0"),
     ],
 )
 def test_rejects_invalid_arguments(arguments, message):

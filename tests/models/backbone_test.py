@@ -34,45 +34,17 @@ def test_backbone_has_requested_strides_and_saves(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def _images_of_discs(count):
-    """Returns noisy images of bright discs, and the masks of the discs."""
-    random = np.random.default_rng(0)
-    centers = random.uniform(8, 24, (count, 2, 1, 1))
-    y, x = np.mgrid[:32, :32]
-    distances = np.hypot(y - centers[:, 0], x - centers[:, 1])
-    masks = (distances < 7)[..., None].astype("float32")
-    noise = 0.1 * random.standard_normal((count, 32, 32, 3))
-    return (1.2 * masks - 0.6 + noise).astype("float32"), masks
-
-
-@pytest.mark.full
-@pytest.mark.one_backend
-def test_segmentation_head_learns_shapes():
-    # The model is the segmentation example in docs/features.md.
-    vit = keras_vit.VisionTransformer(**{**MODEL, "num_layers": 2}, input_shape=(32, 32, 3))
-    inputs = keras.Input((32, 32, 3))
-    maps = keras_vit.backbone(vit, layers=[1, 2], strides=[4, 8])(inputs)
-    maps = [keras.layers.Resizing(32, 32)(x) for x in maps]
-    masks = keras.layers.Conv2D(1, 1, activation="sigmoid")(keras.layers.Concatenate()(maps))
-    model = keras.Model(inputs, masks)
-    model.compile(keras.optimizers.Adam(1e-2), "binary_crossentropy", jit_compile=False)
-    images, discs = _images_of_discs(48)
-    model.fit(images[:32], discs[:32], batch_size=8, epochs=8, verbose=0)
-    is_right = (np.array(model(images[32:])) > 0.5) == discs[32:]
-    # Discs cover 15 % of an image, so a model that finds none is right for 85 % of the pixels.
-    assert is_right.mean() > 0.95
-
-
-def test_rejects_bad_strides_and_layers():
+@pytest.mark.parametrize(
+    ("layers", "strides", "message"),
+    [
+        ([1], [12], "by a power of two"),
+        ([1, 2], [8], "lists of the same length"),
+        (1, 8, "lists of the same length"),
+        ([1], [1024], "must not exceed"),
+        ([3, 6], [8, 16], "layer=6"),
+    ],
+)
+def test_rejects_bad_strides_and_layers(layers, strides, message):
     vit = keras_vit.VisionTransformer(**MODEL, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="by a power of two.*Received: stride=12"):
-        keras_vit.backbone(vit, layers=[1], strides=[12])
-    for layers, strides in (([1, 2], [8]), (1, 8)):
-        with pytest.raises(
-            ValueError, match="`layers` and `strides` must be lists of the same length"
-        ):
-            keras_vit.backbone(vit, layers=layers, strides=strides)
-    with pytest.raises(ValueError, match="`strides` must not exceed the image's side"):
-        keras_vit.backbone(vit, layers=[1], strides=[1024])
-    with pytest.raises(ValueError, match="Received: layer=6"):
-        keras_vit.backbone(vit, layers=[3, 6], strides=[8, 16])
+    with pytest.raises(ValueError, match=message):
+        keras_vit.backbone(vit, layers=layers, strides=strides)

@@ -27,12 +27,6 @@ def bit(**arguments):
         (vit, 4),
         pytest.param(hybrid, 1, marks=pytest.mark.one_backend),
         pytest.param(bit, 12, marks=(pytest.mark.one_backend, pytest.mark.full)),
-        pytest.param(vit, 1, marks=(pytest.mark.one_backend, pytest.mark.slow)),
-        pytest.param(vit, 12, marks=(pytest.mark.one_backend, pytest.mark.slow)),
-        pytest.param(hybrid, 4, marks=(pytest.mark.one_backend, pytest.mark.slow)),
-        pytest.param(hybrid, 12, marks=(pytest.mark.one_backend, pytest.mark.slow)),
-        pytest.param(bit, 1, marks=(pytest.mark.one_backend, pytest.mark.slow)),
-        pytest.param(bit, 4, marks=(pytest.mark.one_backend, pytest.mark.slow)),
     ],
 )
 def test_model_trains_with_other_channel_counts(build, channels):

@@ -8,7 +8,15 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.models.resizing import resize_bilinear
 
-from ..shared import GOLDEN, SIZES, copy_model_folder, images_for, to_numpy
+from ..shared import (
+    GOLDEN,
+    SIZES,
+    assert_close,
+    copy_model_folder,
+    images_for,
+    read_arrays,
+    to_numpy,
+)
 
 FILES = GOLDEN / "dense"
 CASES = (
@@ -27,13 +35,9 @@ SMALL = {
     "mlp_dim": 24,
 }
 BACKBONES = {
-    "token": {},
-    "gap": {"classifier": "gap"},
-    "map": {"classifier": "map"},
-    "registers": {"num_registers": 2, "layer_scale": 1e-5, "class_token_position": False},
+    "gap": {"classifier": "gap", "pool_norm": True},
+    "registers": {"num_registers": 2, "position_embedding": "none", "rotary": {}},
     "distilled": {"distilled": True},
-    "pool_norm": {"classifier": "token_gap", "pool_norm": True},
-    "rotary": {"position_embedding": "none", "rotary": {}},
     "hybrid": {"patch_size": 1, "resnet_blocks": (1,)},
 }
 
@@ -59,29 +63,27 @@ def output(model, images):
 
 @pytest.mark.parametrize("case, images, expected", CASES)
 def test_outputs_match_transformers(case, images, expected, tmp_path):
-    with np.load(FILES / f"{case}.io.npz") as io:
-        images, expected = io[images], io[expected]
+    arrays = read_arrays(FILES / f"{case}.io.npz")
+    images = arrays[images]
     model = keras_vit.from_pretrained(golden_folder(case, tmp_path), input_shape=images.shape[1:])
     outputs = output(model, images)
-    assert outputs.dtype == "float32" and outputs.shape == (len(images), *model.output_shape[1:])
-    np.testing.assert_allclose(outputs, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    assert outputs.dtype == "float32"
+    assert_close(outputs, arrays[expected])
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("suffix", ["keras", "npz"])
-def test_saved_models_return_the_same(suffix, tmp_path):
+def test_saved_models_return_the_same(tmp_path):
     model = keras_vit.from_pretrained(golden_folder("dpt_segmentation", tmp_path))
-    path = tmp_path / f"saved.{suffix}"
-    if suffix == "keras":
-        model.save(path)
-        loaded = keras_vit.load_keras_file(path)
-    else:
-        checkpoints.save(model, path)
-        loaded = keras_vit.from_pretrained(path)
-    assert loaded.levels == (1, 2, 4, 5) and loaded.predicts == "segmentation"
-    np.testing.assert_array_equal(
-        output(loaded, images_for(model)), output(model, images_for(model))
-    )
+    images = images_for(model)
+    model.save(tmp_path / "saved.keras")
+    checkpoints.save(model, tmp_path / "saved.npz")
+    for loaded in (
+        keras_vit.load_keras_file(tmp_path / "saved.keras"),
+        keras_vit.from_pretrained(tmp_path / "saved.npz"),
+    ):
+        assert loaded.levels == (1, 2, 4, 5)
+        assert loaded.predicts == "segmentation"
+        np.testing.assert_array_equal(output(loaded, images), output(model, images))
 
 
 @pytest.mark.one_backend
@@ -89,22 +91,20 @@ def test_saved_models_return_the_same(suffix, tmp_path):
 def test_linear_head_reads_normalized_patches_of_any_backbone(backbone):
     vit = randomized(keras_vit.VisionTransformer(**{**SMALL, **BACKBONES[backbone]}))
     model = keras_vit.LinearSegmenter.on(vit, classes=3, levels=(2, 4))
-    head = model.head
-    for weight in head.weights:
-        weight.assign(np.random.default_rng(2).uniform(0.5, 2, weight.shape))
+    randomized(model.head)
     images = images_for(vit)
     maps = keras_vit.features(vit, images, layers=[2, 4], tokens="patch", grid=True)
-    norm = head.batch_norm
+    norm = model.head.batch_norm
     deviation = np.sqrt(to_numpy(norm.moving_variance) + 1e-5)
     x = (np.concatenate(maps, -1) - to_numpy(norm.moving_mean)) / deviation
     x = x * to_numpy(norm.gamma) + to_numpy(norm.beta)
-    kernel, bias = map(to_numpy, head.classifier.weights)
+    kernel, bias = map(to_numpy, model.head.classifier.weights)
     np.testing.assert_allclose(output(model, images), x @ kernel + bias, atol=1e-4)
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_dpt_sits_on_any_backbone(backbone):
+@pytest.mark.parametrize("backbone", ["gap", "hybrid"])
+def test_dpt_reads_every_level_of_any_backbone(backbone):
     vit = keras_vit.VisionTransformer(**{**SMALL, **BACKBONES[backbone]})
     model = keras_vit.DensePredictionTransformer.on(
         vit,
@@ -118,29 +118,11 @@ def test_dpt_sits_on_any_backbone(backbone):
     images = images_for(model)
     logits = output(model, images)
     assert logits.shape == (2, 16 * vit.grid[0], 16 * vit.grid[1], 3)
-    # Each level changes the output.
     for block in model.blocks:
         before = block.get_weights()
         block.set_weights([0.9 * weight for weight in before])
         assert np.abs(output(model, images) - logits).max() > 1e-6
         block.set_weights(before)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize(
-    ("readout", "reads_class_token"), [("ignore", False), ("add", True), ("project", True)]
-)
-def test_readouts_read_the_class_token(readout, reads_class_token):
-    model = keras_vit.DensePredictionTransformer(
-        readout=readout, classes=3, level_channels=(4,) * 4, features=8, **SMALL
-    )
-    assert output(model, images_for(model)).shape == (2, 64, 96, 3)
-    levels = [np.random.default_rng(i).normal(size=(2, 25, 16)) for i in range(4)]
-    before = to_numpy(model.head(levels))
-    for tokens in levels:
-        tokens[:, 0] += 1
-    is_changed = (to_numpy(model.head(levels)) != before).any()
-    assert is_changed == reads_class_token
 
 
 @pytest.mark.one_backend
@@ -170,13 +152,9 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
     [
         ({"levels": (1, 2)}, "end with the last block"),
         ({"levels": (3, 2, 4)}, "in order"),
-        ({"levels": (1, 4)}, "four block numbers"),
         ({"readout": "add", "classifier": "gap"}, "without a class token"),
-        ({"readout": "sum"}, "readout"),
         ({"predicts": "depth", "classes": 3}, "must be 1 for depth"),
         ({"max_depth": 10.0}, "max_depth"),
-        ({"level_channels": (1, 2)}, "four integers"),
-        ({"representation_size": 8}, "representation_size"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 
@@ -19,11 +20,9 @@ def build(**changes):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layers": [1, 4]}, r"are 0 to 3.*Received: layer=4"),
-        ({"layers": -5}, "Received: layer=-5"),
-        ({"layers": [1.0]}, "Received: layer=1.0"),
-        ({"layers": 1.5}, "are 0 to .* layer=1.5"),
-        ({"layers": []}, r"Received: layers=\[\]"),
+        ({"layers": [1, 4]}, "are 0 to 3.*Received: layer=4"),
+        ({"layers": 1.5}, "layer=1.5"),
+        ({"layers": []}, "Received: layers="),
         ({"tokens": "cls"}, "one of class, registers, patch"),
         ({"grid": True}, "`tokens` must be 'patch'"),
         ({"tokens": "pooled", "norm": False}, "norm=False"),
@@ -35,15 +34,19 @@ def test_rejects_bad_arguments(arguments, message):
         keras_vit.features(build(), IMAGES, **arguments)
 
 
+DATASET = tf.data.Dataset.from_tensor_slices(IMAGES)
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
         (IMAGES[:, :16], r"\(B, 24, 16, 3\).*of shape \(2, 16, 16, 3\)"),
         (IMAGES[0, 0], r"of shape \(16, 3\)"),
-        (IMAGES[0, :16], r"of shape \(1, 16, 16, 3\)"),
         (np.zeros((1, 24, 16, 3), "uint8"), "dtype=uint8"),
+        (DATASET.take(0), "empty dataset"),
+        (DATASET.map(lambda image: image[:8]), "of shape"),
     ],
-    ids=["height", "rank", "height of one image", "dtype"],
+    ids=["height", "rank", "dtype", "empty dataset", "dataset of another height"],
 )
 def test_rejects_bad_images(images, message):
     with pytest.raises(ValueError, match=message):
@@ -53,8 +56,7 @@ def test_rejects_bad_images(images, message):
 @pytest.mark.parametrize(
     ("classifier", "tokens", "message"),
     [
-        ("gap", "class", "has no class token.*Received: tokens='class'"),
-        ("unpooled", "pooled", "does not pool its tokens"),
+        ("gap", "class", "has no class token"),
         ("token_unpooled", "pooled", "does not pool its tokens"),
     ],
 )
@@ -81,9 +83,7 @@ def test_rejects_models_that_call_a_vision_transformer_twice():
     inputs = keras.Input((24, 16, 3))
     siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
     twice = keras.Model(inputs, model(inputs) + siamese(inputs))
-    with pytest.raises(
-        ValueError, match="must call its Vision Transformer once. Received: 2 calls"
-    ):
+    with pytest.raises(ValueError, match="must call its Vision Transformer once"):
         keras_vit.features(twice, IMAGES)
 
 
@@ -93,5 +93,5 @@ def _submodel(model):
 
 @pytest.mark.parametrize("copy_layers", [keras.models.clone_model, _submodel])
 def test_rejects_clones_and_submodels(copy_layers):
-    with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one"):
+    with pytest.raises(ValueError, match="only the layers of one"):
         keras_vit.features(copy_layers(build()), IMAGES)

@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 
-from ..shared import JIT, THREE_LAYERS, random_images, to_numpy
+from ..shared import THREE_LAYERS, random_images
 
 MODEL = {**THREE_LAYERS, "input_shape": (16, 24, 3)}
 
@@ -24,15 +24,6 @@ def _reloaded(model, tmp_path):
     return keras.models.load_model(tmp_path / "saved.keras")
 
 
-def _assert_training_keeps(variables, model):
-    """Checks that two training steps of a model do not change some variables."""
-    before = [to_numpy(variable) for variable in variables]
-    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)
-    model.fit(random_images((4, 16, 24, 3)), np.ones((4, 4)), epochs=2, verbose=0)
-    for variable, value in zip(variables, before, strict=True):
-        np.testing.assert_array_equal(to_numpy(variable), value, err_msg=variable.path)
-
-
 def _trainable_layers(model):
     return {variable.path.split("/")[0] for variable in model.trainable_variables}
 
@@ -40,14 +31,10 @@ def _trainable_layers(model):
 @pytest.mark.parametrize(
     "up_to, trained",
     [
-        pytest.param("head", {"head"}, marks=pytest.mark.one_backend),
-        pytest.param(
-            0,
-            {"encoderblock_0", "encoderblock_1", "encoderblock_2", "encoder_norm", "head"},
-            marks=pytest.mark.one_backend,
-        ),
+        (0, {"encoderblock_0", "encoderblock_1", "encoderblock_2", "encoder_norm", "head"}),
         (2, {"encoderblock_2", "encoder_norm", "head"}),
-        pytest.param(-1, {"encoder_norm", "head"}, marks=pytest.mark.one_backend),
+        (-1, {"encoder_norm", "head"}),
+        ("head", {"head"}),
     ],
 )
 def test_freeze_selects_layers_and_counts_their_parameters(up_to, trained):
@@ -57,19 +44,6 @@ def test_freeze_selects_layers_and_counts_their_parameters(up_to, trained):
     assert _trainable_layers(model) == trained
     assert count == sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     assert lines == [f"{count:,} of {model.count_params():,} parameters are trainable"]
-
-
-def test_training_keeps_frozen_weights():
-    model = _vit()
-    keras_vit.freeze(model, up_to=2, write=_quiet)
-    _assert_training_keeps(model.get_layer("embedding").weights, model)
-
-
-def test_wrapped_model_trains_the_outer_layers():
-    vit = _vit(include_top=False)
-    model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
-    model.build((None, 16, 24, 3))
-    assert keras_vit.freeze(model) == 12 * 2 + 2
 
 
 @pytest.mark.one_backend
@@ -82,46 +56,38 @@ def test_layers_before_the_model_are_frozen(up_to, trained):
     after = keras.layers.Dense(2, name="after")
     model = keras.Sequential([keras.Input((16, 24, 5)), before, vit, after])
     keras_vit.freeze(model, up_to=up_to, write=_quiet)
-    paths = [variable.path.split("/") for variable in model.trainable_variables]
-    # Paths may start with the names of the two models.
-    layer_names = [
-        next(name for name in path if name not in (vit.name, model.name)) for path in paths
-    ]
-    assert set(layer_names) == trained
+    layers = (before, *vit.layers, after)
+    assert {layer.name for layer in layers if layer.trainable_variables} == trained
 
 
 def test_lora_trains_only_adapters_and_head():
-    model = _vit()
-    images = random_images((4, 16, 24, 3))
-    before = to_numpy(model(images))
+    model = _vit(position_embedding="relative")
     count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=_quiet)
     # Keras' adapter of a kernel of shape (D, heads, D/heads) has these parameters.
     query = 12 * 3 * 2 + 2 * 4
     assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
-    # New adapters add zero.
-    np.testing.assert_allclose(model(images), before, atol=1e-6)
-    _assert_training_keeps(model.non_trainable_variables, model)
-    adapter = model.get_layer("encoderblock_0").attention.query.lora_kernel_b
-    assert to_numpy(adapter).any()
+    with pytest.raises(ValueError, match="must not have adapters already"):
+        keras_vit.enable_lora(model, 2, write=_quiet)
 
 
-def test_saved_lora_model_has_plain_weights(tmp_path):
+def test_saved_lora_model_has_plain_weights_and_trains_only_the_head(tmp_path):
     model = _vit()
     keras_vit.enable_lora(model, 2, write=_quiet)
+    # Three blocks have two adapters of two matrices each. The head has a kernel and a bias.
+    count = 3 * 2 * 2 + 2
+    assert len(model.trainable_variables) == count
     model.get_layer("encoderblock_0").attention.query.lora_kernel_b.assign(np.ones((2, 4)))
-    with pytest.raises(ValueError, match="Checkpoints do not support LoRA adapters"):
+    with pytest.raises(ValueError, match="do not support LoRA adapters"):
         keras_vit.checkpoints.save(model, tmp_path / "model.npz")
     loaded = _reloaded(model, tmp_path)
     images = random_images((4, 16, 24, 3))
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
     keras_vit.checkpoints.save(loaded, tmp_path / "model.npz")
-
-
-def test_rejects_second_adapters():
-    model = _vit()
-    keras_vit.enable_lora(model, 2, write=_quiet)
-    with pytest.raises(ValueError, match="must not have adapters already"):
-        keras_vit.enable_lora(model, 2, write=_quiet)
+    assert _trainable_layers(loaded) == {"head"}
+    keras_vit.enable_lora(loaded, 2, write=_quiet)
+    assert len(loaded.trainable_variables) == count
+    keras_vit.unfreeze(loaded, write=_quiet)
+    assert len(loaded.trainable_variables) == len(loaded.weights)
 
 
 def _trained(model):
@@ -146,11 +112,9 @@ def _bit():
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("build", [_vit, _wrapped, _backbone, _bit])
-def test_unfreezing_trains_everything(build, saved, tmp_path):
+def test_unfreezing_trains_everything(build, tmp_path):
     model = build()
-    assert _trained(model) == list(range(len(model.weights)))
     if build is _bit:
         model.resnet.trainable = False
     else:
@@ -158,76 +122,44 @@ def test_unfreezing_trains_everything(build, saved, tmp_path):
     frozen_up_to_head = _trained(model)
     # The kernel and the bias of the last layer.
     assert len(frozen_up_to_head) == 2
-    if saved:
-        model = _reloaded(model, tmp_path)
-    assert _trained(model) == frozen_up_to_head
-    count = keras_vit.unfreeze(model, write=_quiet)
-    assert _trained(model) == list(range(len(model.weights)))
-    assert count == model.count_params()
+    for frozen in (_reloaded(model, tmp_path), model):
+        assert _trained(frozen) == frozen_up_to_head
+        count = keras_vit.unfreeze(frozen, write=_quiet)
+        assert _trained(frozen) == list(range(len(frozen.weights)))
+        assert count == frozen.count_params()
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_freezing_twice_equals_the_last_call(saved, tmp_path):
+def test_freezing_again_replaces_the_first_call(tmp_path):
     model = _vit()
     keras_vit.freeze(model, up_to=2, write=_quiet)
-    if saved:
-        model = _reloaded(model, tmp_path)
-    keras_vit.freeze(model, up_to=1, write=_quiet)
-    assert _trainable_layers(model) == {"encoderblock_1", "encoderblock_2", "encoder_norm", "head"}
+    for frozen in (_reloaded(model, tmp_path), model):
+        keras_vit.freeze(frozen, up_to=1, write=_quiet)
+        trained = {"encoderblock_1", "encoderblock_2", "encoder_norm", "head"}
+        assert _trainable_layers(frozen) == trained
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_partly_frozen_layers_stay_frozen_until_unfreezing(saved, tmp_path):
+def test_partly_frozen_layers_stay_frozen_until_unfreezing(tmp_path):
     model = _vit()
     model.blocks[1].attention.trainable = False
     trained = _trained(model)
     # The attention has four projections with biases.
     assert len(trained) == len(model.weights) - 8
-    if saved:
-        model = _reloaded(model, tmp_path)
-    assert _trained(model) == trained
-    keras_vit.unfreeze(model, write=_quiet)
-    assert len(model.trainable_variables) == len(model.weights)
-
-
-def test_loaded_lora_model_trains_only_the_head(tmp_path):
-    model = _vit()
-    keras_vit.enable_lora(model, 2, write=_quiet)
-    # Three blocks have two adapters of two matrices each. The head has a kernel and a bias.
-    count = 3 * 2 * 2 + 2
-    assert len(model.trainable_variables) == count
-    loaded = _reloaded(model, tmp_path)
-    assert _trainable_layers(loaded) == {"head"}
-    _assert_training_keeps(loaded.non_trainable_variables, loaded)
-    keras_vit.enable_lora(loaded, 2, write=_quiet)
-    assert len(loaded.trainable_variables) == count
-    keras_vit.unfreeze(loaded, write=_quiet)
-    assert len(loaded.trainable_variables) == len(loaded.weights)
+    for frozen in (_reloaded(model, tmp_path), model):
+        assert _trained(frozen) == trained
+        keras_vit.unfreeze(frozen, write=_quiet)
+        assert len(frozen.trainable_variables) == len(frozen.weights)
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "message"),
+    ("function", "arguments"),
     [
-        (keras_vit.freeze, {"up_to": 4}, "Received: layer=4"),
-        (keras_vit.freeze, {"up_to": "tail"}, "Received: up_to='tail'"),
-        (keras_vit.enable_lora, {"rank": 0}, "Received: rank=0"),
-        (
-            keras_vit.enable_lora,
-            {"rank": 1, "targets": ("head",)},
-            r"Received: targets=\('head',\)",
-        ),
+        (keras_vit.freeze, {"up_to": 4}),
+        (keras_vit.freeze, {"up_to": "tail"}),
+        (keras_vit.enable_lora, {"rank": 1, "targets": ("head",)}),
     ],
 )
-def test_bad_arguments_leave_the_model_trainable(function, arguments, message):
+def test_bad_arguments_leave_the_model_trainable(function, arguments):
     model = _vit()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="Received: "):
         function(model, **arguments)
     assert len(model.trainable_variables) == len(model.weights)
-
-
-@pytest.mark.one_backend
-def test_lora_freezes_relative_positions():
-    model = _vit(position_embedding="relative")
-    count = keras_vit.enable_lora(model, 2, write=_quiet)
-    # Two adapters in each of three blocks, and the head.
-    assert count == 3 * 2 * (12 * 3 * 2 + 2 * 4) + 12 * 4 + 4

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit import BiTResNet, VisionTransformer, at_patch_size, checkpoints
 
-from ..shared import SIZES, random_images, randomize_head
+from ..shared import SIZES, random_images, randomize_head, to_numpy
 
 MODEL = {**SIZES, "classes": 3}
 IMAGES = random_images((2, 8, 16, 3))
@@ -22,7 +23,7 @@ def _model(**changes):
 
 
 def _logits(model):
-    return keras.ops.convert_to_numpy(model(IMAGES))
+    return to_numpy(model(IMAGES))
 
 
 @pytest.mark.parametrize(
@@ -107,39 +108,23 @@ def test_images_are_not_kept():
         assert reference() is None
 
 
+def _resnet():
+    return BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
+
+
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("model", "size", "message"),
     [
-        ({"resnet_blocks": (), "patch_size": 1}, "without a stem.*resnet_blocks=\\(\\)"),
-        ({"rotary": {"style": "half", "coordinates": "centered", "theta": 100.0}}, "rotary"),
-        ({"position_embedding": "learned2d"}, "position_embedding='learned2d'"),
-        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        (partial(_model, resnet_blocks=(), patch_size=1), 2, "without a stem"),
+        (partial(_model, rotary={}), 2, "rotary"),
+        (partial(_model, position_embedding="learned2d"), 2, "learned2d"),
+        (partial(_model, position_embedding="relative"), 2, "relative"),
+        (_resnet, 2, "plain VisionTransformer.*BiTResNet"),
+        (_model, 3, "number of patches.*patch_size=3"),
+        (_model, 2.5, "integer of 1 or more"),
     ],
 )
-def test_rejects_models_with_fixed_patch_size(changes, message):
-    model = _model(**changes)
-    with pytest.raises(ValueError, match=message), at_patch_size(model, 2):
-        pass
-
-
-@pytest.mark.one_backend
-def test_rejects_invalid_patch_sizes():
-    for size in (3, 16):
-        with (
-            pytest.raises(ValueError, match=f"number of patches.*patch_size={size}"),
-            at_patch_size(_model(), size),
-        ):
-            pass
-    for size in (0, -1, 2.5, "a", (2, 4), True):
-        with (
-            pytest.raises(ValueError, match="integer of 1 or more. Received: "),
-            at_patch_size(_model(), size),
-        ):
-            pass
-    resnet = BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
-    with (
-        pytest.raises(ValueError, match="plain VisionTransformer.*BiTResNet"),
-        at_patch_size(resnet, 2),
-    ):
+def test_rejects_other_models_and_sizes(model, size, message):
+    with pytest.raises(ValueError, match=message), at_patch_size(model(), size):
         pass

@@ -7,78 +7,59 @@ import pytest
 import keras_vit
 from keras_vit.models.any_model import logits_activation_of
 
-from ..shared import FAMILY_FILES
+from ..shared import FAMILY_FILES, copy_model_folder, read_arrays, to_numpy
+
+CLASS_NAMES = ("cat", "dog", "a tree", "Ünï")
 
 
 @pytest.fixture
 def tower(tmp_path):
     """Returns a function that builds the image tower of a golden file."""
+    return lambda case, **arguments: keras_vit.from_pretrained(
+        copy_model_folder(case, tmp_path / case), **arguments
+    )
 
-    def build(case, **arguments):
-        folder = tmp_path / case
-        folder.mkdir(exist_ok=True)
-        for ending, name in (("safetensors", "model.safetensors"), ("config.json", "config.json")):
-            (folder / name).write_bytes((FAMILY_FILES / f"{case}.{ending}").read_bytes())
-        return keras_vit.from_pretrained(folder, **arguments)
 
-    return build
+def zero_shot_arrays(case):
+    return read_arrays(FAMILY_FILES / f"{case}_zeroshot.npz")
 
 
 @pytest.mark.parametrize(("case", "activation"), [("siglip", "sigmoid"), ("clip", "softmax")])
 def test_logits_and_probabilities_match_transformers(case, activation, tower, tmp_path):
     source = FAMILY_FILES / f"{case}_zeroshot.npz"
-    expected = np.load(source)
+    expected = zero_shot_arrays(case)
     model = keras_vit.zero_shot(tower(case), source)
-    logits = keras.ops.convert_to_numpy(model(expected["images"]))
+    logits = to_numpy(model(expected["images"]))
     np.testing.assert_allclose(logits, expected["logits"], atol=2e-6)
     assert logits_activation_of(model) == activation
-    probabilities = keras.ops.convert_to_numpy(getattr(keras.ops, activation)(logits))
+    probabilities = to_numpy(getattr(keras.ops, activation)(logits))
     np.testing.assert_allclose(probabilities, expected["probabilities"], atol=1e-6)
 
     model.save(tmp_path / "classifier.keras")
     again = keras_vit.models.load_keras_file(tmp_path / "classifier.keras")
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(expected["images"])), logits)
-    assert again.layers[-1].class_names == ["cat", "dog", "a tree", "Ünï"]
+    np.testing.assert_array_equal(to_numpy(again(expected["images"])), logits)
+    assert again.layers[-1].class_names == list(CLASS_NAMES)
     assert logits_activation_of(again) == activation
     assert not again.layers[-1].trainable_variables
-
-
-@pytest.mark.one_backend
-def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
-    arrays = dict(np.load(FAMILY_FILES / "clip_zeroshot.npz"))
-    images = arrays["images"]
-    np.savez(
-        tmp_path / "other.npz",
-        **{**arrays, "embeddings": arrays["embeddings"] * np.array([[2], [0.1], [30], [1]])},
-    )
-    model = tower("clip")
-    ours = keras_vit.zero_shot(model, tmp_path / "other.npz")(images)
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(ours), arrays["logits"], atol=2e-6)
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"embeddings": np.ones((4, 8))},
-            r"\(B, 8\), as wide as .*\(None, 20\)",
-        ),
-        ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
+        ({"embeddings": np.ones((4, 8))}, "as wide as"),
+        ({"embeddings": np.ones((3, 20))}, "`names` must be K strings"),
         ({"embeddings": np.zeros((4, 20))}, "none may be all zeros"),
         ({"scale": np.nan}, "`scale` must be above 0"),
-        ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
-        (
-            {"scale": -2.3},
-            "must be above 0, .* Received: scale=-2.3",
-        ),
+        ({"scale": None}, "without scale"),
+        ({"scale": -2.3}, "`scale` must be above 0"),
         ({"scale": np.ones(4)}, "size 1"),
-        ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings.*int64"),
+        ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings"),
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
     ],
 )
 def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
-    arrays = {**np.load(FAMILY_FILES / "clip_zeroshot.npz"), **changes}
+    arrays = {**zero_shot_arrays("clip"), **changes}
     np.savez(
         tmp_path / "classes.npz",
         **{name: value for name, value in arrays.items() if value is not None},
@@ -88,20 +69,22 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_scale_and_bias_may_be_arrays_of_one_value(tower, tmp_path):
-    arrays = dict(np.load(FAMILY_FILES / "siglip_zeroshot.npz"))
-    changes = {"scale": np.reshape(arrays["scale"], 1), "bias": np.reshape(arrays["bias"], (1, 1))}
-    np.savez(
-        tmp_path / "other.npz",
-        **{**arrays, **changes, "embeddings": 1e-40 * arrays["embeddings"].astype(float)},
-    )
+def test_embeddings_are_normalized_and_scale_may_be_an_array(tower, tmp_path):
+    arrays = zero_shot_arrays("siglip")
+    factors = np.array([[2], [0.1], [30], [1]])
+    changes = {
+        "scale": np.reshape(arrays["scale"], 1),
+        "bias": np.reshape(arrays["bias"], (1, 1)),
+        "embeddings": 1e-40 * factors * arrays["embeddings"].astype(float),
+    }
+    np.savez(tmp_path / "other.npz", **{**arrays, **changes})
     logits = keras_vit.zero_shot(tower("siglip"), tmp_path / "other.npz")(arrays["images"])
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(logits), arrays["logits"], atol=2e-6)
+    np.testing.assert_allclose(to_numpy(logits), arrays["logits"], atol=2e-6)
 
 
 @pytest.mark.one_backend
 def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
-    arrays = dict(np.load(FAMILY_FILES / "siglip_zeroshot.npz"))
+    arrays = zero_shot_arrays("siglip")
     bias = arrays.pop("bias")
     np.savez(tmp_path / "softmax.npz", **arrays)
     np.savez(tmp_path / "sigmoid.npz", **arrays, bias=bias)
@@ -119,11 +102,11 @@ def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
 def test_export_check_returns_class_names(tower):
     model = keras_vit.zero_shot(tower("siglip"), FAMILY_FILES / "siglip_zeroshot.npz")
     labels, _ = keras_vit.export.check(model)
-    assert labels == ("cat", "dog", "a tree", "Ünï")
+    assert labels == CLASS_NAMES
 
 
 @pytest.mark.one_backend
 def test_rejects_tower_with_unpooled_output(tower):
-    with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
+    with pytest.raises(ValueError, match="outputs of shape"):
         model = tower("clip", include_top=False, classifier="token_unpooled")
         keras_vit.zero_shot(model, FAMILY_FILES / "clip_zeroshot.npz")

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.models.any_model import logits_activation_of
 
-from ..shared import GOLDEN, SIZES, random_images
+from ..shared import GOLDEN, SIZES, random_images, to_numpy
 
 FILES = GOLDEN / "text" / "tokenizers"
 VOCABULARIES = json.loads((FILES / "ids.json").read_text())["sizes"]
@@ -26,9 +26,9 @@ def towers(bias=None, **text):
         "length": 16,
         "causal": True,
         "pool": "largest",
+        "tokenizer": str(FILES / "clip.json"),
         **text,
     }
-    text = {"tokenizer": str(FILES / "clip.json"), **text}
     model = keras_vit.TwoTowers(
         keras_vit.VisionTransformer(**IMAGE, **SIZE),
         keras_vit.TextTransformer(**SIZE, embedding_size=8, **text),
@@ -46,11 +46,11 @@ def test_class_embeddings_average_normalized_templates(bias):
     images = random_images((3, 16, 24, 3))
     texts = [template.format(name) for name in ("cat", "dog") for template in TEMPLATES]
     ids = keras_vit.text.Tokenizer(FILES / "clip.json", 16)(texts)
-    embedded = keras.ops.convert_to_numpy(model.encode_text(ids)).reshape(2, 2, -1).mean(1)
+    embedded = to_numpy(model.encode_text(ids)).reshape(2, 2, -1).mean(1)
     embedded /= np.linalg.norm(embedded, axis=1, keepdims=True)
-    seen = keras.ops.convert_to_numpy(model.encode_image(images))
+    seen = to_numpy(model.encode_image(images))
     expected = 10 * seen @ embedded.T + (bias or 0)
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(classifier(images)), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(classifier(images)), expected, atol=1e-5)
     assert logits_activation_of(classifier) == ("softmax" if bias is None else "sigmoid")
     assert classifier.layers[-1].class_names == ["cat", "dog"]
 
@@ -61,12 +61,12 @@ def test_one_template_gives_the_logits_of_both_towers(tmp_path):
     names = [f"thing {i}" for i in range(70)]  # more than one batch
     classifier = keras_vit.zero_shot(model, names, templates=["a {}"])
     ids = keras_vit.text.Tokenizer(FILES / "clip.json", 16)([f"a {name}" for name in names])
-    expected = keras.ops.convert_to_numpy(model([images, ids]))
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(classifier(images)), expected, atol=2e-5)
+    expected = to_numpy(model([images, ids]))
+    np.testing.assert_allclose(to_numpy(classifier(images)), expected, atol=2e-5)
     model.save(tmp_path / "towers.keras")
     again = keras_vit.models.load_keras_file(tmp_path / "towers.keras")
     again = keras_vit.zero_shot(again, names, templates=["a {}"])
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(again(images)), expected, atol=2e-5)
+    np.testing.assert_allclose(to_numpy(again(images)), expected, atol=2e-5)
 
 
 @pytest.mark.one_backend
@@ -74,15 +74,13 @@ def test_errors_name_the_problem():
     model = towers()
     with pytest.raises(ValueError, match="both towers.*vision_transformer"):
         keras_vit.zero_shot(model.image, ["cat"])
-    with pytest.raises(ValueError, match="has no tokenizer; pass the path"):
+    with pytest.raises(ValueError, match="has no tokenizer"):
         keras_vit.zero_shot(towers(tokenizer=""), ["cat"])
     with pytest.raises(ValueError, match="but the model embeds 999"):
         keras_vit.zero_shot(towers(vocabulary_size=999), ["cat"])
     for names in ([], ["cat", "cat"], ["cat", " "], [3]):
         with pytest.raises(ValueError, match="must be different strings"):
             keras_vit.zero_shot(model, names)
-    with pytest.raises(ValueError, match="must contain {} once"):
-        keras_vit.zero_shot(model, ["cat"], templates=["a cat"])
     without_place = towers(tokenizer="")
     tokenizer = keras_vit.text.Tokenizer(FILES / "clip.json", 16)
     keras_vit.zero_shot(without_place, ["cat"], tokenizer=tokenizer)
