@@ -19,6 +19,7 @@ from ..shared import (
 )
 
 FILES = GOLDEN / "dense"
+# Cases, and the names of their images and outputs.
 CASES = (
     ("dpt_segmentation", "images", "logits"),
     ("dpt_segmentation", "images_resized", "logits_resized"),

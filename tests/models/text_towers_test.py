@@ -44,9 +44,8 @@ def test_causal_tokens_depend_on_earlier_tokens_only(causal):
     _, ids = examples(texts=1)
     changed = ids.copy()
     changed[0, 3] = (ids[0, 3] + 1) % 20
-    is_changed = (
-        np.abs(to_numpy(model.encode(ids)) - to_numpy(model.encode(changed))).max(-1)[0] > 1e-6
-    )
+    difference = to_numpy(model.encode(ids)) - to_numpy(model.encode(changed))
+    is_changed = np.abs(difference).max(-1)[0] > 1e-6
     assert is_changed.tolist() == [not causal] * 3 + [True] * 3
 
 

@@ -135,15 +135,11 @@ def test_layer_norm_statistics_are_float32_under_float16():
 
 @pytest.mark.full
 @pytest.mark.one_backend
-def test_hybrid_compiles_with_xla(xla):
-    images = _images(4)
+def test_hybrid_trains_with_xla(xla):
     model = _tiny(**HYBRID, dropout=0.1, stochastic_depth=0.1)
-    plain = to_numpy(model(images))
-    model.compile(
-        "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
-    )
-    np.testing.assert_allclose(model.predict(images, verbose=0), plain, atol=1e-5)
-    assert np.isfinite(model.train_on_batch(images, np.arange(4)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=True)
+    assert np.isfinite(model.train_on_batch(_images(4), np.arange(4)))
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-12])
