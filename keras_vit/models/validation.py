@@ -53,7 +53,8 @@ def complete_arguments(arguments, weights, stem):
         arguments["classes"] = 1000
     arguments["representation_size"] = arguments["representation_size"] or 0
     if arguments["rotary"] is not None:
-        arguments["rotary"] = dict(arguments["rotary"])
+        # An empty dict would read as no rotary embedding, so name one of the defaults.
+        arguments["rotary"] = dict(arguments["rotary"]) or {"style": "half"}
     return arguments
 
 
