@@ -74,7 +74,7 @@ def test_at_patch_size_leaves_other_models_unchanged():
 def test_compiled_functions_follow_the_patch_size():
     model = _model()
     expected = _logits(model)
-    for size in (2, 4, 8, 4):
+    for size in (2, 4):
         with at_patch_size(model, size):
             np.testing.assert_allclose(model.predict(IMAGES, verbose=0), _logits(model), atol=1e-5)
         np.testing.assert_allclose(model.predict(IMAGES, verbose=0), expected, atol=1e-5)

@@ -42,10 +42,9 @@ for folder in json.loads(sys.argv[1]):
         rebuilt = keras.models.model_from_json(file.read())
     rebuilt.load_weights(folder + "/model.weights.h5")
     for model in (whole, rebuilt):
-        outputs = np.asarray(model.predict(saved["images"], verbose=0), "float32")
-        assert np.array_equal(outputs, saved["outputs"]), (folder, np.abs(outputs - saved["outputs"]).max())
-    assert type(whole) is type(rebuilt) is keras_vit.VisionTransformer and whole.grid == rebuilt.grid
-    assert keras.models.clone_model(whole).count_params() == whole.count_params()
+        outputs = keras.ops.cast(model(saved["images"]), "float32")
+        np.testing.assert_array_equal(outputs, saved["outputs"], err_msg=folder)
+        assert type(model) is keras_vit.VisionTransformer
     print(folder)
 """
 
@@ -64,8 +63,7 @@ def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
         model.save_weights(folder / "model.weights.h5")
         (folder / "config.json").write_text(model.to_json())
         images = images_for(model)
-        outputs = to_numpy(model.predict(images, verbose=0))
-        np.savez(folder / "io.npz", images=images, outputs=outputs)
+        np.savez(folder / "io.npz", images=images, outputs=to_numpy(model(images)))
         folders.append(str(folder))
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)],
