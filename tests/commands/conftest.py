@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from absl import flags
 
 from ..shared import ROOT
 
@@ -11,6 +12,15 @@ from ..shared import ROOT
 def cli(scripts):
     """Returns a function that runs `keras-vit` with arguments in the repository's root folder."""
     return lambda *arguments: scripts.run("-m", "keras_vit", *arguments, cwd=ROOT)
+
+
+@pytest.fixture
+def removed_flags():
+    """Removes the flags that a command defines in this process."""
+    known = set(flags.FLAGS)
+    yield
+    for name in set(flags.FLAGS) - known:
+        delattr(flags.FLAGS, name)
 
 
 def error_line(done):
