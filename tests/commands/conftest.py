@@ -4,6 +4,9 @@ import keras
 import numpy as np
 import pytest
 from absl import flags
+from absl.testing import flagsaver
+
+from keras_vit.commands import predict
 
 from ..shared import ROOT
 
@@ -21,6 +24,19 @@ def removed_flags():
     yield
     for name in set(flags.FLAGS) - known:
         delattr(flags.FLAGS, name)
+
+
+@pytest.fixture
+def run_predict(removed_flags):
+    """Returns a function that runs `keras-vit predict` in this process."""
+    predict.define_flags()
+
+    @flagsaver.flagsaver()
+    def run(*arguments):
+        _, *sources = predict.FLAGS(["predict", *map(str, arguments)])
+        predict.main(*sources)
+
+    return run
 
 
 def error_line(done):

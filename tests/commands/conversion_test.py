@@ -18,7 +18,7 @@ def _save(path, pixels=RED_ABOVE_BLUE, orientation=1, mode=None):
     exif[0x0112] = orientation
     image = Image.fromarray(pixels)
     image = image.convert(mode or image.mode)
-    image.save(path, **({"tiffinfo": exif} if path.suffix == ".tif" else {"exif": exif}))
+    image.save(path, **{"tiffinfo" if path.suffix == ".tif" else "exif": exif})
 
 
 def _convert(tmp_path):

@@ -6,11 +6,13 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import Preprocessing, data, export, inspection
+from keras_vit import Preprocessing, export, inspection
 from keras_vit.commands import demo, image_files, shared_flags
+from keras_vit.data import Options
 from keras_vit.export.decoding import Decoder
 
 from ..shared import TWO_LAYERS, images_for, randomize
+from .conftest import random_pixels
 
 NAMES = ["cat", "dog", "<b>"]
 
@@ -20,23 +22,21 @@ def _vit(**changes):
     return randomize(model, 0.5, seed=1)
 
 
-def _png(*shape, dtype=np.uint8, seed=0):
-    image = np.random.default_rng(seed).integers(0, np.iinfo(dtype).max + 1, shape).astype(dtype)
-    return tf.io.encode_png(image).numpy()
+def _values(demo_model, image):
+    """Returns the probabilities of an image, in the order of the classes."""
+    probabilities = demo_model.probabilities(image)
+    assert list(probabilities) == list(demo_model.class_names)
+    return list(probabilities.values())
 
 
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
         ({}, "images of 24 x 16 pixels; 2 layers of 2 heads, 2 x 3 patches"),
-        (
-            {"classifier": "gap", "input_shape": (16, 16, 1), "classes": 1},
-            "images of 16 x 16 pixels",
-        ),
         ({"classifier": "map"}, "2 x 3 patches"),
         ({"resnet_blocks": (1,), "patch_size": 2, "input_shape": (32, 64, 3)}, "4 x 8 patches"),
     ],
-    ids=["token", "gap", "map", "hybrid"],
+    ids=["token", "map", "hybrid"],
 )
 def test_predictions_and_attention_match_the_model(changes, facts):
     model = _vit(**changes)
@@ -57,37 +57,19 @@ def test_predictions_and_attention_match_the_model(changes, facts):
 
 
 def test_classes_of_one_name_are_all_shown():
-    model = _vit()
-    image = np.ones((16, 24, 3), "float32")
-    shown = demo.DemoModel(model, {"class_names": ["crane", "dog", "crane"]}, "").probabilities(
-        image
-    )
+    demo_model = demo.DemoModel(_vit(), {"class_names": ["crane", "dog", "crane"]}, "")
+    shown = demo_model.probabilities(np.ones((16, 24, 3), "float32"))
     assert list(shown) == ["crane (0)", "dog", "crane (2)"]
-    np.testing.assert_allclose(
-        list(shown.values()), tf.nn.softmax(model(image[None]))[0], atol=1e-6
-    )
-
-
-def _values(demo_model, image):
-    probabilities = demo_model.probabilities(image)
-    assert list(probabilities) == list(demo_model.class_names)
-    return list(probabilities.values())
+    np.testing.assert_allclose(sum(shown.values()), 1, atol=1e-6)
 
 
 def test_shown_images_match_the_model_inputs():
     preprocessing = Preprocessing(mean=(10, 20, 30), std=(40, 50, 60), resize="shorter_side")
     reader = image_files.ImageFileReader(Decoder((16, 24, 3), preprocessing))
-    content = _png(16, 24, 3)
-    image, picture = reader.read("a.png", content)
-    stored = tf.io.decode_png(content).numpy()
+    stored = random_pixels(16, 24, 3)
+    image, picture = reader.read("a.png", tf.io.encode_png(stored).numpy())
     np.testing.assert_array_equal(picture, stored)
     np.testing.assert_allclose(image, (stored - [10, 20, 30.0]) / [40, 50, 60], atol=1e-5)
-    for content, reason in (
-        (_png(2000, 2000, 3)[:40], "damaged"),
-        (b"Dear Sir", "not an image in a known format"),
-    ):
-        with pytest.raises(ValueError, match=f"^a.png cannot be read: it is {reason}"):
-            reader.read("a.png", content)
 
 
 def test_probabilities_use_the_trained_activation():
@@ -109,9 +91,8 @@ def test_demo_handles_models_without_attention_or_classes():
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not demo_model.layers
     assert "no attention maps to show" in demo_model.facts
-    np.testing.assert_allclose(
-        sum(_values(demo_model, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5
-    )
+    probabilities = _values(demo_model, np.ones((32, 32, 3), "float32"))
+    np.testing.assert_allclose(sum(probabilities), 1, atol=1e-5)
     with pytest.raises(ValueError, match="must be 3 names .*Received: 2 names"):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
     with pytest.raises(ValueError, match="logits or probabilities"):
@@ -127,13 +108,12 @@ def test_images_may_be_as_large_as_in_training(monkeypatch):
         export, "check", lambda *a, **k: limits.append(k["max_megapixels"]) or check(*a, **k)
     )
     model = _vit()
-    content = _png(20, 30, 3)
+    content = tf.io.encode_png(random_pixels(20, 30, 3)).numpy()
     image_files.Classifier(model, {}).reader.read("a.png", content)
     small = image_files.Classifier(model, {"recipe": {"data": {"max_megapixels": 0.0005}}})
     with pytest.raises(ValueError, match="0.0005 megapixels"):
         small.reader.read("a.png", content)
-    assert limits == [100, 0.0005]
-    assert data.Options().max_megapixels == 100
+    assert limits == [Options.max_megapixels, 0.0005]
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +143,7 @@ def test_demo_loads_keras_files_and_exports(exported):
     )
     (folder / "names.txt").write_text("\n".join(NAMES))
     assert _load(folder / "model.keras", str(folder / "names.txt")).class_names == tuple(NAMES)
-    with pytest.raises(ValueError, match="The file does not exist. Received: class_names="):
-        _load(folder / "model.keras", "nowhere")
-    with pytest.raises(ValueError, match="Names are only published for 1000 and 21843 classes"):
+    with pytest.raises(ValueError, match="only published for 1000 and 21843 classes"):
         _load(folder / "model.keras", "published")
 
 
@@ -175,10 +153,10 @@ def test_attention_picture_marks_the_patch():
     picture = demo.attention_picture(pixels, attention, patch=(1, 2), opacity=1.0)
     factor = round(448 / 24)
     assert picture.shape == (16 * factor, 24 * factor, 3)
-    center = lambda row, column: picture[(8 * row + 4) * factor, (8 * column + 4) * factor]  # noqa: E731
-    # The last viridis color, for the maximum.
-    np.testing.assert_allclose(center(1, 1), [253, 231, 36], atol=1)
-    np.testing.assert_allclose(center(1, 2), [68, 1, 84], atol=1)  # the first viridis color, for 0
+    centers = picture[4 * factor :: 8 * factor, 4 * factor :: 8 * factor]
+    # The last viridis color, for the maximum, and the first, for 0.
+    np.testing.assert_allclose(centers[1, 1], [253, 231, 36], atol=1)
+    np.testing.assert_allclose(centers[1, 2], [68, 1, 84], atol=1)
     assert np.all(picture[8 * factor, 16 * factor :] == 255)
     assert np.all(picture[8 * factor :, 16 * factor] == 255)
     np.testing.assert_array_equal(demo.attention_picture(pixels, attention, opacity=0.0), 255)

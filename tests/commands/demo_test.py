@@ -1,7 +1,6 @@
 """Tests of the `keras-vit demo` page, its server and the command's errors."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -9,12 +8,12 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 import keras_vit
 
 from ..shared import ROOT, TWO_LAYERS
+from .conftest import error_line, random_pixels, write_image
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -45,10 +44,6 @@ runpy.run_module("keras_vit", run_name="__main__", alter_sys=True)
 """
 
 
-def _command(*arguments):
-    return [sys.executable, "-c", WATCHED, "demo", *map(str, arguments)]
-
-
 def _free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -58,8 +53,7 @@ def _free_port():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    sizes = TWO_LAYERS
-    keras_vit.VisionTransformer(**sizes, input_shape=(16, 24, 3)).save(path)
+    keras_vit.VisionTransformer(**TWO_LAYERS, input_shape=(16, 24, 3)).save(path)
     return path
 
 
@@ -70,7 +64,8 @@ def server(model, tmp_path_factory):
     pytest.importorskip("gradio")
     port = _free_port()
     errors = tmp_path_factory.mktemp("server") / "errors.txt"
-    command = _command(f"--model={model}", f"--port={port}")
+    flags = (f"--model={model}", f"--port={port}")
+    command = [sys.executable, "-c", WATCHED, "demo", *flags]
     with (
         open(errors, "w") as file,
         subprocess.Popen(
@@ -115,12 +110,9 @@ def browser(server, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    import tensorflow as tf
-
     folder = tmp_path_factory.mktemp("photos")
-    for name, shape in (("one", (16, 24, 3)), ("two", (30, 20, 3))):
-        pixels = np.random.default_rng(len(name)).integers(0, 256, shape).astype(np.uint8)
-        (folder / f"{name}.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    write_image(folder / "one.png", random_pixels(16, 24, 3))
+    write_image(folder / "two.png", random_pixels(30, 20, 3))
     (folder / "broken.png").write_bytes((folder / "one.png").read_bytes()[:50])
     return folder
 
@@ -140,6 +132,10 @@ def _wait(browser, css, condition=lambda element: True):
     raise AssertionError(
         f"{css} did not appear: {browser.find_element('css selector', 'body').text}"
     )
+
+
+def _wait_for_text(browser, css, text):
+    _wait(browser, css, lambda element: text in element.text)
 
 
 def _upload(browser, photos, name):
@@ -169,35 +165,26 @@ def test_demo_shows_classes_and_patch_attention(browser, server, photos):
     browser.get(server)
     _upload(browser, photos, "one.png")
     image = _wait(browser, "#rollout img")
-    assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (
-        24 * 19,
-        16 * 19,
-    )
-    assert "rollout" in _wait(browser, "#rollout").text
+    assert image.get_property("naturalWidth") == 24 * 19
+    assert image.get_property("naturalHeight") == 16 * 19
     # The width of the uploaded image.
     assert _wait(browser, "#original img").get_property("naturalWidth") == 24
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
-    _wait(
-        browser,
-        "#query",
-        lambda element: "Attention of the patch in row 2, column 3" in element.text,
-    )
+    _wait_for_text(browser, "#query", "patch in row 2, column 3")
     _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
     patch_sources = _sources(browser)
     field = _wait(browser, "#layer input[type=number]")
     field.send_keys("\ue009a\ue000" + "1\n")  # Control-A, then the new value
     _wait(browser, "#attention img", lambda image: image.get_attribute("src") != patch_sources[1])
     _wait(browser, "#output").click()
-    _wait(browser, "#query", lambda element: "Attention of the output" in element.text)
+    _wait_for_text(browser, "#query", "Attention of the output")
 
 
 def test_unreadable_file_error_names_the_file(browser, server, photos):
     browser.get(server)
     _wait(browser, "#upload input[type=file]").send_keys(str(photos / "broken.png"))
-    _wait(
-        browser, "body", lambda element: "broken.png cannot be read: it is damaged." in element.text
-    )
+    _wait_for_text(browser, "body", "broken.png cannot be read: it is damaged.")
 
 
 def test_browser_tabs_are_independent(browser, server, photos):
@@ -209,11 +196,7 @@ def test_browser_tabs_are_independent(browser, server, photos):
     _upload(browser, photos, "two.png")
     browser.switch_to.window(first)
     _click(browser, "#rollout img", 0.1, 0.1)
-    _wait(
-        browser,
-        "#query",
-        lambda element: "Attention of the patch in row 1, column 1" in element.text,
-    )
+    _wait_for_text(browser, "#query", "patch in row 1, column 1")
     browser.close()
     browser.switch_to.window(browser.window_handles[0])
     assert "Attention of the output" in _wait(browser, "#query").text
@@ -253,38 +236,17 @@ def test_server_rejects_other_hosts_and_local_files(server):
     for path in ("/etc/passwd", ROOT / "keras_vit" / "commands" / "demo.py"):
         assert status(f"/gradio_api/file={path}")[0] == 403
     port = int(server.rpartition(":")[2])
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {
-        "127.0.0.1",
-        "::1",
-    }
-    for address in (address for address in others if not address.startswith("127.")):
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as other:
-            assert other.connect_ex((address, port)) != 0, address
-
-
-def _error(*arguments):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(["experiments", os.environ.get("PYTHONPATH", "")]),
-    }
-    command = [sys.executable, "-m", "keras_vit", "demo", *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
+    for family, *_, address in socket.getaddrinfo(socket.gethostname(), port):
+        if not address[0].startswith(("127.", "::1")):
+            with socket.socket(family) as other:
+                assert other.connect_ex(address) != 0, address
 
 
 @pytest.mark.slow
-def test_bad_port_or_model_is_an_error_without_traceback(model):
+def test_taken_port_is_an_error(model, cli):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
-    assert line.startswith("error: The page cannot be served (")
-    assert "Received: host='127.0.0.1', port=" in line
-    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith(
-        "error: The file or folder does not"
-    )
+        done = cli("demo", f"--model={model}", f"--port={taken.getsockname()[1]}")
+    assert error_line(done).startswith("The page cannot be served (")

@@ -13,7 +13,7 @@ from keras_vit.evaluation.dense import predict_pixels
 from keras_vit.models import DensePredictionTransformer, LinearSegmenter
 
 from ..shared import SIZES, randomize
-from .predict_test import _main as predict_in_process
+from .conftest import random_pixels, write_image
 
 NAMES = ["ant", "bee", "cat"]
 pytestmark = pytest.mark.one_backend  # evaluation of dense models is tested on both
@@ -22,10 +22,8 @@ pytestmark = pytest.mark.one_backend  # evaluation of dense models is tested on 
 @pytest.fixture
 def folder(tmp_path):
     """Returns a folder with two images of different sizes and a broken file."""
-    (tmp_path / "new/deeper").mkdir(parents=True)
-    for seed, name in enumerate(("a.png", "deeper/a.png")):
-        values = np.random.default_rng(seed).integers(0, 256, (20 + seed, 13, 3))
-        (tmp_path / "new" / name).write_bytes(tf.io.encode_png(values.astype("uint8")).numpy())
+    write_image(tmp_path / "new/a.png", random_pixels(20, 13, 3))
+    write_image(tmp_path / "new/deeper/a.png", random_pixels(21, 13, 3, seed=1))
     (tmp_path / "new/broken.jpg").write_bytes(b"\xff\xd8\xff 123")
     return tmp_path / "new"
 
@@ -51,10 +49,9 @@ def test_masks_have_the_size_of_their_images(folder, tmp_path, capsys):
         np.testing.assert_array_equal(mask, outputs.argmax(-1))
         assert read_png(tmp_path / "out/overlays" / name).shape == image.shape
     captured = capsys.readouterr()
-    share = 100 * np.mean(mask == np.bincount(mask.ravel()).argmax())
-    assert (
-        f"deeper/a.png  {NAMES[np.bincount(mask.ravel()).argmax()]} {share:.1f} %" in captured.out
-    )
+    largest = np.bincount(mask.ravel()).argmax()
+    share = 100 * np.mean(mask == largest)
+    assert f"deeper/a.png  {NAMES[largest]} {share:.1f} %" in captured.out
     assert "broken.jpg cannot be read: it is damaged." in captured.err
     # The demo shows the same classes.
     picture, found = demo_pixels.PixelModel(model, details, "m").annotations(
@@ -99,8 +96,7 @@ def test_pictures_of_other_images(channels, bits, tmp_path):
         **SIZES, input_shape=(16, 16, channels), classes=3, preprocessing=preprocessing
     )
     values = np.random.default_rng(0).integers(0, white, (20, 13, channels))
-    encoded = tf.io.encode_png(values.astype(f"uint{bits}")).numpy()
-    (tmp_path / "a.png").write_bytes(encoded)
+    (tmp_path / "a.png").write_bytes(tf.io.encode_png(values.astype(f"uint{bits}")).numpy())
     assert pixels.write_pixels(model, {}, [tmp_path / "a.png"], tmp_path / "out") == 0
     expected = np.broadcast_to(values[..., :3], (20, 13, 3)) * 255 / white
     # A model of zeros predicts class 0, whose color is black.
@@ -110,19 +106,20 @@ def test_pictures_of_other_images(channels, bits, tmp_path):
     np.testing.assert_allclose(picture, expected, atol=1)
 
 
-def test_flags_of_predictions_count_or_are_refused(folder, tmp_path, capsys):
+def test_class_names_and_top_apply_to_masks(folder, run_predict, tmp_path, capsys):
     segmenter().save(tmp_path / "m.keras")
-    (tmp_path / "names.txt").write_text("ant\nbee\ncat\n")
-    command = [f"--model={tmp_path}/m.keras", f"--output={tmp_path}/out"]
-    names = f"--class_names={tmp_path}/names.txt"
-    predict_in_process([*command, names, "--top=1"], folder / "a.png")
-    line = capsys.readouterr().out
-    assert re.search(r"a.png  (ant|bee|cat) \S+ %\n", line)
-    (tmp_path / "names.txt").write_text("ant\nbee\n")
+    names = tmp_path / "names.txt"
+    flags = (f"--model={tmp_path}/m.keras", f"--output={tmp_path}/out", f"--class_names={names}")
+    names.write_text("ant\nbee\ncat\n")
+    run_predict(*flags, "--top=1", folder / "a.png")
+    assert re.search(r"a.png  (ant|bee|cat) \S+ %\n", capsys.readouterr().out)
+    names.write_text("ant\nbee\n")
     with pytest.raises(ValueError, match="must be 3 names.*Received: 2"):
-        predict_in_process([*command, names], folder / "a.png")
-    keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=3).save(
-        tmp_path / "m.keras"
-    )
+        run_predict(*flags, folder / "a.png")
+
+
+def test_windows_are_refused_for_classifiers(folder, run_predict, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=3)
+    model.save(tmp_path / "m.keras")
     with pytest.raises(ValueError, match="--windows is for models that predict pixels"):
-        predict_in_process([command[0], "--windows"], folder / "a.png")
+        run_predict(f"--model={tmp_path}/m.keras", "--windows", folder / "a.png")

@@ -8,14 +8,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl.testing import flagsaver
 
-import keras_vit
 from keras_vit import data, evaluation, export, training
 from keras_vit.commands import image_files, predict, shared_flags
 
-from ..shared import SIZES
+from ..shared import assert_same_arrays
 from ..training import small_run
+from .conftest import error_line, random_pixels, write_image
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +38,15 @@ def run(tmp_path_factory):
 def photos(tmp_path_factory):
     """Returns a folder of photos that also contains other kinds of files."""
     folder = tmp_path_factory.mktemp("photos")
-    (folder / "class" / "deeper").mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4)).astype(np.uint8)
-    encoded = {
-        "a b.png": tf.io.encode_png(pixels[..., :3]),
-        "alpha.png": tf.io.encode_png(pixels),
-        "class/gray.PNG": tf.io.encode_png(pixels[..., :1]),
-        "class/deeper/gray, too.jpg": tf.io.encode_jpeg(pixels[..., :1]),
-    }
-    for name, content in encoded.items():
-        (folder / name).write_bytes(content.numpy())
-    (folder / "class" / "broken.jpg").write_bytes(
-        encoded["class/deeper/gray, too.jpg"].numpy()[:99]
-    )
+    for name, channels in (
+        ("a b.png", 3),
+        ("alpha.png", 4),
+        ("class/gray.PNG", 1),
+        ("class/deeper/gray, too.jpg", 1),
+    ):
+        write_image(folder / name, random_pixels(20, 30, channels))
+    content = (folder / "class/deeper/gray, too.jpg").read_bytes()
+    (folder / "class/broken.jpg").write_bytes(content[:99])
     (folder / "notes.txt").write_text("Dear Sir")
     (folder / ".hidden.png").write_bytes(b"")
     return folder
@@ -80,36 +75,32 @@ def test_run_export_and_keras_file_predict_equally(run, photos, capsys):
         _predict(run / name, paths) for name in ("run", "export", "model.keras")
     )
     assert list(run_rows) == ["a b.png", "alpha.png", "gray, too.jpg", "gray.PNG"]
-    assert (
-        capsys.readouterr().err.count(f"{photos}/class/broken.jpg cannot be read: it is damaged.")
-        == 3
-    )
+    assert capsys.readouterr().err.count("class/broken.jpg cannot be read: it is damaged.") == 3
+    assert_same_arrays(export_rows, run_rows)
+    assert_same_arrays(file_rows, run_rows)
     signature = tf.saved_model.load(str(run / "export" / "1")).signatures["serving_default"]
     for path in (path for path in paths if path.name in run_rows):
         served = signature(image_bytes=tf.constant([path.read_bytes()]))["probabilities"][0]
-        for others in (export_rows, file_rows):
-            np.testing.assert_array_equal(others[path.name], run_rows[path.name])
         np.testing.assert_allclose(served, run_rows[path.name], atol=1e-6)
 
 
 def test_folders_are_listed_as_in_training(tmp_path):
-    for name in (
-        "a/0.png",
-        "a/@eaDir/0.png",
-        "@eaDir/1.png",
-        "__MACOSX/2.png",
-        ".ipynb_checkpoints/3.png",
+    photos = tmp_path / "photos"
+    hidden = photos / ".ipynb_checkpoints"
+    for path in (
+        photos / "a/0.png",
+        photos / "a/@eaDir/0.png",
+        photos / "__MACOSX/2.png",
+        hidden / "3.png",
+        tmp_path / "elsewhere/4.png",
     ):
-        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "photos" / name).write_bytes(b"")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "4.png").write_bytes(b"")
-    (tmp_path / "photos" / "b").symlink_to(tmp_path / "elsewhere")
-    found = image_files.find_images([tmp_path / "photos"])
-    assert [str(path.relative_to(tmp_path / "photos")) for path in found] == ["a/0.png", "b/4.png"]
-    source = data.folder(tmp_path / "photos")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (photos / "b").symlink_to(tmp_path / "elsewhere")
+    found = image_files.find_images([photos])
+    assert found == [photos / "a/0.png", photos / "b/4.png"]
+    source = data.folder(photos)
     assert [source.name_of(i) for i in range(source.num_examples)] == [str(path) for path in found]
-    hidden = tmp_path / "photos" / ".ipynb_checkpoints"
     assert image_files.find_images([hidden]) == [hidden / "3.png"]  # named by the user
 
 
@@ -125,9 +116,9 @@ def test_predict_preprocessing_matches_evaluation(run, photos):
 
 
 def test_flip_averages_an_image_and_its_mirror_image(run, tmp_path):
-    pixels = np.random.default_rng(1).integers(0, 256, (20, 30, 3)).astype(np.uint8)
-    for name, image in (("image.png", pixels), ("mirror.png", pixels[:, ::-1])):
-        (tmp_path / name).write_bytes(tf.io.encode_png(image).numpy())
+    pixels = random_pixels(20, 30, 3, seed=1)
+    write_image(tmp_path / "image.png", pixels)
+    write_image(tmp_path / "mirror.png", pixels[:, ::-1])
     paths = image_files.find_images([tmp_path])
     plain = _predict(run / "model.keras", paths)
     flipped = _predict(run / "model.keras", paths, flip=True)
@@ -137,128 +128,96 @@ def test_flip_averages_an_image_and_its_mirror_image(run, tmp_path):
         np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
-def test_wide_table_has_a_column_for_each_class(run, photos, tmp_path):
+def test_wide_table_has_a_column_for_each_class(run, photos, run_predict, tmp_path):
     output = tmp_path / "wide.csv"
     names = tmp_path / "names.txt"
     names.write_text("".join(f"class {i}, or so\n" for i in range(10)))
-    arguments = [f"--model={run}/model.keras", f"--class_names={names}", f"--output={output}"]
+    flags = (f"--class_names={names}", f"--output={output}", "--csv", "--wide", "--tta=flip")
     with pytest.raises(SystemExit):  # one file is damaged
-        _main([*arguments, "--csv", "--wide", "--tta=flip"], photos)
-    rows = list(csv.reader(output.read_text().splitlines()))
-    assert rows[0] == ["id", *names.read_text().splitlines()]
-    assert [row[0] for row in rows[1:]] == ["a b", "alpha", "gray, too", "gray"]
+        run_predict(f"--model={run}/model.keras", *flags, photos)
+    header, *rows = csv.reader(output.read_text().splitlines())
+    assert header == ["id", *names.read_text().splitlines()]
+    assert [row[0] for row in rows] == ["a b", "alpha", "gray, too", "gray"]
     expected = _predict(run / "model.keras", image_files.find_images([photos]), flip=True)
-    np.testing.assert_array_equal(np.float32([row[1:] for row in rows[1:]]), [*expected.values()])
+    np.testing.assert_array_equal(np.float32([row[1:] for row in rows]), [*expected.values()])
 
 
-def test_wide_table_refuses_two_files_of_one_id(run, photos, tmp_path):
-    (tmp_path / "alpha.jpg").write_bytes(b"")
+def test_wide_table_refuses_two_files_of_one_id(run, photos, run_predict, tmp_path):
+    (tmp_path / "alpha.jpg").touch()
     with pytest.raises(ValueError, match="must be unique.*alpha.png.*alpha.jpg"):
-        _main([f"--model={run}/model.keras", "--csv", "--wide"], photos, tmp_path)
-    with pytest.raises(ValueError, match="needs --csv"):
-        _main([f"--model={run}/model.keras", "--wide"], photos)
+        run_predict(f"--model={run}/model.keras", "--csv", "--wide", photos, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["id", "class 3"])
-def test_wide_table_refuses_two_columns_of_one_name(name, run, photos, tmp_path):
+def test_wide_table_refuses_two_columns_of_one_name(name, run, photos, run_predict, tmp_path):
     names = tmp_path / "names.txt"
     names.write_text("".join(f"class {i}\n" for i in range(9)) + name)
-    arguments = [f"--model={run}/model.keras", f"--class_names={names}", "--csv", "--wide"]
     with pytest.raises(ValueError, match=f"unique and other than 'id'.*'{name}'"):
-        _main(arguments, photos)
+        run_predict(
+            f"--model={run}/model.keras", f"--class_names={names}", "--csv", "--wide", photos
+        )
 
 
-def test_wide_table_refuses_the_number_of_classes(run, photos):
-    with pytest.raises(ValueError, match="--top does not apply.*top=5"):
-        _main([f"--model={run}/model.keras", "--csv", "--wide", "--top=5"], photos)
+def test_prints_a_line_for_each_image(run, photos, cli):
+    done = cli("predict", f"--model={run}/export", photos / "a b.png", photos, "--top=2")
+    assert done.returncode == 1
+    assert "1 of 6 files cannot be read" in done.stderr
+    assert len(done.stdout.splitlines()) == 5
+    assert done.stdout.count(" %, ") == 5
 
 
-def _main(arguments, *sources):
-    """Calls the command in this process."""
-    with flagsaver.flagsaver():
-        known = set(predict.FLAGS)
-        try:
-            predict.define_flags()
-            predict.FLAGS(["predict", *arguments])
-            predict.main(*map(str, sources))
-        finally:
-            for name in set(predict.FLAGS) - known:
-                delattr(predict.FLAGS, name)
+@pytest.fixture
+def written(run, photos, run_predict, tmp_path, capsys):
+    """Returns a function that writes predictions in a format, and returns their lines."""
+
+    def write(flag):
+        output = tmp_path / "predictions"
+        with pytest.raises(SystemExit, match="1"):  # one file is damaged
+            run_predict(f"--model={run}/export", flag, "--top=2", f"--output={output}", photos)
+        assert capsys.readouterr().out == f"wrote {output}: 4 images\n"
+        return output.read_text().splitlines()
+
+    return write
 
 
-@pytest.mark.parametrize("output_format", ["json", "csv", ""])
-def test_output_files_are_readable(output_format, run, photos, scripts, tmp_path):
-    output = tmp_path / "predictions"
-    flags = [f"--{output_format}"] if output_format else []
-    done = scripts.run(
-        "-m",
-        "keras_vit",
-        "predict",
-        f"--model={run}/export",
-        photos / "a b.png",
-        photos,
-        "--top=2",
-        *flags,
-        f"--output={output}",
-    )
-    assert done.returncode == 1 and "1 of 6 files cannot be read" in done.stderr, done.stderr
-    assert done.stdout == f"wrote {output}: 5 images\n"
-    text = output.read_text()
-    if output_format == "json":
-        rows = [json.loads(line) for line in text.splitlines()]
-        first = rows[0]["classes"]
-        assert rows[3]["image"].endswith("gray, too.jpg")
-        assert first[0]["probability"] >= first[1]["probability"]
-        assert len(rows) == 5
-        assert len(first) == 2
-    elif output_format == "csv":
-        rows = list(csv.DictReader(text.splitlines()))
-        assert [row["rank"] for row in rows] == ["1", "2"] * 5
-        assert rows[6]["image"].endswith("gray, too.jpg")
-        assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])
-    else:
-        assert len(text.splitlines()) == 5
-        assert text.count(" %, ") == 5
+def test_json_has_an_object_for_each_image(written):
+    rows = [json.loads(line) for line in written("--json")]
+    assert len(rows) == 4
+    assert rows[2]["image"].endswith("gray, too.jpg")
+    best, second = rows[0]["classes"]
+    assert best["probability"] >= second["probability"]
+
+
+def test_csv_has_a_row_for_each_rank(written):
+    rows = list(csv.DictReader(written("--csv")))
+    assert [row["rank"] for row in rows] == ["1", "2"] * 4
+    assert rows[4]["image"].endswith("gray, too.jpg")
+    assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=RUN/export"], "IMAGES... are expected"),
-        (
-            ["--model=RUN/export", "nowhere.jpg"],
-            "The file or folder does not exist. Received: nowhere.jpg",
-        ),
-        (["--model=RUN/export", "RUN/export/1/variables"], "The folder contains no images (.jpg, "),
-        (
-            ["--model=RUN/exprt", "PHOTOS"],
-            "The file or folder does not exist. --model takes the workdir of a run",
-        ),
-        (["PHOTOS"], "Pass either --model, or at least one of --variant"),
-        (
-            ["--model=RUN/export", "PHOTOS", "--output=nowhere/x"],
-            "The folder of --output must exist",
-        ),
-        (["--model=RUN/export", "PHOTOS", "--json", "--csv"], "Pass --json or --csv, not both"),
-        (["--model=RUN/backbone.keras", "PHOTOS"], "The model has no classes"),
+        (["nowhere.jpg"], "does not exist. Received: nowhere.jpg"),
+        (["RUN/export/1/variables"], "contains no images"),
+        (["PHOTOS", "--json", "--csv"], "--json or --csv, not both"),
+        (["PHOTOS", "--wide"], "--wide needs --csv"),
+        (["PHOTOS", "--csv", "--wide", "--top=5"], "--top does not apply"),
     ],
 )
-def test_bad_input_prints_an_error(arguments, message, run, photos, scripts):
-    if not (run / "backbone.keras").exists():
-        keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), include_top=False).save(
-            run / "backbone.keras"
-        )
+def test_rejects_bad_arguments(arguments, message, run, photos, run_predict):
     words = [word.replace("RUN", str(run)).replace("PHOTOS", str(photos)) for word in arguments]
-    done = scripts.run("-m", "keras_vit", "predict", *words)
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
+    with pytest.raises(ValueError, match=message):
+        run_predict(f"--model={run}/export", *words)
 
 
-def test_predict_needs_a_static_image_size(photos, scripts, tmp_path):
-    x = keras.Input((None, None, 3))
-    keras.Model(x, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling2D()(x))).save(
-        tmp_path / "model.keras"
-    )
-    done = scripts.run("-m", "keras_vit", "predict", f"--model={tmp_path}/model.keras", photos)
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: The model must have a static image size")
+def test_images_are_required(cli):
+    assert "IMAGES... are expected" in error_line(cli("predict", "--model=a"))
+
+
+def test_predict_needs_a_static_image_size(photos, run_predict, tmp_path):
+    images = keras.Input((None, None, 3))
+    means = keras.layers.GlobalAveragePooling2D()(images)
+    keras.Model(images, keras.layers.Dense(2)(means)).save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="static image size"):
+        run_predict(f"--model={tmp_path}/model.keras", photos)

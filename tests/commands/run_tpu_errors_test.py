@@ -22,7 +22,6 @@ def run(scripts, tmp_path):
         (("fewshot:digitz",), "fewshot:digitz cannot load its dataset"),
         (("real:real.json@nowhere",), "nowhere"),
         (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot load its dataset"),
-        (("imagenet_v2:cifar100@nowhere",), "imagenet_v2:cifar100@nowhere cannot load its dataset"),
     ],
 )
 def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
@@ -35,53 +34,15 @@ def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--config.model.hiden_size=3"],
-            'the config has no such field: .*Did you mean "hidden_size"',
-        ),
-        pytest.param(
-            ["--config.batch_sise=3"],
-            "the config has no such field: .*batch_size",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["--config.batch_size=0.5"],
-            "flag --config.batch_size=0.5: invalid literal for int",
-            marks=pytest.mark.slow,
-        ),
-        (["--config=experiments/configs/nothing.py"], "--config must be a file or one of digits"),
+        (["--config.model.hiden_size=3"], 'no such field: .*Did you mean "hidden_size"'),
         (["--config=digit"], "--config must be a file or one of digits, .*digit"),
-        pytest.param(
-            ["--wrkdir=3"],
-            "Unknown command line flag 'wrkdir'. Did you mean: workdir",
-            marks=pytest.mark.slow,
-        ),
         (["digits"], "this command takes only flags. Received: digits"),
-        pytest.param(
-            ["--config.data.name=mnist"],
-            "must be one of digits.*Received: name='mnist'",
-            marks=pytest.mark.slow,
-        ),
-        (
-            ["--config.model.num_heads=5"],
-            "`num_heads` must divide `hidden_size`. Received: num_heads=5",
-        ),
+        (["--config.model.num_heads=5"], "must divide `hidden_size`. Received: num_heads=5"),
         (["--config.strategy=tpu"], "No TPU was found: .*Received: strategy='tpu'"),
-        pytest.param(
-            ["--config.strategy=gpus"],
-            "`strategy` must be one of .*Received: strategy='gpus'",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["--config.total_steps=5", "--config.total_epochs=3"],
-            "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs=",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["--config.precision=float8"],
-            "`precision` must be one of .*Received: precision='float8'",
-            marks=pytest.mark.slow,
-        ),
+        # Raised by absl, by ml_collections and by the names of the datasets.
+        pytest.param(["--wrkdir=3"], "Did you mean: workdir", marks=pytest.mark.slow),
+        pytest.param(["--config.batch_size=0.5"], "invalid literal", marks=pytest.mark.slow),
+        pytest.param(["--config.data.name=mnist"], "one of digits", marks=pytest.mark.slow),
     ],
 )
 def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):

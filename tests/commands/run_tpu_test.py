@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import shlex
 import shutil
@@ -18,7 +17,8 @@ import tensorflow as tf
 from keras_vit import data, export
 from keras_vit.models.any_model import weights_digest
 
-from ..shared import ROOT, SHORT_RUN, worker_tasks
+from ..data.helpers import write_records
+from ..shared import ROOT, SHORT_RUN, start_workers
 from .conftest import error_line, random_pixels
 
 TINY = (*SHORT_RUN, "--config.total_steps=60")
@@ -35,11 +35,10 @@ def _results(workdir):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(scripts, tmp_path_factory):
     """Returns the workdir and the output of a finished run."""
     workdir = tmp_path_factory.mktemp("run") / "digits"
-    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = scripts.run("experiments/run_tpu.py", f"--workdir={workdir}", *TINY, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return workdir, done.stdout
 
@@ -61,28 +60,21 @@ def test_run_trains_evaluates_exports_and_predicts(finished):
     results = _results(workdir)
     assert {"test/accuracy", "train/seconds", "train/images_per_second"} <= results.keys()
     assert all(isinstance(value, int | float) for value in results.values())
-    assert 0 < results["test/accuracy"] < 1
-    assert (workdir / "export" / "1" / "saved_model.pb").exists()
-
-
-def test_export_accuracy_matches_the_results(finished):
-    workdir, _ = finished
+    # The export has the accuracy of the results.
     images, labels, _ = next(iter(data.eval_batches(data.load("digits")[1], batch_size=360)))
     signature = tf.saved_model.load(f"{workdir}/export/1").signatures["tensor"]
     probabilities = signature(images=images)["probabilities"].numpy()
     np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)
     accuracy = (probabilities.argmax(-1) == labels.numpy().argmax(-1)).mean()
-    assert accuracy == pytest.approx(_results(workdir)["test/accuracy"], abs=1e-6)
+    assert accuracy == pytest.approx(results["test/accuracy"], abs=1e-6)
 
 
 def test_figures_require_matplotlib(finished):
     workdir, output = finished
-    if HAS_MATPLOTLIB:
-        assert (workdir / "predictions.png").read_bytes().startswith(b"\x89PNG")
-        assert (workdir / "curve.png").read_bytes().startswith(b"\x89PNG")
-    else:
-        assert "predictions.png was not drawn: matplotlib is not installed" in output
-        assert not list(workdir.glob("*.png"))
+    assert (workdir / "predictions.png").exists() == HAS_MATPLOTLIB
+    assert (workdir / "curve.png").exists() == HAS_MATPLOTLIB
+    reported = "predictions.png was not drawn: matplotlib is not installed" in output
+    assert reported != HAS_MATPLOTLIB
 
 
 def test_finished_run_is_reported_as_done(finished, run):
@@ -90,8 +82,7 @@ def test_finished_run_is_reported_as_done(finished, run):
     written = {file: file.stat().st_mtime_ns for file in workdir.rglob("*")}
     del written[workdir / "config.json"]
     done = run(f"--workdir={workdir}", *TINY)
-    assert done.returncode == 0
-    assert done.stdout.startswith("This run is done: ")
+    assert done.stdout.startswith("This run is done: "), done.stderr
     assert {file: file.stat().st_mtime_ns for file in written} == written
 
 
@@ -109,27 +100,20 @@ def test_run_without_results_keeps_its_export(finished, run, tmp_path):
     assert _results(workdir)["test/accuracy"] == _results(finished[0])["test/accuracy"]
 
 
-@pytest.fixture(scope="module")
-def extended(finished, scripts, tmp_path_factory):
-    """Extends a run that stopped after its export. Returns the workdir and the output.
-
-    A folder named predictions.png prevents drawing the figure.
-    """
-    workdir = tmp_path_factory.mktemp("run") / "extended"
+def test_extended_run_exports_its_new_model(finished, scripts, tmp_path):
+    workdir = tmp_path / "extended"
     shutil.copytree(finished[0], workdir)
     (workdir / "results.json").unlink()
     # The weights of export 1 are not read again.
     shutil.rmtree(workdir / "export" / "1" / "variables")
+    # A folder of this name prevents drawing the figure.
     (workdir / "predictions.png").unlink(missing_ok=True)
     (workdir / "predictions.png").mkdir()
     flags = (f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
     done = scripts.run("experiments/run_tpu.py", *flags, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    return workdir, done.stdout
-
-
-def test_extended_run_exports_its_new_model(extended):
-    workdir, output = extended
+    output = done.stdout
+    assert "predictions.png was not drawn: " in output
     assert f"exported to {workdir}/export/2" in output
     first_card = export.load_card(workdir / "export" / "1")
     card = export.load_card(workdir / "export" / "2")
@@ -138,12 +122,6 @@ def test_extended_run_exports_its_new_model(extended):
     digest = weights_digest(export.load(workdir / "export" / "2"))
     assert card["weights_sha256"] == digest
     assert digest != first_card["weights_sha256"]
-
-
-def test_figure_that_cannot_be_drawn_is_reported(extended):
-    workdir, output = extended
-    assert "predictions.png was not drawn: " in output
-    assert (workdir / "results.json").exists()
 
 
 def test_diverged_run_writes_results_but_no_export(run, tmp_path):
@@ -155,21 +133,16 @@ def test_diverged_run_writes_results_but_no_export(run, tmp_path):
     assert not (tmp_path / "run" / "export").exists()
 
 
-def _write_records(path, count, channels):
+def _write_split(path, count, channels):
     """Writes a TFRecord file of random images with 8 classes."""
-    pixels = random_pixels(count, 8, 8, channels)
-    with tf.io.TFRecordWriter(str(path)) as file:
-        for i, image in enumerate(pixels):
-            example = tf.train.Example()
-            example.features.feature["image/encoded"].bytes_list.value.append(image.tobytes())
-            example.features.feature["image/class/label"].int64_list.value.append(i % 8)
-            file.write(example.SerializeToString())
+    images = [image.tobytes() for image in random_pixels(count, 8, 8, channels)]
+    write_records(path, images, [i % 8 for i in range(count)])
 
 
 @pytest.mark.parametrize("channels", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_trains_on_images_with_2_or_6_channels(channels, run, tmp_path):
-    _write_records(tmp_path / "train.tfrecord", 128, channels)
-    _write_records(tmp_path / "test.tfrecord", 70, channels)
+    _write_split(tmp_path / "train.tfrecord", 128, channels)
+    _write_split(tmp_path / "test.tfrecord", 70, channels)
     fields = {
         "name": "tfrecords",
         "path": tmp_path,
@@ -228,22 +201,12 @@ def test_rejects_unusable_workdir(finished, run, tmp_path):
     assert "must be a writable folder" in line
 
 
-def test_help_lists_config_and_workdir_flags(run):
-    done = run("--help")
-    assert "--config" in done.stdout
-    assert "--workdir" in done.stdout
-    assert "Trains a model" in done.stdout
-
-
 @pytest.mark.slow
-def test_two_workers_finish_cleanly(tmp_path):
-    workers = []
-    for task in worker_tasks():
-        command = [sys.executable, "experiments/run_tpu.py", f"--workdir={tmp_path / 'run'}", *TINY]
-        environment = {**os.environ, "TF_CONFIG": task}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        workers.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
-    outputs = [worker.communicate()[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
+def test_two_workers_finish_cleanly(scripts, tmp_path):
+    script = ROOT / "experiments" / "run_tpu.py"
+    workers = start_workers(scripts, script, f"--workdir={tmp_path / 'run'}", *TINY)
+    outputs = [worker.wait() for worker in workers]
+    assert [output.returncode for output in outputs] == [0, 0], outputs
     assert (tmp_path / "run" / "results.json").exists()
-    assert not re.search("crash|UNAVAILABLE|Traceback", "".join(outputs))
+    for output in outputs:
+        assert not re.search("crash|UNAVAILABLE|Traceback", output.stdout + output.stderr)

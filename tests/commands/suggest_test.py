@@ -3,12 +3,11 @@
 import re
 import shlex
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from absl import flags
 
 from ..shared import ROOT
+from .conftest import random_pixels, write_image
 
 PROGRAM = """
 import sys
@@ -31,12 +30,10 @@ keras_vit_cli.main(["suggest", *sys.argv[2:]])
 @pytest.fixture
 def photos(tmp_path):
     """A folder of 60 images, 54 of them for training."""
-    image = tf.io.encode_jpeg(np.zeros((40, 50, 3), np.uint8)).numpy()
-    for number in range(60):
-        path = tmp_path / "my photos, old" / "ab"[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image)
-    return tmp_path / "my photos, old"
+    folder = tmp_path / "my photos, old"
+    for i in range(60):
+        write_image(folder / "ab"[i % 2] / f"{i}.jpg", random_pixels(40, 50, 3))
+    return folder
 
 
 def _commands(scripts, seconds, photos, *flags):
@@ -48,7 +45,7 @@ def _commands(scripts, seconds, photos, *flags):
     return done.stdout, [shlex.split(line) for line in re.findall("  keras-vit (.*)", done.stdout)]
 
 
-def test_suggested_commands_are_valid(scripts, photos):
+def test_suggested_commands_are_valid(scripts, cli, photos):
     output, (scratch, tuned, probe) = _commands(scripts, 0.1, photos)
     assert output.startswith("devices are chosen")
     assert "54 training and 6 test images, median size 50 x 40 pixels" in output
@@ -56,8 +53,8 @@ def test_suggested_commands_are_valid(scripts, photos):
     assert {"--config.batch_size=8", "--config.total_steps=202"} < set(scratch) & set(tuned)
     evals = flags.ListParser().parse(probe[-1].removeprefix("--evals="))
     assert evals == [f"linear_probe:folder@{photos}"]
-    for _, *arguments in (scratch, tuned):  # the same flags of a command that trains nothing
-        done = scripts.run("-m", "keras_vit", "verify-data", *arguments, cwd=ROOT)
+    for _, *arguments in (scratch, tuned):
+        done = cli("verify-data", *arguments)  # takes the flags of `train`
         assert "60 examples: 0 bad" in done.stdout, done.stderr
 
 

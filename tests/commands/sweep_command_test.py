@@ -161,22 +161,14 @@ def test_signals_ignored_by_nohup_stay_ignored(train_with):
     ("flags", "message"),
     [
         (["--rates=0.1,high"], "`rates` must be numbers.*Received: rates=.'0.1', 'high'"),
-        (
-            ["--rates=0.1", "--config.data.name=list"],
-            "This kind of data has no splits tune_train and tune_val; set --tune_train",
-        ),
+        (["--rates=0.1", "--config.data.name=list"], "has no splits tune_train and tune_val"),
         (
             ["--folds=2", "--config.data.name=folder", "--tune_val=test"],
             "do not apply with --folds.*Received: folds=2,.* tune_val='test'",
         ),
-        (["--rates=0.1", "--seeds=1.5"], "`seeds` must be numbers.*Received: seeds=.'1.5'"),
-        (
-            ["--rates=0.1", "--config=experiments/configs/finetune.py:ViT-B/16"],
-            "The config needs a model, a dataset",
-        ),
     ],
 )
-def test_bad_input_prints_an_error_line(flags, message, cli, tmp_path):
+def test_rejects_bad_flags(flags, message, cli, tmp_path):
     assert re.search(message, error_line(cli("sweep", f"--workdir={tmp_path}", *flags)))
     assert not list(tmp_path.iterdir())
 

@@ -70,6 +70,10 @@ def inside(name, x, y):
     }[name]
 
 
+def between(low, high, share):
+    return low + (high - low) * share
+
+
 def expected_image(seed, split, index, image_shape):
     """Returns `(image, near_edge, unit, bits)`.
 
@@ -87,20 +91,21 @@ def expected_image(seed, split, index, image_shape):
     main = int(8 * unit["color"][4])
     background = (main + 1 + int(7 * unit["color"][0])) % 8
     layers = []
-    for layer in (0, 1, 2, 3, 4):
-        small = 0 < layer < 4
-        low, high = (0.05, 0.95) if small else (0.35, 0.65) if layer else (0, 1)
-        column, row = (low + (high - low) * unit[name][layer] for name in ("column", "row"))
-        low, high = (0.05, 0.12) if small else (0.15, 0.35) if layer else (0.5, 0.5)
-        radius = (low + (high - low) * unit["size"][layer]) * min(height, width)
+    for layer in range(5):
+        color = background
+        places = (0, 1)
+        sizes = (0.5, 0.5)
+        if 0 < layer < 4:  # a distractor
+            color = (background + 1 + int(7 * unit["color"][layer])) % 8
+            places = (0.05, 0.95)
+            sizes = (0.05, 0.12)
+        elif layer == 4:  # the main shape
+            color = main
+            places = (0.35, 0.65)
+            sizes = (0.15, 0.35)
+        column, row = (between(*places, unit[name][layer]) for name in ("column", "row"))
+        radius = between(*sizes, unit["size"][layer]) * min(height, width)
         angle = 2 * math.pi * int(1024 * unit["rotation"][layer]) / 1024
-        color = (
-            main
-            if layer == 4
-            else (background + 1 + int(7 * unit["color"][layer])) % 8
-            if small
-            else background
-        )
         layers.append((column * width, row * height, radius, angle, color))
     image = np.zeros(image_shape)
     near_edge = np.zeros((height, width), bool)
@@ -115,8 +120,7 @@ def expected_image(seed, split, index, image_shape):
             outside = inside(shapes[int(8 * unit["shape"][layer])], x, y) * radius if layer else -9
             shade = 0
             if layer in (0, 4):
-                low, high = (0.4, 1.0) if layer else (0.2, 0.5)
-                period = low + (high - low) * unit["period"][layer]
+                period = between(*((0.4, 1.0) if layer else (0.2, 0.5)), unit["period"][layer])
                 # A phase of 1 shifts the texture by two cells.
                 cells = [part / period + 2 * unit["phase"][layer] for part in (x, y)]
                 odd_x, odd_y = (math.floor(cell) % 2 for cell in cells)
@@ -145,10 +149,9 @@ def test_images_match_second_implementation(image_shape):
     for index in range(7):
         image, near_edge, unit, bits = expected_image(7, 1, index, image_shape)
         count = math.prod(image_shape)
-        noise = np.array([bits(50 + i) for i in range(-(-count // 8))], "uint64").view("uint8")[
-            :count
-        ]
-        noise = 0.2 * unit["level"][4] * (noise.reshape(image_shape) - 127.5)
+        noise = np.array([bits(50 + i) for i in range(math.ceil(count / 8))], "uint64")
+        noise = noise.view("uint8")[:count].reshape(image_shape)
+        noise = 0.2 * unit["level"][4] * (noise - 127.5)
         expected = np.clip(image + noise, 0, 255)
         actual = source.read(index)["image"].numpy().astype(float)
         assert np.abs(actual - expected)[~near_edge].max() <= 1.01, index
@@ -181,16 +184,6 @@ def test_labels_match_draws():
     assert [int(both.read(index)["label"]) for index in range(12)] == both.labels.tolist()
 
 
-def test_factors_are_uniform_and_independent():
-    for label, classes in (("shape-color", 64), ("size-distractors", 32), ("background", 8)):
-        counts = np.bincount(
-            data.load_split(f"shapes:{label}", "train[:64000]").labels, minlength=classes
-        )
-        expected = 64000 / classes
-        # Chi squared.
-        assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)
-
-
 def test_splits_and_seeds_have_different_images():
     def first(split, seed=0, count=3):
         source = data.load_split("shapes", split, split_seed=seed)
@@ -199,9 +192,9 @@ def test_splits_and_seeds_have_different_images():
     images = np.concatenate([first("train"), first("test"), first("tune_val"), first("train", 1)])
     assert len(np.unique(images.reshape(12, -1), axis=0)) == 12
     np.testing.assert_array_equal(first("train[:3]"), first("tune_train"))
-    assert data.load_split("shapes", "train", num_examples=2**61).num_examples == 2**61
     assert data.load_split("shapes", "test", num_examples=50).num_examples == 10_000
     huge = data.load_split("shapes", "train", num_examples=2**61)
+    assert huge.num_examples == 2**61
     assert huge.labels is None
     assert (huge.read(2**61 - 1)["image"].numpy() != huge.read(0)["image"].numpy()).any()
 
@@ -224,28 +217,11 @@ def test_shapes_are_read_in_batches():
 @pytest.mark.parametrize(
     ("name", "split", "arguments", "message"),
     [
-        ("shapes:hue", "train", {}, "must be one or more different factors.*Received: label='hue'"),
+        ("shapes:hue", "train", {}, "different factors.*Received: label='hue'"),
         ("shapes:shape-shape", "train", {}, "different factors.*Received: label='shape-shape'"),
-        (
-            "shapes",
-            "validation",
-            {},
-            "splits of shapes are train, tune_train.*Received: split='validation'",
-        ),
-        ("shapes", "test[:20000]", {}, "'test' has 10000 examples. Received: split='test"),
-        ("shapes", "train[:0]", {}, "has 1000000 examples"),
-        (
-            "shapes",
-            "train",
-            {"image_shape": (32, 32)},
-            r"`image_shape` must be .* Received: image_shape=\(32, 32\)",
-        ),
-        (
-            "shapes",
-            "train",
-            {"split_seed": -1},
-            "`split_seed` must be an int32, 0 or more. Received: split_seed=-1",
-        ),
+        ("shapes", "validation", {}, "splits of shapes are train"),
+        ("shapes", "train", {"image_shape": (32, 32)}, "`image_shape` must be"),
+        ("shapes", "train", {"split_seed": -1}, "`split_seed` must be an int32"),
     ],
 )
 def test_rejects_invalid_arguments(name, split, arguments, message):

@@ -9,7 +9,7 @@ import pytest
 
 from ..shared import ROOT
 
-EXPERIMENTS = ROOT / "experiments"
+SCRIPT = ROOT / "experiments" / "paper" / "__main__.py"
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() == "jax", reason="the command does not depend on the backend"
@@ -20,9 +20,7 @@ pytestmark = pytest.mark.skipif(
 def paper(scripts):
     """Returns a function that runs experiments/paper with its arguments."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    return lambda *arguments, cwd: scripts.run(
-        EXPERIMENTS / "paper" / "__main__.py", *arguments, cwd=cwd, env=environment
-    )
+    return lambda *arguments, cwd: scripts.run(SCRIPT, *arguments, cwd=cwd, env=environment)
 
 
 @pytest.mark.slow
@@ -37,9 +35,7 @@ def test_study_runs_in_two_processes(paper, tmp_path):
 
 
 def test_measured_study_runs_alone(monkeypatch):
-    spec = importlib.util.spec_from_file_location(
-        "paper_command", EXPERIMENTS / "paper" / "__main__.py"
-    )
+    spec = importlib.util.spec_from_file_location("paper_command", SCRIPT)
     command = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(command)
     monkeypatch.setattr(command, "FLAGS", types.SimpleNamespace(processes=3))
@@ -63,7 +59,4 @@ def test_list_shows_number_of_runs_and_images(paper, tmp_path):
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
     assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
     # 8 runs, each with 7 epochs of 303 million images.
-    assert lines["table8"][1:3] == [
-        "8",
-        "16,968,000,000",
-    ]
+    assert lines["table8"][1:3] == ["8", "16,968,000,000"]

@@ -34,16 +34,8 @@ def test_table_has_every_cell_once_and_valid_image_sizes():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["ViT-X/9"], ["v3:2x2"], [224]), "`architecture` must be one of"),
-        ((["ViT-B/16"], ["v9:2x2"], [224]), "`topology` must be"),
-        (
-            (["ViT-B/16"], ["v3:2x2"], [224], ["serving"]),
-            "`modes` must be among training, inference",
-        ),
-        (
-            (["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]),
-            "smaller than a patch of ViT-B/32. Received: image_size=16",
-        ),
+        ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be among training"),
+        ((["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]), "smaller than a patch of ViT-B/32"),
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
@@ -81,13 +73,6 @@ def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
     assert [row.cell for row in rows] == [row.cell for row in CELLS]
 
 
-def test_rejects_file_with_other_columns(tmp_path):
-    path = tmp_path / "tpu.csv"
-    path.write_text("step,loss\n1,2\n")
-    with pytest.raises(ValueError, match=r"The columns of the table must be model, topology.*step"):
-        table.read(path)
-
-
 class _Programs:
     """Fake compiler for programs that need 1 GiB plus `per_image` bytes for each image."""
 
@@ -119,9 +104,9 @@ def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
     assert 130 <= row.batch_per_device <= 144
     assert not row.error
-    seconds = 1.0 + (
-        2 * 7 / 8 * GIB / get_topology("v3:2x2").device.interconnect if mode == "training" else 0
-    )
+    seconds = 1.0
+    if mode == "training":  # the gradients are summed
+        seconds += 2 * 7 / 8 * GIB / get_topology("v3:2x2").device.interconnect
     assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
 
 
@@ -157,6 +142,5 @@ def test_committed_table_has_every_cell():
     cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
     assert sorted(row.cell[:4] for row in rows) == sorted(row.cell[:4] for row in cells)
     for row in rows:
-        assert row.error == (
-            "" if row.batch_per_device and row.images_per_second else table.NOTHING_FITS
-        )
+        fits = row.batch_per_device and row.images_per_second
+        assert row.error == ("" if fits else table.NOTHING_FITS)
