@@ -133,7 +133,7 @@ def assert_same_arrays(ours, theirs):
     """Compares two dicts of arrays bit for bit."""
     assert sorted(ours) == sorted(theirs)
     for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)
 
 
 def assert_same_weights(ours, theirs):

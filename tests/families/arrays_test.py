@@ -15,13 +15,12 @@ from .golden_cases import read_case, read_config, write_case
 pytestmark = pytest.mark.one_backend
 
 
-@pytest.mark.parametrize("options", [{}, {"head": "new", "classes": 2}], ids=["keep", "new"])
-def test_rotary_model_without_class_token_is_not_dinov3(options, tmp_path):
+def test_rotary_model_without_class_token_is_not_dinov3(tmp_path):
     arrays = read_case("timm_dinov3")
     del arrays["cls_token"]
     folder = write_case("timm_dinov3", tmp_path, arrays)
     with pytest.raises(ValueError, match="the file requires its config.json"):
-        keras_vit.from_pretrained(folder, num_heads=3, input_shape=(32, 32, 3), **options)
+        keras_vit.from_pretrained(folder, num_heads=3, input_shape=(32, 32, 3), head="new")
 
 
 def test_register_positions_are_added_to_the_registers(tmp_path):
@@ -55,26 +54,19 @@ def test_rejects_attention_pooling_with_a_class_token(tmp_path):
     arrays = read_case("timm_siglip")
     arrays["cls_token"] = arrays["pos_embed"][:, :1]
     folder = write_case("timm_siglip", tmp_path, arrays)
-    message = "`global_pool` must not be map .*Received: global_pool='map'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="`global_pool` must not be map"):
         keras_vit.from_pretrained(folder, num_heads=3)
 
 
-@pytest.mark.parametrize("case", ["dino", "ijepa"])
-def test_mask_token_is_ignored(case, tmp_path):
-    arrays = read_case(case)
-    arrays["embeddings.mask_token"] = np.ones((1, 1, 24), "float32")
-    keras_vit.from_pretrained(write_case(case, tmp_path, arrays))
-
-
-def test_mask_token_and_pooler_of_deit_are_ignored(tmp_path):
+@pytest.mark.parametrize("case, prefix", [("dino", ""), ("ijepa", ""), ("deit_distilled", "deit.")])
+def test_mask_token_and_pooler_are_ignored(case, prefix, tmp_path):
     arrays = {
-        **read_case("deit_distilled"),
-        "deit.embeddings.mask_token": np.ones((1, 1, 24), "float32"),
-        "deit.pooler.dense.weight": np.eye(24, dtype="float32"),
-        "deit.pooler.dense.bias": np.ones(24, "float32"),
+        **read_case(case),
+        f"{prefix}embeddings.mask_token": np.ones((1, 1, 24), "float32"),
+        f"{prefix}pooler.dense.weight": np.eye(24, dtype="float32"),
+        f"{prefix}pooler.dense.bias": np.ones(24, "float32"),
     }
-    keras_vit.from_pretrained(write_case("deit_distilled", tmp_path, arrays))
+    keras_vit.from_pretrained(write_case(case, tmp_path, arrays))
 
 
 def test_qk_norms_have_timm_names(tmp_path):
@@ -88,33 +80,24 @@ def test_qk_norms_have_timm_names(tmp_path):
     assert any("query_norm" in weight.path for weight in restored.weights)
 
 
-def test_rejects_embedding_of_non_square_patches(tmp_path):
-    arrays = read_case("siglip")
-    name = "vision_model.embeddings.patch_embedding.weight"
-    arrays[name] = arrays[name].reshape(len(arrays[name]), -1)[:, 1:]
-    folder = write_case("siglip", tmp_path, arrays)
-    message = "a matrix with one row for each value.*Received: shape="
-    with pytest.raises(ValueError, match=message):
-        keras_vit.from_pretrained(folder)
-
-
 @pytest.mark.parametrize(
-    "case, message",
+    "case, inputs, message",
     [
-        ("clip", "reads the mean of the patches without a norm"),
-        ("deit_distilled", "reads the class token of a model with a distillation token"),
+        ("clip", 24, "reads the mean of the patches without a norm"),
+        ("deit_distilled", 24, "reads the class token of a model with a distillation token"),
+        ("dinov2", 48, "class token and the mean"),
     ],
 )
-def test_unsupported_head_can_be_dropped(case, message, tmp_path):
+def test_unsupported_head_can_be_dropped(case, inputs, message, tmp_path):
     arrays = {
         name: array
         for name, array in read_case(case).items()
         if not re.search("classifier|visual_projection", name)
     }
-    arrays["classifier.weight"] = np.ones((5, 24), "float32")
+    arrays["classifier.weight"] = np.ones((5, inputs), "float32")
     arrays["classifier.bias"] = np.ones(5, "float32")
     folder = write_case(case, tmp_path, arrays)
-    with pytest.raises(ValueError, match=f"{message}.*include_top=False.*Received: "):
+    with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(folder)
     keras_vit.from_pretrained(folder, include_top=False)
 
@@ -135,7 +118,5 @@ def test_rejects_positions_without_a_class_token_row(tmp_path):
     positions = "embeddings.position_embeddings"
     arrays[positions] = arrays[positions][:, 1:]
     folder = write_case("dinov2", tmp_path, arrays)
-    with pytest.raises(ValueError, match="`input_shape` is required"):
-        keras_vit.from_pretrained(folder)
     with pytest.raises(ValueError, match="pos_embedding' in the checkpoint must be "):
         keras_vit.from_pretrained(folder, input_shape=(42, 42, 3))

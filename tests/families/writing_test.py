@@ -20,8 +20,6 @@ CASES = {
     "clip_gelu": ("huggingface", "timm"),
     "timm_clip": ("timm",),
     "siglip": ("huggingface", "timm"),
-    "timm_siglip": ("timm",),
-    "deit_distilled": ("huggingface",),
     "timm_deit_distilled": ("huggingface", "timm"),
     "timm_deit3": ("timm",),
     "timm_eva02": ("timm",),
@@ -31,7 +29,6 @@ CASES = {
     "dinov2_swiglu": ("huggingface", "timm"),
     "dinov2_registers": ("huggingface", "timm"),
     "timm_dinov2_registers": ("huggingface", "timm"),
-    "timm_dinov2_swiglu": ("huggingface", "timm"),
     "dinov3": ("huggingface", "timm"),
     "dinov3_gated": ("huggingface", "timm"),
     "timm_dinov3": ("huggingface", "timm"),
@@ -64,10 +61,6 @@ def test_written_folder_restores_the_model(case, library, tmp_path):
     restored = keras_vit.from_pretrained(tmp_path / "written")
     images = images_for(model)
     assert_close(restored(images), model(images))
-    assert_close(
-        keras_vit.features(restored, images, tokens="all"),
-        keras_vit.features(model, images, tokens="all"),
-    )
     expected = model.preprocessing.to_config()
     preprocessing = restored.preprocessing.to_config()
     for name in ("mean", "std"):
@@ -76,19 +69,7 @@ def test_written_folder_restores_the_model(case, library, tmp_path):
         assert preprocessing == expected
 
 
-def fine_tune(case, library, folder):
-    """Returns the model of a case with noisy weights and, for timm, with a new head."""
-    new_head = {"head": "new", "classes": 7, "include_top": True}
-    model = load_case(case, folder, **(new_head if library == "timm" else {}))
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        if library == "huggingface" and "clip" in case and "head/bias" in weight.path:
-            continue  # transformers supports no bias there
-        weight.assign(weight + random.normal(scale=0.1, size=weight.shape))
-    return model
-
-
-def plain_vit(is_fine_tuned):
+def build_vit(**arguments):
     """Returns a plain Vision Transformer for images that are not square."""
     model = keras_vit.VisionTransformer(
         input_shape=(12, 20, 3),
@@ -98,24 +79,36 @@ def plain_vit(is_fine_tuned):
         mlp_dim=20,
         num_heads=3,
         classes=4,
-        attention_bias="qkvo" if is_fine_tuned else "o",
-        class_token_position=is_fine_tuned,
+        **arguments,
     )
     return randomize(model, 0.3)
 
 
-def build(case, library, variant, folder):
+def build(case, library, head, folder):
+    """Returns a model with random changes of its weights."""
     if case == "vit":
-        return plain_vit(is_fine_tuned=variant == "fine_tuned")
-    if variant == "fine_tuned":
-        return fine_tune(case, library, folder)
-    return load_case(case, folder)
+        return build_vit(attention_bias="qkvo")
+    if case == "vit_without_class_position":
+        return build_vit(attention_bias="o", class_token_position=False)
+    new_head = {"head": "new", "classes": 7, "include_top": True}
+    model = load_case(case, folder, **(new_head if head == "new" else {}))
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        if library == "huggingface" and "clip" in case and "head/bias" in weight.path:
+            continue  # transformers supports no bias there
+        weight.assign(weight + random.normal(scale=0.1, size=weight.shape))
+    return model
 
 
+# Most files have no head that timm supports, so give their models a new one, too.
 WRITTEN = [
-    (case, library, variant)
-    for case, library in [*PAIRS, ("vit", "timm"), ("vit", "huggingface")]
-    for variant in ("golden", "fine_tuned")
+    *((case, library, "keep") for case, library in PAIRS),
+    *((case, library, "new") for case, library in PAIRS if library == "timm"),
+    *(
+        (case, library, "keep")
+        for case in ("vit", "vit_without_class_position")
+        for library in ("timm", "huggingface")
+    ),
 ]
 
 
@@ -161,9 +154,9 @@ def written(torch_python, tmp_path_factory):
 
 @pytest.mark.full
 @pytest.mark.one_backend
-@pytest.mark.parametrize("case, library, variant", WRITTEN)
-def test_other_library_returns_the_same_outputs(case, library, variant, written):
-    model, folder = written[case, library, variant]
+@pytest.mark.parametrize("case, library, head", WRITTEN)
+def test_other_library_returns_the_same_outputs(case, library, head, written):
+    model, folder = written[case, library, head]
     error = folder / "error.txt"
     assert not error.exists(), error.read_text()
     images = images_for(model)

@@ -31,69 +31,29 @@ DINOV3 = {
 @pytest.mark.parametrize(
     "library, arguments, message",
     [
-        ("timm", {"representation_size": 5}, ": no class of the library has all"),
-        ("timm", {"attention_bias": "kvo"}, ": no class of the library has all"),
-        (
-            "huggingface",
-            {**SINES, "classifier": "gap"},
-            ": IJepa.* requires position_embedding='learned'. Received: ",
-        ),
-        ("huggingface", SINES, ": ViTForImage.* requires position_embedding='learned'"),
-        (
-            "huggingface",
-            SHARED,
-            ": the closest format does not support position_embedding_at='every_layer_shared'",
-        ),
-        (
-            "timm",
-            SHARED,
-            ": the closest format does not support position_embedding_at='every_layer_shared'",
-        ),
-        ("huggingface", {"mlp_bias": False}, ": MLPs of the format always have biases. Received: "),
-        (
-            "huggingface",
-            {"attention_bias": "kvo"},
-            ": .* has attention biases that the model lacks",
-        ),
-        (
-            "huggingface",
-            {"classifier": "gap", "representation_size": 5},
-            ".*IJepaForImageClassification .* has no pooler",
-        ),
-        (
-            "huggingface",
-            {**CLIP, "head_bias": 1.0},
-            ": the closest format does not support the head's bias",
-        ),
-        ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection .* only square images"),
-        (
-            "huggingface",
-            {**WIDE, "classifier": "map", "include_top": False},
-            ".*SiglipVisionModel in .* square images",
-        ),
+        ("timm", {"representation_size": 5}, "no class of the library"),
+        ("timm", SHARED, "position_embedding_at='every_layer_shared'"),
+        ("huggingface", SHARED, "position_embedding_at='every_layer_shared'"),
+        ("huggingface", {**SINES, "classifier": "gap"}, "IJepa.* position_embedding='learned'"),
+        ("huggingface", SINES, "ViTForImage.* position_embedding='learned'"),
+        ("huggingface", {"mlp_bias": False}, "MLPs of the format always have biases"),
+        ("huggingface", {"attention_bias": "kvo"}, "attention biases that the model lacks"),
+        ("huggingface", {"classifier": "gap", "representation_size": 5}, "IJepa.* has no pooler"),
+        ("huggingface", {**CLIP, "head_bias": 1.0}, "does not support the head's bias"),
+        ("huggingface", {**CLIP, **WIDE}, "CLIP.* only square images"),
         (
             "huggingface",
             {**WIDE, "layer_scale": 1.0, "include_top": False},
-            ".*Dinov2Model in .* supports only square images",
+            "Dinov2.* only square images",
         ),
-        (
-            "huggingface",
-            {**DINOV3, "mlp_norm": True},
-            ".*does not support .*_0/MlpBlock_0/LayerNorm_0",
-        ),
+        ("huggingface", {**DINOV3, "mlp_norm": True}, "does not support .*MlpBlock_0/LayerNorm_0"),
     ],
 )
 def test_rejects_parts_unsupported_by_the_library(library, arguments, message, tmp_path):
     model = keras_vit.VisionTransformer(**{**MODEL, **arguments})
-    with pytest.raises(ValueError, match=f"No format of '{library}' supports this model{message}"):
+    with pytest.raises(ValueError, match=f"No format of '{library}' supports .*{message}"):
         checkpoints.save(model, tmp_path / "written", format=library)
     assert not (tmp_path / "written").exists()
-
-
-def test_rejects_unknown_format(tmp_path):
-    model = keras_vit.VisionTransformer(**MODEL)
-    with pytest.raises(ValueError, match="vit_jax, huggingface, timm.*format='flax'"):
-        checkpoints.save(model, tmp_path / "written", format="flax")
 
 
 def save_with_preprocessing(folder, library, preprocessing, **arguments):
@@ -111,11 +71,10 @@ def save_with_preprocessing(folder, library, preprocessing, **arguments):
             "mean": [3, 4, 5],
             "std": [1, 2, 3],
         },
-        {"crop_fraction": 0.875, "interpolation": "bilinear"},
         {"mean": [30000] * 3, "std": [20000] * 3, "bit_depth": 16, "exif": True},
         {},
     ],
-    ids=["bicubic", "bilinear", "16-bit", "default"],
+    ids=["bicubic", "16-bit", "default"],
 )
 def test_transformers_folder_keeps_the_preprocessing(fields, tmp_path):
     expected = keras_vit.Preprocessing(**fields)
@@ -141,21 +100,18 @@ def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
 def test_transformers_cannot_crop_to_other_shapes(tmp_path):
     crop = keras_vit.Preprocessing(resize="shorter_side", interpolation="bicubic")
     wide = {"input_shape": (16, 32, 3)}
-    with pytest.raises(ValueError, match="use format='timm'.*a model for 16x32 pixels"):
+    with pytest.raises(ValueError, match="use format='timm'"):
         save_with_preprocessing(tmp_path / "written", "huggingface", crop, **wide)
     assert not (tmp_path / "written").exists()
     save_with_preprocessing(tmp_path / "written", "timm", crop, **wide)
 
 
-def test_other_tiny_epsilon_is_written_with_a_warning(tmp_path, caplog):
+def test_only_another_tiny_epsilon_is_written(tmp_path, caplog):
     model = keras_vit.VisionTransformer(**SIZES, epsilon=1e-12, include_top=False)
     checkpoints.save(model, tmp_path, format="timm")
     assert "uses epsilon=1e-06 instead of 1e-12" in caplog.text
     assert keras_vit.from_pretrained(tmp_path).arguments["epsilon"] == 1e-6
-
-
-def test_rejects_other_large_epsilon(tmp_path):
-    model = keras_vit.VisionTransformer(**MODEL, epsilon=0.1)
+    model = keras_vit.VisionTransformer(**SIZES, epsilon=0.1)
     with pytest.raises(ValueError, match="does not support epsilon=0.1"):
         checkpoints.save(model, tmp_path, format="timm")
 

@@ -6,14 +6,12 @@ import pytest
 import keras_vit
 from keras_vit import data, naflex
 
-from .pictures import picture
-
 pytestmark = pytest.mark.one_backend
 
 MEAN = [127.5] * 3
 
 
-@pytest.mark.parametrize("max_patches", [64, 256, 1024])
+@pytest.mark.parametrize("max_patches", [64, 1024])
 def test_photo_grids_match_reference(processed, max_patches):
     heights, widths = processed["photo_sizes"].astype("float64").T
     grids = naflex.target_grid(heights, widths, 16, max_patches)
@@ -43,35 +41,17 @@ def test_data_pipeline_makes_the_same_batches(pictures, max_patches):
 
 def test_pack_rejects_masks_that_are_not_prefixes(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
-    with pytest.raises(ValueError, match="`mask` must be 1 for the first rows.* Received: "):
-        naflex.pack(patches, shapes, 0 * mask)
-    with pytest.raises(ValueError, match="`mask` must be 1 for the first"):
-        naflex.pack(patches, shapes, mask[:, ::-1])
+    for wrong in (0 * mask, mask[:, ::-1]):
+        with pytest.raises(ValueError, match="`mask` must be 1 for the first rows"):
+            naflex.pack(patches, shapes, wrong)
 
 
 def test_pack_rejects_invalid_shapes(reference):
     patches = reference["images"]
     shapes = reference["spatial_shapes"]
-    with pytest.raises(ValueError, match="must have 1 to 16 patches per image. Received: "):
+    with pytest.raises(ValueError, match="must have 1 to 16 patches per image"):
         naflex.pack(patches, 9 * shapes)
-    with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
-        naflex.pack(patches[0], shapes)
     # 99 values are 33 RGB pixels, which cannot form a square.
-    with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
-        naflex.pack(np.zeros((2, 16, 99)), shapes[:2])
-
-
-def test_preprocess_rejects_invalid_max_patches():
-    with pytest.raises(ValueError, match="`max_patches` must be .* Received: max_patches=0"):
-        naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
-
-
-@pytest.mark.parametrize(
-    "images",
-    [[], [np.zeros((8, 8))], [np.zeros((8, 8, 1))], [np.zeros((0, 8, 3))]],
-    ids=["none", "two axes", "gray", "empty"],
-)
-def test_preprocess_rejects_invalid_images(images):
-    message = "must be a list of one or more images .* Received: images of shapes"
-    with pytest.raises(ValueError, match=message):
-        naflex.preprocess(images, MEAN, MEAN, 4, 9)
+    for wrong in (patches[0], np.zeros((2, 16, 99))):
+        with pytest.raises(ValueError, match="`patches` must be"):
+            naflex.pack(wrong, shapes[:2])

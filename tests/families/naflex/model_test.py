@@ -54,11 +54,6 @@ def test_model_is_restored_from_a_file(file, model, batch, tmp_path):
     np.testing.assert_array_equal(restored(batch), model(batch))
 
 
-def test_model_cannot_be_written_for_transformers(model, tmp_path):
-    with pytest.raises(ValueError, match="no class of the library"):
-        checkpoints.save(model, tmp_path / "folder", format="huggingface")
-
-
 @pytest.mark.one_backend
 def test_loads_big_vision_files(model, batch, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
@@ -93,35 +88,27 @@ def test_fixed_size_model_loads_naflex_weights(model, fixed_model):
 
 def test_naflex_model_rejects_images_of_one_size(model):
     images = np.zeros((2, 32, 32, 3), "float32")
-    message = "of 16 patches takes .*preprocess_input"
-    with pytest.raises(ValueError, match=message):
-        model(images)
-    with pytest.raises(ValueError, match=message):
-        keras_vit.features(model, images, tokens="pooled")
+    for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
+        with pytest.raises(ValueError, match="of 16 patches takes"):
+            call(images)
 
 
-def test_fixed_size_model_rejects_a_naflex_batch(fixed_model, batch):
+def test_fixed_size_model_rejects_naflex_inputs(fixed_model, batch):
     with pytest.raises(ValueError, match="incompatible"):
         fixed_model(batch)
     with pytest.raises(ValueError, match="must have shape .B, 32, 32, 3"):
         keras_vit.features(fixed_model, batch, tokens="pooled")
-
-
-def test_fixed_size_model_rejects_images_of_several_sizes(fixed_model):
-    with pytest.raises(ValueError, match="takes images of one size. Received: shapes="):
+    with pytest.raises(ValueError, match="takes images of one size"):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed_model)
 
 
-def test_preprocessing_rejects_values_outside_the_range(model):
-    with pytest.raises(ValueError, match="must have pixel values.* Received: "):
-        keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
-
-
 @pytest.mark.parametrize(
-    "images", [["a.jpg"], np.zeros((8, 9, 3), "uint8"), []], ids=["path", "one image", "none"]
+    "images",
+    [["a.jpg"], np.zeros((8, 9, 3), "uint8"), [], [np.zeros((8, 9, 1))]],
+    ids=["path", "one image", "none", "gray"],
 )
 def test_preprocessing_requires_a_list_of_images(images, model):
-    with pytest.raises(ValueError, match="one or more images .*: images of shapes"):
+    with pytest.raises(ValueError, match="one or more images"):
         keras_vit.preprocess_input(images, model)
 
 
@@ -130,64 +117,34 @@ def test_rejects_image_without_patches(model, batch):
         model(0 * batch)
 
 
+def test_preprocessing_rejects_normalized_images(model):
+    with pytest.raises(ValueError, match="must have pixel values"):
+        keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
+
+
 def test_requires_attention_pooling(folder):
-    with pytest.raises(ValueError, match="classifier=.map.* Received: classifier='gap'"):
+    with pytest.raises(ValueError, match="classifier=.map"):
         keras_vit.from_pretrained(folder, classifier="gap")
 
 
 def test_features_have_no_common_grid(model, batch):
-    with pytest.raises(ValueError, match="has its own patch grid.* Received: model="):
+    with pytest.raises(ValueError, match="has its own patch grid"):
         keras_vit.features(model, batch, tokens="patch", grid=True)
 
 
-METHODS = ["rollout", "mean", "relevance"]
-
-
-@pytest.fixture(scope="module")
-def three_shapes():
-    """Returns a square picture, a wide one and a tall one."""
-    return [picture(i, *size) for i, size in enumerate([(32, 32), (16, 64), (96, 8)])]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_attention_maps_do_not_depend_on_the_batch(method, model, three_shapes):
-    batch = keras_vit.preprocess_input(three_shapes, model)
-    maps = inspection.attention_maps(model, batch, method=method, upsample=False)
-    assert maps.shape == (3, 12, 8)
-    for i, (rows, columns) in enumerate([(4, 4), (2, 8), (12, 1)]):
-        alone = inspection.attention_maps(model, batch[i : i + 1], method=method, upsample=False)
-        np.testing.assert_allclose(maps[i, :rows, :columns], alone[0], rtol=1e-4, atol=1e-6)
-        assert maps[i].sum() == pytest.approx(alone.sum(), rel=1e-4)  # zero elsewhere
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_attention_maps_match_the_fixed_size_model(method, model, fixed_model, three_shapes):
-    images = keras_vit.preprocess_input(np.stack(three_shapes[:1]), fixed_model)
+@pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
+def test_attention_maps_match_the_fixed_size_model(method, model, fixed_model):
+    sizes = [(32, 32), (16, 64), (96, 8)]
+    square, *others = [picture(i, *size) for i, size in enumerate(sizes)]
+    images = keras_vit.preprocess_input(np.stack([square]), fixed_model)
     (expected,) = inspection.attention_maps(fixed_model, images, method=method)
-    batch = keras_vit.preprocess_input(three_shapes, model)
+    batch = keras_vit.preprocess_input([square, *others], model)
     maps = inspection.attention_maps(model, batch, method=method)
     np.testing.assert_allclose(maps[0, :32, :32], expected, rtol=1e-3, atol=1e-5)
     # The maps have the size of the tallest and the widest picture, and are padded with zeros.
     assert maps.shape == (3, 96, 64)
-    assert not maps[0, 32:].any()
-    assert not maps[2, :, 8:].any()
-
-
-def normalize(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def test_zero_shot_accepts_any_aspect_ratio(model, pictures, tmp_path):
-    embeddings = np.random.default_rng(0).normal(size=(3, 24)).astype("float32")
-    classes = {"names": list("abc"), "embeddings": embeddings, "scale": 10.0, "bias": -5.0}
-    np.savez(tmp_path / "classes.npz", **classes)
-    classifier = keras_vit.zero_shot(model, tmp_path / "classes.npz")
-    batch = keras_vit.preprocess_input(pictures[5:8], classifier)
-    pooled = keras_vit.features(model, batch, tokens="pooled")
-    assert_close(classifier(batch), 10 * normalize(pooled) @ normalize(embeddings).T - 5)
-
-
-def test_zero_shot_rejects_text_embeddings_of_other_width(model, tmp_path):
-    np.savez(tmp_path / "wide.npz", names=list("abc"), embeddings=np.ones((3, 25)), scale=10.0)
-    with pytest.raises(ValueError, match="as wide as the text embeddings"):
-        keras_vit.zero_shot(model, tmp_path / "wide.npz")
+    for attention_map, (height, width) in zip(maps, sizes):
+        assert not attention_map[height:].any()
+        assert not attention_map[:, width:].any()
+    (alone,) = inspection.attention_maps(model, batch[1:2], method=method)
+    np.testing.assert_allclose(maps[1, :16], alone, rtol=1e-4, atol=1e-6)
