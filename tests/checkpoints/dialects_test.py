@@ -101,15 +101,6 @@ def test_hugging_face_pooler_becomes_pre_logits(tmp_path):
     np.testing.assert_array_equal(weights_of(model)["pre_logits/kernel"], kernel.T)
 
 
-@pytest.mark.one_backend
-def test_error_names_layer_scale_missing_in_the_model(tmp_path):
-    tensors = read_safetensors(GOLDEN / "timm_token.safetensors")
-    tensors["blocks.0.ls1.gamma"] = np.ones(64, "float32")
-    path = write_safetensors(tmp_path / "model.safetensors", tensors)
-    with pytest.raises(ValueError, match="it is .* layer_scale="):
-        small_model(weights=path, exact_gelu=True)
-
-
 def to_float16(array):
     """Returns the rounded values in half precision and in float32."""
     half = array.astype(np.float16)

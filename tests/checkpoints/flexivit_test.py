@@ -103,9 +103,3 @@ def test_channels_and_patch_size_can_change_together():
     images = random_images((2, 32, 32, 1))
     expected = to_numpy(color(images.repeat(3, -1)))
     np.testing.assert_allclose(gray(images), expected, atol=1e-5)
-
-
-@pytest.mark.one_backend
-def test_rejects_patches_larger_than_the_image():
-    with pytest.raises(ValueError, match="patch_size.*64"):
-        keras_vit.from_pretrained(VIT_TOKEN, patch_size=64)

@@ -172,21 +172,13 @@ def test_rope_temperature_is_read(case, tmp_path):
     assert arguments["rotary"]["theta"] == 30.0
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_args": {"img_size": [16, 32]}},
-        {"pretrained_cfg": {"input_size": [3, 16, 32]}},
-    ],
-    ids=["model_args", "pretrained_cfg"],
-)
-def test_image_size_determines_the_grid(config, tmp_path):
+def test_image_size_determines_the_grid(tmp_path):
     arrays = read_case("timm_deit3")
     # Nine positions fit a class token and a 2x4 grid, or a 3x3 grid without a class token.
     arrays["pos_embed"] = arrays["pos_embed"][:, :1].repeat(9, axis=1)
-    model = keras_vit.from_pretrained(
-        write_case("timm_deit3", tmp_path, arrays, config), num_heads=3
-    )
+    config = {"model_args": {"img_size": [16, 32]}}
+    folder = write_case("timm_deit3", tmp_path, arrays, config)
+    model = keras_vit.from_pretrained(folder, num_heads=3)
     assert model.grid == (2, 4)
     assert model.arguments["class_token_position"]
 
