@@ -140,9 +140,9 @@ def test_only_saved_models_are_exported(folder, pictures, tmp_path):
     np.testing.assert_allclose(from_batch, expected, atol=1e-5)
     assert served["features"](image_bytes=files)["patches"].shape == (4, 16, 24)
 
-    for write in (export.litert, export.onnx):
+    for write, file in ((export.litert, "model.tflite"), (export.onnx, "model.onnx")):
         with pytest.raises(ValueError, match="only be exported as a SavedModel"):
-            write(classifier, tmp_path / "other")
+            write(classifier, tmp_path / file)
     with pytest.raises(ValueError, match="its own patch grid"):
         export.check(classifier, signatures=("attention",))
 
