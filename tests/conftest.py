@@ -37,7 +37,6 @@ FULL = (
     "serving",
     "tpu",
     "tasks/distillation_run_test.py",
-    "tasks/masked_patches_run_test.py",
     "tasks/toy_task_test.py",
     "training/batch_norm_test.py",
     "training/class_weights_test.py",

@@ -51,12 +51,17 @@ SHORT_RUN = (
 )
 
 
-def config_module(name):
-    """Imports an installed config file."""
-    spec = importlib.util.spec_from_file_location(name, CONFIGS / f"{name}.py")
+def load_module(path):
+    """Imports a Python file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def config_module(name):
+    """Imports an installed config file."""
+    return load_module(CONFIGS / f"{name}.py")
 
 
 def get_config(name, request=""):
@@ -121,6 +126,25 @@ def assert_close(result, expected, tolerance=2e-5):
     difference = np.abs(result - expected).max() / np.abs(expected).max()
     print(f"largest difference: {difference:.1e}")
     assert difference < tolerance
+
+
+def value_and_gradients(function, arguments):
+    """Returns the value of a function and its gradients with respect to the arguments."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(jax.value_and_grad(function, range(len(arguments))))(*arguments)
+    import tensorflow as tf
+
+    @tf.function
+    def compute(*arguments):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            value = function(*arguments)
+        zero = tf.UnconnectedGradients.ZERO
+        return value, tape.gradient(value, arguments, unconnected_gradients=zero)
+
+    return compute(*map(tf.constant, arguments))
 
 
 def read_arrays(path):

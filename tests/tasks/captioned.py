@@ -100,7 +100,7 @@ def engine_of(devices):
     return TensorFlowEngine(strategy)
 
 
-def start(workdir, devices, write, **changes):
+def start(workdir, devices, write=print, **changes):
     """Trains to the end and returns the `RunResult`."""
     prepare()
     config = config_of(**changes)

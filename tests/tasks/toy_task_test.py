@@ -12,6 +12,7 @@ from keras_vit.layers.dropout import current_seeds
 from keras_vit.models.any_model import logits_activation_of
 
 from ..training import small_run
+from .resuming import train_and_resume
 
 
 class Brightness(tasks.Task):
@@ -25,12 +26,11 @@ class Brightness(tasks.Task):
         )
 
     def losses_and_metrics(self, model, batch, training=False):
-        images = (
-            batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds())
-            if training
-            else batch[0]
-        )
-        difference = model(images)[:, 0] - ops.mean(batch[0], axis=(1, 2, 3))
+        images = batch[0]
+        brightness = ops.mean(images, axis=(1, 2, 3))
+        if training:
+            images += 0.1 * keras.random.normal(ops.shape(images), seed=current_seeds())
+        difference = model(images)[:, 0] - brightness
         return ops.square(difference), {"error": ops.absolute(difference)}
 
 
@@ -53,7 +53,10 @@ def numbers(split, *, scale=1.0):
     digits = data.load_split("digits", split)
     labels = np.where(digits.labels == 9, -10, digits.labels) / 10 * scale
     values = tf.constant(labels, tf.float32)
-    read = lambda i: {"image": digits.read(i)["image"], "number": values[i]}  # noqa: E731
+
+    def read(index):
+        return {"image": digits.read(index)["image"], "number": values[index]}
+
     return data.Source(read, digits.num_examples, (), 16, labels=labels, options=digits.options)
 
 
@@ -73,71 +76,49 @@ def number_kind(monkeypatch):
     monkeypatch.setitem(data.SOURCES, "numbers", numbers)
 
 
-def _run(kind, workdir, write=lambda line: None, task=Brightness, **changes):
-    changes = {"ema_decay": 0.5, "best_metric": "error", **changes}
-    config = small_run.config_of(kind, **changes)
-    return small_run.start(kind, workdir, write, custom_task=task(config), **changes)
+def train(kind, workdir, write=print, task=Brightness, **changes):
+    fields = {"ema_decay": 0.5, "best_metric": "error", **changes}
+    custom_task = task(small_run.config_of(kind, **fields))
+    return small_run.start(kind, workdir, write, custom_task, **fields)
 
 
 class OneLayer(tasks.Classification):
     """Classifies with another model."""
 
     def build_model(self, inputs):
-        parts = [
+        layers = [
+            keras.Input(inputs.image_shape),
             keras_vit.layers.InputPreprocessing(),
             keras.layers.Flatten(),
             keras.layers.Dense(10),
         ]
-        return keras.Sequential([keras.Input(inputs.image_shape), *parts])
+        return keras.Sequential(layers)
 
 
-def test_model_of_a_custom_task_records_the_loss(tmp_path):
-    changes = {
-        "loss": "sigmoid",
-        "total_steps": 1,
-        "eval_every_steps": 0,
-        "schedule": {"base": 1e-2},
-    }
-    config = small_run.config_of(**changes)
-    result = small_run.start("alone", tmp_path, lambda line: None, OneLayer(config), **changes)
-    assert logits_activation_of(result.model) == "sigmoid"
+def test_model_of_a_custom_task_records_the_loss():
+    config = small_run.config_of(loss="sigmoid")
+    inputs = data.from_config(config.data, batch_size=8, seed=0)
+    assert logits_activation_of(OneLayer(config).make_model(inputs)) == "sigmoid"
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "name"),
-    [
-        ("alone", Brightness, "digits"),
-        ("alone", Regression, "numbers"),
-        ("mirrored", Brightness, "digits"),
-    ],
+    ("kind", "task", "name"), [("alone", Regression, "numbers"), ("mirrored", Brightness, "digits")]
 )
 def test_custom_task_trains_evaluates_and_resumes(kind, task, name, tmp_path, number_kind):
-    write = small_run.writer(
-        tmp_path / "whole", "after step 5", tmp_path / "stopped", lambda line: None
-    )
-    fields = {"task": task, "data": data.defaults(name=name, shift=1)}
-    whole = _run(kind, tmp_path / "whole", write, **fields)
-    assert whole.metrics["test/examples"] == (
-        360 if task is Brightness else np.sum(whole.inputs.test.labels >= 0)
-    )
+    def train_task(workdir, write):
+        return train(kind, workdir, write, task, data=data.defaults(name=name, shift=1))
+
+    # The checkpoint of step 5 is written before the evaluation.
+    _, resumed, whole = train_and_resume(tmp_path, "after step 5", train_task)
+    assert resumed.metrics["test/error"] == whole.metrics["test/error"]
+    labels = whole.inputs.test.labels
+    assert whole.metrics["test/examples"] == (labels >= 0).sum()
     metrics = training.read_metrics(tmp_path / "whole" / "metrics.csv")
     assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate", "bad_examples"]
     assert metrics["error"][-3:].mean() < 0.7 * metrics["error"][1:4].mean()
     assert 0 < whole.metrics["test/error"] < metrics["error"][0]
-    assert (
-        (tmp_path / "whole" / "evaluations.csv")
-        .read_text()
-        .startswith("step,loss,error,examples,bad_examples\n5,")
-    )
-    lines = []
-    resumed = _run(kind, tmp_path / "stopped", lines.append, **fields)
-    # The checkpoint of step 5 was written before the evaluation.
-    assert any(line.startswith("resuming from step 5,") for line in lines)
-    assert resumed.metrics["test/error"] == whole.metrics["test/error"]
-    for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
-        np.testing.assert_array_equal(ours, theirs)
-    for name in ("metrics.csv", "evaluations.csv"):
-        assert (tmp_path / "stopped" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    evaluations = (tmp_path / "whole" / "evaluations.csv").read_text()
+    assert evaluations.startswith("step,loss,error,examples,bad_examples\n5,")
 
 
 def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
@@ -154,18 +135,12 @@ def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
         data.from_config({"name": "numbers"}, batch_size=8, seed=0)
 
 
-def test_random_numbers_are_reproducible(tmp_path):
+def test_random_numbers_depend_on_the_seed(tmp_path):
     losses = []
-    for name in ("first", "second"):
-        _run("alone", tmp_path / name, total_steps=3, checkpoint_every_steps=0, eval_every_steps=0)
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        fields = {"total_steps": 3, "checkpoint_every_steps": 0, "eval_every_steps": 0}
+        train("alone", tmp_path / name, seed=seed, **fields)
         losses.append(training.read_metrics(tmp_path / name / "metrics.csv")["loss"])
-    np.testing.assert_array_equal(losses[0], losses[1])
-    _run(
-        "alone",
-        tmp_path / "other",
-        total_steps=3,
-        checkpoint_every_steps=0,
-        eval_every_steps=0,
-        seed=1,
-    )
-    assert (training.read_metrics(tmp_path / "other" / "metrics.csv")["loss"] != losses[0]).all()
+    first, again, other = losses
+    np.testing.assert_array_equal(again, first)
+    assert (other != first).all()
