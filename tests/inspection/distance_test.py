@@ -6,13 +6,13 @@ import pytest
 import keras_vit
 from keras_vit import inspection
 
-from ..shared import SIZES, THREE_LAYERS, random_images
+from ..shared import THREE_LAYERS, random_images
 
 
 @pytest.mark.parametrize(
-    "side, patch, without_token, with_token",
+    ("side", "patch", "without_token", "with_token"),
     # The mean distance of two patches in pixels. The class token adds a distance of zero.
-    [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19), (16, 14, 116.57, 116.11)],
+    [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19)],
 )
 def test_uniform_attention_has_the_mean_grid_distance(side, patch, without_token, with_token):
     tokens = side * side + 1
@@ -46,13 +46,6 @@ def test_distances_do_not_depend_on_the_batch_size(class_token):
     np.testing.assert_allclose(distances, expected, atol=1e-4)
 
 
-def test_distance_accepts_float64():
-    arguments = ((2, 2), (4, 4), 1)
-    single = inspection.mean_distance(np.full((1, 5, 5), 0.2, "float32"), *arguments)
-    double = inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments)
-    np.testing.assert_array_equal(double, single)
-
-
 def test_mean_distance_rejects_bad_arguments():
     scores = np.full((1, 6, 6), 1 / 6)
     with pytest.raises(ValueError, match="Received: class_token='drop'"):
@@ -61,9 +54,8 @@ def test_mean_distance_rejects_bad_arguments():
         inspection.mean_distance(scores, (3, 2), (8, 8), 1)
 
 
-@pytest.mark.parametrize("batch_size", [-1, 0])
-def test_attention_distance_rejects_bad_batch_size(batch_size):
-    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3))
-    images = np.zeros((1, 8, 8, 3), "float32")
-    with pytest.raises(ValueError, match=f"Received: batch_size={batch_size}"):
-        inspection.attention_distance(model, images, batch_size=batch_size)
+def test_attention_distance_rejects_bad_batch_size():
+    model = keras_vit.VisionTransformer(**THREE_LAYERS)
+    images = random_images((1, 24, 16, 3))
+    with pytest.raises(ValueError, match="Received: batch_size=0"):
+        inspection.attention_distance(model, images, batch_size=0)

@@ -34,19 +34,17 @@ def test_zero_positions_have_no_similarity():
     assert not inspection.position_similarity(model).any()
 
 
-def test_position_similarity_supports_sincos():
-    options = {"position_embedding": "sincos2d", "class_token_position": False}
-    similarity = inspection.position_similarity(keras_vit.VisionTransformer(**MODEL, **options))
-    to_first_patch = similarity[0, 0]
-    # The similarity decreases with the distance.
-    assert to_first_patch[0, 0] > to_first_patch[1, 0] > to_first_patch[1, 1]
-
-
-def test_position_similarity_supports_learned2d():
-    model = keras_vit.VisionTransformer(**MODEL, position_embedding="learned2d")
+@pytest.mark.parametrize("position_embedding", ["sincos2d", "learned2d"])
+def test_similarity_of_fixed_and_axial_positions(position_embedding):
+    model = keras_vit.VisionTransformer(
+        **MODEL, classifier="gap", position_embedding=position_embedding
+    )
     similarity = inspection.position_similarity(model)
     assert similarity.shape == (3, 2, 3, 2)
     np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)
+    if position_embedding == "sincos2d":  # the similarity decreases with the distance
+        to_first_patch = similarity[0, 0]
+        assert to_first_patch[0, 0] > to_first_patch[1, 0] > to_first_patch[1, 1]
 
 
 def test_filter_components_match_an_svd():
@@ -73,19 +71,11 @@ def test_patch_components_are_scaled_over_all_images():
     np.testing.assert_allclose(np.corrcoef(colors.reshape(-1, 3).T), np.eye(3), atol=1e-3)
 
 
-def test_filter_components_reject_hybrids():
+def test_rejects_models_and_counts_without_components():
     hybrid = keras_vit.VisionTransformer(**{**MODEL, "patch_size": 2}, resnet_blocks=(1,))
     with pytest.raises(ValueError, match="must not be a hybrid"):
         inspection.filter_components(hybrid)
-
-
-def test_patch_components_reject_more_components_than_patches():
-    model = keras_vit.VisionTransformer(**MODEL)
-    images = np.zeros((1, 24, 16, 3), "float32")
-    with pytest.raises(ValueError, match="n_components=7 must be between 0 and .*=6"):
-        inspection.patch_components(model, images, count=7)
-
-
-def test_position_similarity_requires_a_vision_transformer():
+    with pytest.raises(ValueError, match="n_components=7"):
+        inspection.patch_components(hybrid, random_images((1, 24, 16, 3)), count=7)
     with pytest.raises(ValueError, match="no Vision Transformer"):
         inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))

@@ -13,8 +13,6 @@ from keras_vit.inspection.report import write_report
 from ..shared import THREE_LAYERS, random_images, randomize_head
 
 MODEL = {**THREE_LAYERS, "num_layers": 2}
-
-
 FIGURES = {
     "attention.png",
     "heads.png",
@@ -53,13 +51,12 @@ def test_report_contains_all_figures(tmp_path):
 def plotted(monkeypatch):
     """Returns a list that collects the pictures and the maps of attention plots."""
     plotted = []
-    plot = plots.attention
 
-    def attention(path, pictures, maps, captions):
+    def plot(path, pictures, maps, captions):
         plotted.append((pictures, maps))
-        plot(path, pictures, maps, captions)
+        open(path, "wb").close()
 
-    monkeypatch.setattr(plots, "attention", attention)
+    monkeypatch.setattr(plots, "attention", plot)
     return plotted
 
 
@@ -71,7 +68,7 @@ def test_pictures_show_the_pixels_of_a_wrapped_model(plotted, tmp_path):
     x = keras.layers.Rescaling(1 / 127.5, -1)(x)
     model = keras.Model(pixels, keras_vit.VisionTransformer(**MODEL)(x))
     images = np.random.default_rng(0).integers(0, 256, (2, 24, 16, 3)).astype("float32")
-    write_report(model, images, tmp_path, write=lambda line: None)
+    write_report(model, images, tmp_path, write=print)
     ((pictures, _),) = plotted
     np.testing.assert_allclose(pictures, images / 255, atol=1e-6)
 
@@ -84,7 +81,7 @@ def test_report_omits_unavailable_figures(plotted, tmp_path):
     logits = hybrid(pixels)
     # Relevance requires one output, and filters require a model that is not a hybrid.
     two_outputs = keras.Model(pixels, [logits, keras.layers.Dense(2)(logits)])
-    write_report(two_outputs, np.zeros((1, 24, 16, 3)), tmp_path, write=lambda line: None)
+    write_report(two_outputs, np.zeros((1, 24, 16, 3)), tmp_path, write=print)
     ((_, maps),) = plotted
     assert list(maps) == ["rollout", "rollout without residual", "last layer"]
     assert not (tmp_path / "filters.png").exists()
@@ -110,11 +107,8 @@ def test_attention_plot_overlays_the_map(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "shape, message",
-    [
-        ((0, 24, 16, 3), "at least one image"),
-        ((1, 16, 16, 3), "`images` must have shape"),
-    ],
+    ("shape", "message"),
+    [((0, 24, 16, 3), "at least one image"), ((1, 16, 16, 3), "`images` must have shape")],
 )
 def test_bad_images_write_no_report(shape, message, tmp_path):
     model = keras_vit.VisionTransformer(**MODEL)
