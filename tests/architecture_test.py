@@ -1,6 +1,7 @@
 """Each part of the package imports only the parts and frameworks listed here."""
 
 import ast
+import functools
 import re
 
 import pytest
@@ -121,8 +122,7 @@ ALLOWED_IMPORTS = {
         "text",
     },
 }
-# Only these files and folders may import TensorFlow or JAX.
-MAY_IMPORT_TENSORFLOW = (
+_TENSORFLOW = (
     "commands",
     "data",
     "export",
@@ -131,7 +131,22 @@ MAY_IMPORT_TENSORFLOW = (
     "training/tensorflow",
     "tpu/tensorflow_programs.py",
 )
-MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
+_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
+_PLOTS = [str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("plots.py")]
+# Maps each confined package to the files and folders that may import it.
+MAY_IMPORT = {
+    "tensorflow": _TENSORFLOW,
+    "tensorflow_datasets": _TENSORFLOW,
+    "jax": _JAX,
+    "jaxlib": _JAX,
+    "libtpu": _JAX,
+    "matplotlib": _PLOTS,
+    "keras.src": (),  # Keras' private modules
+    "pickle": (),
+    "tensorflow_addons": (),
+    "tf_keras": (),
+    "torch": (),
+}
 
 # Few modules should know about an optional capability. Maps a pattern that finds mentions of a
 # capability to the largest number of files that may contain it.
@@ -154,23 +169,29 @@ def _files(part):
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
+@functools.cache
+def _nodes(file):
+    """Returns the nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
+@functools.cache
 def _imports(file):
-    """Yields the dotted names that a file imports, except imports under `if TYPE_CHECKING`."""
-    tree = ast.parse(file.read_text())
-    blocks = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-    ]
-    skipped = {node for block in blocks for node in ast.walk(block)}
-    for node in ast.walk(tree):
+    """Returns the dotted names that a file imports, except imports under `if TYPE_CHECKING`."""
+    skipped = set()
+    for node in _nodes(file):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped |= set(ast.walk(node))
+    names = []
+    for node in _nodes(file):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: imports must be absolute"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 for_each_part = pytest.mark.parametrize("part", _parts())
@@ -188,56 +209,40 @@ def test_imports_are_allowed(part):
 
 def test_listed_files_and_folders_exist():
     assert set(ALLOWED_IMPORTS) <= set(_parts())
-    for path in (*MAY_IMPORT_TENSORFLOW, *MAY_IMPORT_JAX):
+    for path in (*_TENSORFLOW, *_JAX):
         assert (PACKAGE / path).exists(), path
 
 
 def test_training_imports_engines_only_in_engines_py():
+    engines = ("keras_vit.training.tensorflow", "keras_vit.training.jax")
     for file in (PACKAGE / "training").glob("*.py"):
         for module in _imports(file):
-            is_engine = module.startswith(
-                ("keras_vit.training.tensorflow", "keras_vit.training.jax")
-            )
+            is_engine = module.startswith(engines)
             assert not is_engine or file.name == "engines.py", f"{file} imports {module}"
 
 
-def _is_under(file, paths):
-    return any(file.relative_to(PACKAGE).is_relative_to(path) for path in paths)
-
-
 @for_each_part
-def test_framework_imports_are_confined(part):
+def test_imports_of_other_packages_are_confined(part):
     for file in _files(part):
-        for module in _imports(file):
-            top = module.split(".")[0]
-            if top in ("tensorflow", "tensorflow_datasets"):
-                assert _is_under(file, MAY_IMPORT_TENSORFLOW), f"{file} imports {module}"
-            if top in ("jax", "jaxlib", "libtpu"):
-                assert _is_under(file, MAY_IMPORT_JAX), f"{file} imports {module}"
-            assert not module.startswith("keras.src"), f"{file} uses Keras' private {module}"
-            assert top not in ("tensorflow_addons", "tf_keras", "torch"), f"{file} imports {module}"
-
-
-def test_only_plots_files_import_matplotlib():
-    for file in PACKAGE.rglob("*.py"):
-        if file.name != "plots.py":
+        path = file.relative_to(PACKAGE)
+        for package, allowed in MAY_IMPORT.items():
+            if any(path.is_relative_to(folder) for folder in allowed):
+                continue
             for module in _imports(file):
-                assert not module.startswith("matplotlib"), f"{file} imports {module}"
+                assert not f"{module}.".startswith(f"{package}."), f"{file} imports {module}"
 
 
 def test_library_code_contains_no_assert_statements():
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _nodes(file):
             assert not isinstance(node, ast.Assert), f"{file}:{node.lineno}"
 
 
 def test_library_code_reads_no_pickle_files():
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _nodes(file):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert node.value.value is False, f"{file}:{node.value.lineno}"
-        for module in _imports(file):
-            assert module.split(".")[0] != "pickle", f"{file} imports {module}"
 
 
 @pytest.mark.parametrize("pattern", MAX_FILES)

@@ -1,6 +1,8 @@
 """Compares computed costs with Table 6 of the ViT paper, with the operations in the jaxpr, and with
 manual counts."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -10,58 +12,38 @@ from keras_vit import cost, families
 
 from .shared import THREE_LAYERS
 
-# Columns: model, epochs, billions of multiply-accumulates of the forward pass for one image,
-# exaFLOPs of training computed by `keras_vit`, and exaFLOPs of training in the paper.
+# Columns: model, epochs, billions of multiply-accumulates of the forward pass for one image, and
+# exaFLOPs of training in the paper.
 TABLE_6 = [
-    ("ViT-B/32", 7, 4.4084, 56.1, 55),
-    ("ViT-B/16", 7, 17.5631, 223.5, 224),
-    ("ViT-L/32", 7, 15.3765, 195.7, 196),
-    ("ViT-L/16", 14, 61.5537, 1566.7, 1567),
-    ("ViT-H/14", 14, 167.2938, 4258.0, 4262),
-    ("BiT-R50x1", 7, 3.946, 50.2, 50),
-    ("BiT-R50x2", 7, 15.552, 197.9, 199),
-    ("BiT-R101x1", 7, 7.476, 95.1, 96),
-    ("BiT-R152x1", 7, 11.027, 140.3, 141),
-    ("BiT-R152x2", 14, 43.873, 1116.7, 1126),
-    ("R50+ViT-B/32", 7, 8.316, 105.8, 106),
-    ("R50+ViT-B/16", 7, 21.414, 272.5, 274),
-    ("R50+ViT-L/32", 7, 19.271, 245.2, 246),
-    ("R50+ViT-L/16", 14, 65.418, 1665.0, 1668),
+    ("ViT-B/32", 7, 4.4084, 55),
+    ("ViT-B/16", 7, 17.5631, 224),
+    ("ViT-L/32", 7, 15.3765, 196),
+    ("ViT-L/16", 14, 61.5537, 1567),
+    ("ViT-H/14", 14, 167.2938, 4262),
+    ("BiT-R50x1", 7, 3.946, 50),
+    ("BiT-R50x2", 7, 15.552, 199),
+    ("BiT-R101x1", 7, 7.476, 96),
+    ("BiT-R152x1", 7, 11.027, 141),
+    ("BiT-R152x2", 14, 43.873, 1126),
+    ("R50+ViT-B/32", 7, 8.316, 106),
+    ("R50+ViT-B/16", 7, 21.414, 274),
+    ("R50+ViT-L/32", 7, 19.271, 246),
+    ("R50+ViT-L/16", 14, 65.418, 1668),
 ]
 JFT = 303e6  # number of images in JFT-300M
 
 
-def _build(name, **changes):
+def _build(name):
     family = families.find_family(name)
-    return cost.build_abstract(
-        family.constructor, **{**family.sizes[name], "classes": 1000, **changes}
-    )
+    return cost.build_abstract(family.constructor, **family.sizes[name], classes=1000)
 
 
-@pytest.mark.one_backend
-@pytest.mark.parametrize(("name", "epochs", "forward", "ours", "paper"), TABLE_6)
-def test_exaflops_match_table_6(name, epochs, forward, ours, paper):
+@pytest.mark.parametrize(("name", "epochs", "forward", "exaflops"), TABLE_6)
+def test_exaflops_match_table_6(name, epochs, forward, exaflops):
     count = cost.multiply_accumulates(_build(name), table_6=True)
-    assert count / 1e9 == pytest.approx(forward, abs=10.0 ** -len(str(forward).split(".")[1]))
-    assert cost.exaflops(count, epochs * JFT) == pytest.approx(ours, abs=0.05)
-    assert ours == pytest.approx(paper, rel=0.021 if name == "ViT-B/32" else 0.01)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize(
-    ("name", "classes_1000", "with_representation"),
-    [
-        ("ViT-Ti/16", 5_717_416, 5_754_472),
-        ("ViT-B/16", 86_567_656, 87_158_248),
-        ("ViT-H/14", 632_045_800, 633_685_480),
-        ("R+ViT-Ti/16", 6_337_704, 6_374_760),
-        ("R50+ViT-L/32", 328_994_856, 330_044_456),
-    ],
-)
-def test_parameter_counts(name, classes_1000, with_representation):
-    assert _build(name).count_params() == classes_1000
-    size = families.sizes()[name]["hidden_size"]
-    assert _build(name, representation_size=size).count_params() == with_representation
+    assert count / 1e9 == pytest.approx(forward, abs=1e-3 if "R" in name else 1e-4)
+    tolerance = 0.021 if name == "ViT-B/32" else 0.01
+    assert cost.exaflops(count, epochs * JFT) == pytest.approx(exaflops, rel=tolerance)
 
 
 def test_build_abstract_creates_no_weights():
@@ -76,39 +58,29 @@ SMALL = {**THREE_LAYERS, "num_layers": 2, "classes": 7, "input_shape": (32, 48, 
 
 
 def _products(jaxpr):
-    """Counts the multiply-accumulates of a jaxpr.
-
-    Convolutions are computed on arrays of ones: each product adds 1, and products with padding add
-        0.
-    """
-    import jax
+    """Counts the multiply-accumulates of a jaxpr."""
+    import jax.extend
 
     count = 0
     for equation in jaxpr.eqns:
         shapes = [variable.aval.shape for variable in equation.invars]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            count += np.prod(equation.outvars[0].aval.shape) * np.prod(
-                [shapes[0][axis] for axis in contracted]
-            )
+            contracted_sizes = [shapes[0][axis] for axis in contracted]
+            count += math.prod(equation.outvars[0].aval.shape) * math.prod(contracted_sizes)
         if equation.primitive.name == "conv_general_dilated":
-            count += equation.primitive.bind(*map(jax.numpy.ones, shapes), **equation.params).sum()
-        for inner in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-        ):
-            if hasattr(inner, "eqns"):
-                count += _products(inner if not hasattr(inner, "jaxpr") else inner.jaxpr)
-    return int(count)
+            # Of arrays of ones, each product adds 1, and a product with padding adds 0.
+            ones = map(jax.numpy.ones, shapes)
+            count += int(equation.primitive.bind(*ones, **equation.params).sum())
+        count += sum(map(_products, jax.extend.core.jaxprs_in_params(equation.params)))
+    return count
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="the jaxpr needs the JAX backend")
 @pytest.mark.parametrize(
     ("build", "arguments"),
     [
-        (keras_vit.VisionTransformer, {}),
-        (keras_vit.VisionTransformer, {"classifier": "gap", "representation_size": 5}),
-        (keras_vit.VisionTransformer, {"classifier": "map"}),
-        (keras_vit.VisionTransformer, {"classifier": "unpooled"}),
+        (keras_vit.VisionTransformer, {"classifier": "map", "representation_size": 5}),
         (keras_vit.VisionTransformer, {"patch_size": 1, "resnet_blocks": (1, 2)}),
         (keras_vit.VisionTransformer, {"classifier": "gap", "position_embedding": "relative"}),
         (keras_vit.models.AxialVisionTransformer, {}),
@@ -131,8 +103,9 @@ def test_table_6_counts_whole_last_block_but_no_head():
     tokens = 25
     d = 12
     m = 20
-    saved = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
-    assert keras_vit.flops(model, table_6=True) - keras_vit.flops(model) == 2 * (saved - d * 7)
+    last_block = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
+    added = cost.multiply_accumulates(model, table_6=True) - cost.multiply_accumulates(model)
+    assert added == last_block - d * 7
 
 
 def test_flops_of_nested_functional_model():
@@ -151,9 +124,9 @@ def test_shared_layer_counts_once_per_call():
     inputs = keras.Input((8,))
     shared = keras.layers.Dense(8)
     inner = keras.Sequential([keras.Input((8,)), shared])
-    assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
-    assert keras_vit.flops(keras.Model(inputs, inner(inner(inputs)))) == 2 * 2 * 8 * 8
-    assert keras_vit.flops(inner) == 2 * 8 * 8
+    for layer in (shared, inner):
+        model = keras.Model(inputs, layer(layer(inputs)))
+        assert cost.multiply_accumulates(model) == 2 * 8 * 8
 
 
 @pytest.mark.parametrize(
@@ -182,60 +155,36 @@ class _Table(keras.layers.Layer):
         return x @ self.table
 
 
-class _Subclass(keras.Model):
-    def call(self, x):
-        return x
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda x: keras.layers.Attention()([x, x]), "to be counted. Received: .*, Attention"),
-        (
-            lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x),
-            "to be counted. Received: .*, MultiHeadAttention",
-        ),
-        (
-            lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))),
-            "to be counted. Received: .*, Matmul",
-        ),
-        (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "to be counted. Received: .*, Einsum"),
-        (_Table(), "to be counted. Received: .*, _Table"),
-    ],
-)
-def test_rejects_uncountable_operations(build, message):
-    inputs = keras.Input((8, 6))
-    with pytest.raises(ValueError, match=message):
-        keras_vit.flops(keras.Model(inputs, build(inputs)))
-
-
-def test_rejects_models_without_graph_or_static_shape():
-    with pytest.raises(
-        ValueError,
-        match="functional model or .*Received: .*_Subclass",
-    ):
-        keras_vit.flops(_Subclass())
-    with pytest.raises(
-        ValueError,
-        match="a built sequential.*Received: .*Sequential",
-    ):
-        keras_vit.flops(keras.Sequential([keras.layers.Dense(3)]))
-    inputs = keras.Input((None, None, 3))
-    with pytest.raises(ValueError, match="must have inputs of static shape"):
-        keras_vit.flops(keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs)))
+class _CountedTable(_Table):
+    def multiply_accumulates(self, input_shape):
+        return input_shape[1] * input_shape[2] * 3
 
 
 def test_custom_layer_can_define_multiply_accumulates():
-    class Counted(_Table):
-        def multiply_accumulates(self, input_shape):
-            return input_shape[1] * input_shape[2] * 3
-
     inputs = keras.Input((8, 6))
-    assert cost.multiply_accumulates(keras.Model(inputs, Counted()(inputs))) == 8 * 6 * 3
+    model = keras.Model(inputs, _CountedTable()(inputs))
+    assert cost.multiply_accumulates(model) == 8 * 6 * 3
 
 
-def test_error_names_uncountable_layer():
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda x: keras.layers.Attention()([x, x]), "Attention"),
+        (lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x), "MultiHeadAttention"),
+        (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "Matmul"),
+        (_Table(), "_Table"),
+        (keras.layers.LSTM(3), "LSTM"),
+    ],
+)
+def test_rejects_uncountable_operations(build, name):
     inputs = keras.Input((8, 6))
-    model = keras.Model(inputs, keras.layers.LSTM(3, name="recurrent")(inputs))
-    with pytest.raises(ValueError, match="Received: 'recurrent', LSTM"):
-        keras_vit.flops(model)
+    with pytest.raises(ValueError, match=f"to be counted. Received: .*, {name}"):
+        cost.multiply_accumulates(keras.Model(inputs, build(inputs)))
+
+
+def test_rejects_models_without_graph_or_static_shape():
+    with pytest.raises(ValueError, match="a built sequential model"):
+        cost.multiply_accumulates(keras.Sequential([keras.layers.Dense(3)]))
+    inputs = keras.Input((None, None, 3))
+    with pytest.raises(ValueError, match="inputs of static shape"):
+        cost.multiply_accumulates(keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs)))

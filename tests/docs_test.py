@@ -13,7 +13,6 @@ Every Python block must parse. A comment above the block tells the test what to 
 
 import ast
 import csv
-import importlib.util
 import inspect
 import itertools
 import re
@@ -23,29 +22,18 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 import keras_vit
 import keras_vit_cli
-from keras_vit import data, families, recipes
+from keras_vit import cost, data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.commands import shared_flags
 
-from .shared import GOLDEN, ROOT, TWO_LAYERS
+from .shared import GOLDEN, ROOT, TWO_LAYERS, copy_model_folder, load_module
 
 
 def _small_model(**changes):
     return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **TWO_LAYERS, **changes})
-
-
-def _golden(source, target):
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(GOLDEN / source, target)
-
-
-def _golden_folder(family, name):
-    _golden(f"families/{family}.safetensors", f"{name}/model.safetensors")
-    _golden(f"families/{family}.config.json", f"{name}/config.json")
 
 
 def _zeros(*shape, dtype="float32"):
@@ -71,17 +59,17 @@ def _export():
 
 
 def _dinov2_and_images():
-    _golden_folder("dinov2", "facebook/dinov2-base")
+    copy_model_folder("dinov2", "facebook/dinov2-base")
     return {"images": np.full((4, 224, 224, 3), 99, "uint8"), "labels": np.arange(4) % 3}
 
 
 def _zero_shot():
-    _golden_folder("siglip", "google/siglip2-base-patch16-224")
-    _golden("families/siglip_zeroshot.npz", "classes.npz")
+    copy_model_folder("siglip", "google/siglip2-base-patch16-224")
+    shutil.copy(GOLDEN / "families/siglip_zeroshot.npz", "classes.npz")
 
 
 def _naflex():
-    _golden_folder("siglip2_naflex", "google/siglip2-base-patch16-naflex")
+    copy_model_folder("siglip2_naflex", "google/siglip2-base-patch16-naflex")
     return {"wide": _zeros(20, 90, 3, dtype="uint8"), "tall": _zeros(80, 30, 3, dtype="uint8")}
 
 
@@ -90,15 +78,15 @@ def _keras_file():
     return {"images": _zeros(2, 16, 24, 3)}
 
 
-# Each function prepares a block: it may create files, and returns a dict of the variables that the
-# block uses, or None.
+# Each function prepares a block: it may create files, and may return a dict of the variables that
+# the block uses.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": _timm_file,
     "square_images": lambda: {"images": _zeros(1, 384, 384, 3, dtype="uint8")},
     "photos": _photos,
     "model": lambda: {"model": _small_model(), "images": _zeros(2, 16, 24, 3)},
-    "dinov2": lambda: _golden_folder("dinov2", "facebook/dinov2-base"),
+    "dinov2": lambda: copy_model_folder("dinov2", "facebook/dinov2-base"),
     "dinov2_and_images": _dinov2_and_images,
     "vit": lambda: {
         "vit": _small_model(input_shape=(16, 16, 3)),
@@ -114,7 +102,7 @@ SETUPS = {
     "keras_file": _keras_file,
     "model_and_names": lambda: {"model": _small_model(), "names": ["cat", "dog", "bird"]},
     "export": _export,
-    "npz_file": lambda: _golden("vit_token.ckpt.npz", "model.npz"),
+    "npz_file": lambda: shutil.copy(GOLDEN / "vit_token.ckpt.npz", "model.npz"),
     "wide_images": lambda: {
         "images": _zeros(1, 384, 512, 3, dtype="uint8"),
         "keras_vit": keras_vit,
@@ -135,48 +123,25 @@ def _python_blocks(page):
     ]
 
 
-def test_model_table_is_complete_and_counts_parameters():
+def test_model_table_is_complete_and_current():
     with (ROOT / "docs/results/models.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {
-        name
-        for name in families.CONSTRUCTORS
-        if name.startswith(("ViT_", "R_", "R26", "R50", "BiT_"))
+    prefixes = ("ViT_", "R_", "R26", "R50", "BiT_")
+    assert set(rows) == {name for name in families.CONSTRUCTORS if name.startswith(prefixes)}
+    columns = {
+        "patch": "patch_size",
+        "hidden_size": "hidden_size",
+        "layers": "num_layers",
+        "mlp": "mlp_dim",
+        "heads": "num_heads",
     }
     for name, row in rows.items():
+        model = cost.build_abstract(getattr(keras_vit, name), classes=1000)
+        assert int(row["parameters"]) == model.count_params(), name
         if name.startswith("BiT_"):
-            assert (
-                f"{int(row['parameters']) / 1e6:.1f}M parameters"
-                in getattr(keras_vit, name).__doc__
-            )
             continue
-        patch, d, layers, m = (
-            int(row[column]) for column in ("patch", "hidden_size", "layers", "mlp")
-        )
-        side = 224
-        channels = 3
-        parameters = 0
-        if stem := row["resnet_stem"]:
-            blocks = () if stem == "root only" else tuple(map(int, stem.split()))
-            _, side, _, channels = keras_vit.layers.ResNetStem(blocks).compute_output_shape(
-                (None, 224, 224, 3)
-            )
-            parameters = {
-                (): 9_536,
-                (2, 2, 2, 2): 13_946_176,
-                (3, 4, 9): 11_894_848,
-                (3, 4, 6, 3): 23_508_032,
-            }[blocks]
-        tokens = (side // patch) ** 2 + 1
-        parameters += (
-            patch**2 * channels * d
-            + d
-            + d
-            + tokens * d
-            + layers * (4 * d * d + 2 * d * m + 9 * d + m)
-        )
-        parameters += 2 * d + 1000 * d + 1000
-        assert int(row["parameters"]) == parameters, name
+        for column, argument in columns.items():
+            assert int(row[column]) == model.arguments[argument], name
 
 
 @pages
@@ -204,44 +169,36 @@ def test_readme_has_at_most_150_lines():
     assert len(PAGES[0].read_text().splitlines()) <= 150
 
 
+def _commands(text):
+    """Yields `(command, arguments)` for each command or script in code blocks and inline code."""
+    parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
+    for block, sentence in parts:
+        lines = block.replace("\\\n", " ") or " ".join(sentence.split())
+        for command, arguments in re.findall(r"(?:keras-vit|python) ([\w./-]+)([^&|\n]*)", lines):
+            is_script = command.startswith(("experiments/", "tests/"))
+            if is_script or command in keras_vit_cli.COMMANDS:
+                yield command, arguments
+
+
+def _flags(command):
+    """Returns the names of the flags that a command or script defines in its source."""
+    if command == "experiments/run_tpu.py":
+        return _flags("train")
+    path = ROOT / command
+    if command in keras_vit_cli.COMMANDS:
+        path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
+    source = (path / "__main__.py" if path.is_dir() else path).read_text()
+    for name in re.findall(r"shared_flags\.(define_\w+)\(", source):
+        source += inspect.getsource(getattr(shared_flags, name))
+    flags = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source))
+    return flags | {"config"} if "define_config(" in source else flags
+
+
 @pages
 def test_documented_flags_exist(page):
     for command, arguments in _commands(page.read_text()):
         unknown = set(re.findall(r"--(\w+)", arguments)) - _flags(command) - {"help"}
         assert not unknown, f"{command} has no {unknown}"
-
-
-def _commands(text):
-    """Yields `(command, arguments)` for each command or script in code blocks and inline code."""
-    parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
-    for block, sentence in parts:
-        for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
-            for command, arguments in re.findall(r"(?:keras-vit|python) ([\w./-]+)([^&|]*)", line):
-                if command in keras_vit_cli.COMMANDS or command.startswith(
-                    ("experiments/", "tests/")
-                ):
-                    yield command, arguments
-
-
-def _flags(command):
-    """Returns the names of the flags that a command or script defines in its source."""
-    path = ROOT / command
-    if command in keras_vit_cli.COMMANDS:
-        path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
-    elif command == "experiments/run_tpu.py":
-        return _flags("train")
-    source = (path / "__main__.py" if path.is_dir() else path).read_text()
-    for name in re.findall(r"shared_flags\.(define_\w+)\(", source):
-        source += inspect.getsource(getattr(shared_flags, name))
-    return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source)) | (
-        {"config"} if "define_config(" in source else set()
-    )
-
-
-def test_flags_are_read_per_command():
-    assert _flags("experiments/run_tpu.py") == {"config", "workdir", "change", "tracker"}
-    assert "config" not in _flags("evaluate") and {"model", "weights", "evals"} < _flags("evaluate")
-    assert {"config", "output"} < _flags("show-batch")
 
 
 @pytest.fixture
@@ -291,22 +248,17 @@ def test_python_blocks_run(marker, code, tmp_path, monkeypatch, request):
     small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)
-    exec(code, dict(SETUPS[setup]() or {}) if setup else {})
+    variables = SETUPS[setup]() if setup else None
+    exec(code, variables if isinstance(variables, dict) else {})
 
 
 def test_config_field_page_is_current():
-    spec = importlib.util.spec_from_file_location("fields", ROOT / "docs" / "site" / "fields.py")
-    fields = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fields)
+    fields = load_module(ROOT / "docs" / "site" / "fields.py")
     assert fields.PAGE.read_text() == fields.page(), "run python docs/site/fields.py"
-    rows = re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", fields.page(), re.MULTILINE)
-    config = ConfigDict(recipes.defaults(data=data.defaults(), model={})).to_dict()
-    names = {
-        f"{group}.{name}"
-        for group in ("distillation", "optimizer", "schedule", "data")
-        for name in config[group]
-    }
-    assert {name for name, _ in rows} == names | {
-        name for name, value in config.items() if not isinstance(value, dict)
-    }
-    assert all(meaning.strip() for _, meaning in rows)
+    meanings = dict(re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", fields.page(), re.MULTILINE))
+    names = set()
+    for name, value in recipes.defaults(data=data.defaults(), model={}).items():
+        is_group = isinstance(value, dict)
+        names |= {f"{name}.{field}" for field in value} if is_group else {name}
+    assert set(meanings) == names
+    assert all(meanings.values())

@@ -22,7 +22,11 @@ PARTS = (
         "tasks/classification_test.py",
         "tasks/distillation_test.py",
     ),
-    ("training/patch_sizes_test.py", "training/freezing_test.py"),
+    (
+        "training/patch_sizes_test.py",
+        "training/freezing_test.py",
+        "cost_test.py::test_multiply_accumulates_match_jaxpr",
+    ),
     (
         "inspection/attention_test.py::test_attention_scores_select_layers_and_average_heads",
         "inspection/relevance_test.py::test_relevance_matches_finite_differences[wrapped]",

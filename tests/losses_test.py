@@ -37,14 +37,6 @@ def test_sigmoid_loss_matches_numpy():
     np.testing.assert_allclose(_loss("sigmoid", labels, logits), expected.sum(-1), rtol=1e-6)
 
 
-def test_sigmoid_loss_is_multi_label():
-    labels = np.array([[1, 1, 0], [0, 0, 0]], "float32")
-    logits = np.array([[20, 20, -20], [-20, -20, -20]], "float32")
-    np.testing.assert_allclose(_loss("sigmoid", labels, logits), [0, 0], atol=1e-7)
-    # Each of the three wrong logits of an example costs 20.
-    np.testing.assert_allclose(_loss("sigmoid", labels, -logits), [60, 60], rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", losses.LOSSES)
 @pytest.mark.parametrize("logit", [1e4, -1e4])
 def test_losses_of_large_logits_are_finite(logit, name):
@@ -60,13 +52,3 @@ def test_losses_are_computed_in_float32(name):
     assert keras.backend.standardize_dtype(loss.dtype) == "float32"
     expected = _loss(name, labels, keras.ops.cast(reduced, "float32"))
     np.testing.assert_array_equal(to_numpy(loss), expected)
-
-
-def test_softmax_loss_of_zero_labels_is_zero():
-    _, logits = _labels_and_logits()
-    np.testing.assert_array_equal(_loss("softmax", np.zeros_like(logits), logits), 0)
-
-
-def test_rejects_unknown_loss():
-    with pytest.raises(ValueError, match="one of softmax, sigmoid.*loss='hinge'"):
-        losses.get("hinge")

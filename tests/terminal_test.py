@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, and plain lines elsewhere."""
+"""Tests of progress bars on a terminal, and of plain lines elsewhere."""
 
 import io
 import sys
@@ -46,9 +46,8 @@ def test_short_loops_have_no_bar(set_stderr):
 
 def test_prints_only_lines_without_terminal(set_stderr, capsys):
     stderr = set_stderr(Terminal())
-    with terminal.progress_bar(
-        "training", 200, "steps", delay=0
-    ) as update:  # bars are off by default
+    # Bars are off by default.
+    with terminal.progress_bar("training", 200, "steps", delay=0) as update:
         update(150)
     assert not stderr.getvalue()
     set_stderr(io.StringIO())  # stderr is a file
