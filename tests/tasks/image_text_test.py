@@ -160,7 +160,9 @@ def test_unsupported_fields_are_refused(changes, message):
 
 
 def test_published_pair_gets_remat_and_the_tokenizer_of_the_data(monkeypatch):
-    towers = build_model(captioned.config_of())
+    task = tasks.get(captioned.config_of())
+    inputs = training.weights.load_inputs(task.config, print, task)
+    towers = task.build_model(inputs)
     config = captioned.config_of(remat=True, weights="a/pair")
     del config.model.text
     received = {}
@@ -171,5 +173,5 @@ def test_published_pair_gets_remat_and_the_tokenizer_of_the_data(monkeypatch):
 
     monkeypatch.setattr(captioned.image_text.families, "from_pretrained", from_pretrained)
     monkeypatch.setattr(captioned.image_text, "tokenizer_of", lambda model: None)
-    build_model(config)
+    tasks.get(config).build_model(inputs)
     assert received["remat"] is True and received["tokenizer"] == "toy"
