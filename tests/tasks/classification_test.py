@@ -105,7 +105,6 @@ def test_architecture_selects_model():
     [
         ("BiTResNet", {"remat": True}, "without Transformer blocks"),
         ("ViT-B/16", {"model": {"num_layers": 2}}, "num_layers` must be 12 for ViT-B/16"),
-        ("ViT-B/16", {"model": {"depth": 3}}, "does not have. Received: depth"),
         ("VisionTransformer", {"loss": "hinge"}, "`loss` must be one of"),
         ("VisionTransformer", {"task": "detection"}, "`task` must be one of"),
     ],
@@ -113,6 +112,14 @@ def test_architecture_selects_model():
 def test_rejects_invalid_fields(architecture, changes, message):
     with pytest.raises(ValueError, match=message):
         _task(architecture, **changes)
+
+
+@pytest.mark.one_backend
+def test_rejects_fields_of_another_architecture():
+    config = ConfigDict(recipes.defaults())
+    config.model = {"depth": 3}
+    with pytest.raises(ValueError, match="does not have. Received: depth"):
+        tasks.get(config)
 
 
 SIZES_OF_WEIGHTS = {name: GOLDEN_SIZES[name] for name in SIZES}
