@@ -98,8 +98,8 @@ def test_copy_of_the_teacher_has_no_loss_and_no_gradients(tmp_path):
 
 
 def test_run_without_an_export_is_a_teacher(tmp_path):
-    small_run.start("alone", tmp_path / "large", print, total_steps=1)
+    small_run.start("alone", tmp_path / "large", print, total_steps=3)
     lines = []
-    fields = fields_of(tmp_path / "large", total_steps=1)
+    fields = fields_of(tmp_path / "large", total_steps=3)
     small_run.start("alone", tmp_path / "small", lines.append, **fields)
     assert any(line.startswith("teacher: ") for line in lines)
