@@ -63,15 +63,6 @@ if keras.backend.backend() == "tensorflow":
     )
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--soak_seconds",
-        type=float,
-        default=300,
-        help="Duration of the server's soak test (-m slow).",
-    )
-
-
 def _takes_long(item):
     return item.path.name == "jax_backend_test.py"
 

@@ -42,11 +42,11 @@ def collected(monkeypatch):
     splits = []
     collect = frozen.collect
 
-    def collect_and_note(model, compute, inputs, split, indices):
+    def record_split(model, compute, inputs, split, indices):
         splits.append(split)
         return collect(model, compute, inputs, split, indices)
 
-    monkeypatch.setattr(frozen, "collect", collect_and_note)
+    monkeypatch.setattr(frozen, "collect", record_split)
     return splits
 
 
@@ -89,12 +89,12 @@ def test_fewshot_computes_features_once(model, monkeypatch):
     num_train_images = []
     representations = frozen.representations
 
-    def representations_and_note(model, inputs, split="test", indices=None):
+    def record_number(model, inputs, split="test", indices=None):
         if split == "train":
             num_train_images.append(len(indices))
         return representations(model, inputs, split, indices)
 
-    monkeypatch.setattr(frozen, "representations", representations_and_note)
+    monkeypatch.setattr(frozen, "representations", record_number)
     monkeypatch.setattr(frozen, "SHOTS", (1, 2))
     metrics = frozen.fewshot(model, color_inputs(train=300))
     # Three seeds each draw two images of each of three classes. Some may be the same.
@@ -127,20 +127,17 @@ def test_linear_probe_requires_two_examples_per_class(model):
         evaluator.check(model, color_inputs(train=5))
 
 
-@pytest.mark.parametrize("classes", [[0, 0, 0], [0, 0, 1]])
-def test_fit_requires_two_classes_and_two_examples_of_each(classes):
+def test_fit_requires_two_classes():
     x = np.zeros((3, 2), "float32")
-    y = np.array(classes)
-    message = "at least two classes and at least two training examples"
-    with pytest.raises(ValueError, match=message):
+    y = np.zeros(3, int)
+    with pytest.raises(ValueError, match="at least two classes"):
         frozen.fit_and_score(x, y, x, y)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_rejects_multiple_labels(model, name):
-    inputs = with_labels(color_inputs(train=60), lambda index: tf.range(2))
+def test_rejects_multiple_labels(model):
+    inputs = with_labels(color_inputs(train=6), lambda index: tf.range(2))
     with pytest.raises(ValueError, match="with several labels"):
-        evaluation.evaluate(model, [name], inputs)
+        evaluation.evaluate(model, ["knn"], inputs)
 
 
 @pytest.mark.full
@@ -151,11 +148,12 @@ def test_unreadable_image_changes_no_other_draw(model, monkeypatch):
     """
     drawn = []
 
-    def note(x, y, x_test, num_classes):
+    def record_features(x, y, x_test, num_classes):
         drawn.append(x)
         return np.zeros((len(x_test), num_classes))
 
-    monkeypatch.setattr(frozen, "ridge_scores", note)
+    monkeypatch.setattr(frozen, "ridge_scores", record_features)
+    monkeypatch.setattr(frozen, "SHOTS", (1, 5))
     inputs = color_inputs(train=90)
     frozen.fewshot(model, unreadable(inputs, "train", []))
     whole = drawn.copy()

@@ -23,40 +23,22 @@ def load_digits(model):
     return evaluation.load_inputs(model, "digits", splits=("test",))
 
 
-@pytest.mark.parametrize(
-    ("side", "mean", "std", "low", "high"), [(16, 0, 255, 0, 1), (8, 51, 51, -1, 4)]
-)
-def test_images_have_the_preprocessing_of_the_model(side, mean, std, low, high):
-    preprocessing = {
-        "mean": [mean] * 3,
-        "std": [std] * 3,
-        "resize": "stretch",
-        "crop_fraction": 1.0,
-    }
-    model = small_vit(input_shape=(side, side, 3), classes=10, preprocessing=preprocessing)
+def test_images_have_the_preprocessing_of_the_model():
+    preprocessing = keras_vit.Preprocessing(mean=[51.0] * 3, std=[51.0] * 3)
+    model = small_vit(input_shape=(16, 16, 3), classes=10, preprocessing=preprocessing)
     images = first_images(load_digits(model))
-    assert images.shape == (64, side, side, 3)
-    np.testing.assert_allclose([images.min(), images.max()], [low, high], atol=1e-6)
+    assert images.shape == (64, 16, 16, 3)
+    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)
 
 
-def test_evaluator_loads_its_own_dataset():
-    (evaluator,) = evaluation.get(["top1:digits"]).values()
-    assert evaluator.METRICS == ("accuracy", "top5_accuracy")
-    # A random model is right for about a tenth of the digits.
-    assert 0 <= evaluator.evaluate(small_vit(classes=10))["accuracy"] < 0.5
-
-
-@pytest.mark.parametrize("side", [8, 12])
-def test_crop_fraction_matches_a_crop_of_a_larger_image(side):
-    """The digits have 8x8 pixels."""
+def test_crop_fraction_matches_a_crop_of_a_larger_image():
     preprocessing = keras_vit.Preprocessing(crop_fraction=0.5)
-    model = small_vit(input_shape=(side, side, 3), classes=10, preprocessing=preprocessing)
+    model = small_vit(input_shape=(12, 12, 3), classes=10, preprocessing=preprocessing)
     inputs = load_digits(model)
     assert inputs.model_preprocessing().crop_fraction == 0.5
-    larger_model = small_vit(input_shape=(2 * side, 2 * side, 3), classes=10)
-    whole = first_images(load_digits(larger_model))
-    middle = slice(side // 2, -side // 2)
-    np.testing.assert_allclose(first_images(inputs), whole[:, middle, middle], atol=1e-6)
+    larger_model = small_vit(input_shape=(24, 24, 3), classes=10)
+    larger_images = first_images(load_digits(larger_model))
+    np.testing.assert_allclose(first_images(inputs), larger_images[:, 6:-6, 6:-6], atol=1e-6)
 
 
 def test_accepts_sequential_models():
@@ -65,19 +47,16 @@ def test_accepts_sequential_models():
         assert load_digits(model).image_shape == (8, 8, 3)
 
 
-def test_rejects_a_dataset_with_another_class_order():
+def test_only_evaluators_of_the_classes_reject_another_class_order():
     model = small_vit(classes=10)
-    with pytest.raises(ValueError, match="order of the model's outputs.*'9', '8'"):
-        evaluation.load_inputs(model, "digits", class_names=DIGITS[::-1])
     inputs = evaluation.load_inputs(model, "digits", class_names=DIGITS)
     assert inputs.test.num_examples == 360
-
-
-def test_only_evaluators_of_the_classes_reject_another_class_order():
-    with pytest.raises(ValueError, match="in the order of the model's outputs.*'digits'"):
-        evaluation.evaluate(mean_color_model(), ["top1:digits"], class_names=DIGITS[::-1])
+    with pytest.raises(ValueError, match="order of the model's outputs"):
+        evaluation.load_inputs(model, "digits", class_names=DIGITS[::-1])
+    with pytest.raises(ValueError, match="order of the model's outputs"):
+        evaluation.evaluate(model, ["top1:digits"], class_names=DIGITS[::-1])
     evaluator = evaluation.get(["knn:digits"], class_names=DIGITS[::-1])["knn:digits"]
-    evaluator.check(small_vit())
+    evaluator.check(model)
 
 
 def write_folder(path, counts, names=("cat", "dog", "owl")):
@@ -98,12 +77,9 @@ def write_folder(path, counts, names=("cat", "dog", "owl")):
 def test_folder_splits_share_classes(tmp_path):
     counts = {"train/cat": 3, "train/dog": 3, "train/owl": 3, "test/cat": 2, "test/owl": 2}
     photos = write_folder(tmp_path, counts)
-    model = mean_color_model()
-    inputs = evaluation.load_inputs(model, "folder", photos)
+    inputs = evaluation.load_inputs(mean_color_model(), "folder", photos)
     assert inputs.test.class_names == ("cat", "dog", "owl")
     assert inputs.test.labels.tolist() == [0, 0, 2, 2]
-    metrics = evaluation.evaluate(model, [f"knn:folder@{photos}"])
-    assert metrics == {f"knn:folder@{photos}/accuracy": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -134,8 +110,6 @@ def test_folder_evaluator_uses_the_class_order_of_the_model(photos):
     name = f"top1:folder@{photos}"
     metrics = evaluation.evaluate(mean_color_model(), [name], class_names=("owl", "cat", "dog"))
     assert metrics[f"{name}/accuracy"] == 1
-    metrics = evaluation.evaluate(mean_color_model(), [name])
-    assert metrics[f"{name}/accuracy"] == 0
 
 
 @pytest.mark.parametrize(("path", "is_divided"), [("{photos}/", True), ("/elsewhere", False)])
@@ -147,17 +121,20 @@ def test_folder_of_the_run_is_divided_as_in_the_run(path, is_divided, photos):
     source = evaluator._inputs(mean_color_model(), None).test
     if is_divided:
         expected = data.load_split("folder", "test", path=photos, **division)
-        assert sorted(names_of(source)) == sorted(names_of(expected)) and len(names_of(source)) == 9
+        assert sorted(names_of(source)) == sorted(names_of(expected))
+        assert source.num_examples == 9
     else:
         assert source.num_examples == 36
 
 
-@pytest.mark.parametrize("name", ["folder", "list"])
-def test_fold_and_groups_of_the_run_do_not_apply_to_another_folder(name, tmp_path):
-    other = write_folder(tmp_path, {"train/cat": 3, "train/dog": 3, "test/cat": 2, "test/dog": 2})
-    run = {"name": name, "path": "/elsewhere", "groups": "patient", "fold": "1/3"}
-    inputs = evaluation.load_inputs(mean_color_model(), "folder", other, ("test",), run=run)
-    assert inputs.test.num_examples == 4
+@pytest.mark.parametrize(("is_own_folder", "options"), [(True, {"fold": "1/3"}), (False, {})])
+def test_fold_and_groups_of_the_run_apply_only_to_its_own_folder(is_own_folder, options, photos):
+    run = {"name": "folder", "path": photos, "fold": "1/3"}
+    if not is_own_folder:
+        run |= {"name": "list", "path": "/elsewhere", "groups": "patient"}
+    inputs = evaluation.load_inputs(mean_color_model(), "folder", photos, ("test",), run=run)
+    expected = data.load_split("folder", "test", path=photos, **options)
+    assert names_of(inputs.test) == names_of(expected)
 
 
 @pytest.mark.parametrize(("run", "warns"), [({"fold": "1/3"}, True), ({}, False)])
@@ -165,13 +142,6 @@ def test_copy_of_divided_data_causes_a_warning(run, warns, photos, caplog):
     run = {"name": "folder", "path": "/elsewhere", **run}
     evaluation.load_inputs(mean_color_model(), "folder", photos, ("train", "test"), run=run)
     assert ("may contain training images" in caplog.text) == warns
-
-
-def test_fold_of_the_run_applies_to_its_own_folder(photos):
-    run = {"name": "folder", "path": photos, "fold": "1/3"}
-    inputs = evaluation.load_inputs(mean_color_model(), "folder", photos, ("test",), run=run)
-    expected = data.load_split("folder", "test", path=photos, fold="1/3")
-    assert names_of(inputs.test) == names_of(expected)
 
 
 def test_data_of_a_run_load_without_its_file_of_class_weights():

@@ -74,6 +74,8 @@ def test_any_class_of_the_mapping_is_right(archive, name):
         f"{name}/mapped_accuracy": 1,
         f"{name}/mapped_top5_accuracy": 1,
     }
+    with pytest.raises(ValueError, match="a local copy as objectnet:folder@FOLDER"):
+        evaluation.evaluate(color_model(), ["objectnet"])
 
 
 def test_images_have_no_border_and_the_crop_of_bit(archive):
@@ -119,23 +121,17 @@ def test_scores_rank_all_or_only_overlapping_classes():
     assert scores["mapped_accuracy"] == pytest.approx(2 / 3)
 
 
-def test_rejects_models_with_other_classes(name):
+def test_rejects_other_models_and_folders(archive, name):
     model = keras_vit.VisionTransformer(**SIZES, input_shape=(16, 16, 3), classes=10)
-    with pytest.raises(ValueError, match="1000 classes.*Received: output_shape"):
+    with pytest.raises(ValueError, match="1000 classes"):
         evaluation.get([name])[name].check(model)
-
-
-def test_rejects_other_folders(archive, name):
-    (archive / "mappings" / "imagenet_to_label_2012_v2").write_text(
-        "pannier, bag\nfan\nhamper\nother\n"
-    )
+    names_of_classes = archive / "mappings" / "imagenet_to_label_2012_v2"
+    names_of_classes.write_text(names_of_classes.read_text().replace("unseen", "other"))
     with pytest.raises(ValueError, match="must be those of ObjectNet's archive .'unseen'"):
         evaluation.evaluate(color_model(), [name])
     (archive / "mappings" / "objectnet_to_imagenet_1k.json").unlink()
-    with pytest.raises(ValueError, match="mappings/objectnet_to_imagenet_1k.json. Received"):
+    with pytest.raises(ValueError, match="mappings/objectnet_to_imagenet_1k.json"):
         evaluation.evaluate(color_model(), [name])
-    with pytest.raises(ValueError, match="specify a local copy as objectnet:folder@FOLDER"):
-        evaluation.evaluate(color_model(), ["objectnet"])
 
 
 def test_damaged_image_is_skipped(archive, name, caplog):

@@ -80,5 +80,5 @@ def test_real_rejects_bad_files_of_labels(images):
     with pytest.raises(ValueError, match=r"integers in \[0, 3\)"):
         evaluation.evaluate(mean_color_model(), [name])
     path.unlink()
-    with pytest.raises(ValueError, match="The file must exist.*Received: path='.*a.b/real.json'"):
+    with pytest.raises(ValueError, match="The file must exist"):
         evaluation.evaluate(mean_color_model(), [name])

@@ -58,20 +58,3 @@ def test_shots_match_the_reference_and_are_nested():
         draws = {shots: draw_shots(labels, shots, 4, seed) for shots in (1, 5, 100)}
         np.testing.assert_array_equal(draws[5], np.concatenate(expected))
         assert set(draws[1]) < set(draws[5]) < set(draws[100]) == set(range(80))
-
-
-def test_examples_are_drawn_uniformly():
-    labels = np.repeat(np.arange(3), 10)
-    counts = np.zeros(30)
-    for seed in range(2000):
-        counts[draw_shots(labels, 2, 3, seed)] += 1
-    # Each example is drawn 400 times on average, with a standard deviation of
-    # sqrt(2000 * 0.2 * 0.8) = 18.
-    assert abs(counts - 400).max() < 90
-
-
-def test_draws_of_different_classes_are_uncorrelated():
-    labels = np.repeat(np.arange(3), 10)
-    picks = np.array([draw_shots(labels, 1, 3, seed) - [0, 10, 20] for seed in range(500)])
-    # The correlation of 500 independent draws has a standard deviation of 1 / sqrt(500) = 0.045.
-    assert abs(np.corrcoef(picks.T)[np.triu_indices(3, 1)]).max() < 0.15

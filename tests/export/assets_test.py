@@ -1,4 +1,4 @@
-"""Tests of the files next to an exported graph: labels, warm-up requests and README."""
+"""Tests of the files next to an exported graph: warm-up requests and README."""
 
 import re
 from pathlib import Path
@@ -12,11 +12,6 @@ from keras_vit.export import messages
 from .conftest import NAMES
 
 STUBS = "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
-
-
-def test_labels_file_has_one_name_per_line(exported):
-    text = Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8")
-    assert text.splitlines() == list(NAMES)
 
 
 def test_warm_up_requests_run_every_signature(exported):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import sys
 
 import keras
 import numpy as np
@@ -60,6 +61,14 @@ def model_inputs(files):
 def probabilities_of(model, images):
     """Returns the softmax of a model's logits."""
     return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
+
+
+@pytest.fixture
+def skip_verification(monkeypatch):
+    """Skips the verification of the export, which would run in a child process."""
+    # `export.saved_model` is the function of this module.
+    module = sys.modules["keras_vit.export.saved_model"]
+    monkeypatch.setattr(module, "verify", lambda *_: {})
 
 
 @pytest.fixture(scope="session")

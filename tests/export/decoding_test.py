@@ -34,28 +34,18 @@ def files_for_testing(folder):
 
 
 @pytest.mark.parametrize(
-    ("crop", "rounding"),
+    "options",
     [
-        ("resize", "float"),
-        ("resize_crop", "uint8"),
-        ("resize_small_crop", "float"),
-        pytest.param("resize", "uint8", marks=pytest.mark.slow),
-        pytest.param("resize_crop", "float", marks=pytest.mark.slow),
-        pytest.param("resize_small_crop", "uint8", marks=pytest.mark.slow),
+        {"augreg": "light1"},
+        {"eval_crop": "resize_crop", "resize_size": 9, "rounding": "uint8"},
+        {"eval_crop": "resize_small_crop", "resize_size": 9},
     ],
+    ids=str,
 )
-def test_files_decode_as_in_evaluation(crop, rounding, folder):
-    fields = {
-        "name": "folder",
-        "path": str(folder),
-        "image_size": 6,
-        "eval_crop": crop,
-        "rounding": rounding,
-    }
-    if crop != "resize":
-        fields["resize_size"] = 9
+def test_files_decode_as_in_evaluation(options, folder):
+    fields = {"name": "folder", "path": str(folder), "image_size": 6, **options}
     inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
-    (images, _, weights), *_ = inputs.eval_batches()
+    ((images, _, weights),) = inputs.eval_batches()
     assert weights.numpy().tolist() == [1] * len(IMAGE_SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = files_for_testing(folder)
@@ -99,13 +89,13 @@ def test_channels_are_normalized_separately():
 def test_rejects_oversized_images():
     preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side")
     strip = tf.io.encode_png(tf.zeros((1, 101, 3), tf.uint8))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 100 times as long as wide"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="100 times as long as wide"):
         Decoder((4, 4, 3), preprocessing)(strip[None])
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger than 5e-05 megapixels"):
         Decoder((4, 4, 3), preprocessing, max_megapixels=50e-6)(strip[None])
 
 
-@pytest.mark.parametrize(("channels", "bit_depth"), [(1, 8), (4, 8), (1, 16)])
+@pytest.mark.parametrize(("channels", "bit_depth"), [(4, 8), (1, 16)])
 def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, tmp_path):
     dtype = np.uint8 if bit_depth == 8 else np.uint16
     for split in ("train", "test"):
@@ -127,15 +117,14 @@ def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "white", "file_dtype"),
+    ("dtype", "white", "file_dtype", "size"),
     [
-        ("uint8", 16, np.uint8),
-        ("uint8", 1, np.uint8),
-        ("uint16", 10_000, np.uint16),
-        ("float32", 1.0, np.uint16),
+        ("uint8", 16, np.uint8, 5),
+        ("uint8", 1, np.uint8, 0),
+        ("uint16", 10_000, np.uint16, 5),
+        ("float32", 1.0, np.uint16, 0),
     ],
 )
-@pytest.mark.parametrize("size", [0, 5])
 def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
     """The files of uint8 arrays have 8 bits per channel. The files of other arrays have 16 bits."""
     levels = min(white, 16)
@@ -149,12 +138,3 @@ def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
     # Files are rounded by up to half a gray level, which is 1 / white in the range [-1, 1].
     np.testing.assert_allclose(decoder(files), images, rtol=0, atol=1.001 / file_white)
-
-
-def test_files_decode_as_in_evaluation_with_randaugment(folder):
-    fields = {"name": "folder", "path": str(folder), "image_size": 6, "augreg": "light1"}
-    inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
-    ((images, *_),) = inputs.eval_batches()
-    files = files_for_testing(folder)
-    decoded = Decoder((6, 6, 3), inputs.model_preprocessing())(tf.constant(files))
-    np.testing.assert_allclose(decoded, images, rtol=0, atol=1.2e-7)

@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit import export
@@ -13,12 +14,11 @@ from keras_vit.models.resizing import resize_bilinear
 
 from ..shared import SIZES, random_images, randomize
 
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="exports require the TensorFlow backend"
-)
 SHAPE = (16, 24, 3)
 DPT = {"features": 8, "level_channels": (4, 4, 4, 4), "levels": (1, 1, 1, 1)}
+
+
+IMAGES = random_images((2, *SHAPE))
 
 
 def segmenter():
@@ -29,50 +29,30 @@ def segmenter():
     return model
 
 
-def depth_model():
-    model = DensePredictionTransformer(**SIZES, **DPT, input_shape=SHAPE, predicts="depth")
-    return randomize(model, 0.5)
-
-
-IMAGES = random_images((2, *SHAPE))
-
-
-@pytest.fixture(scope="module")
-def served_segmenter(tmp_path_factory):
-    """Returns a segmentation model and the folder of its export."""
+def test_masks_are_the_most_probable_classes(tmp_path):
     model = segmenter()
-    return model, export.saved_model(model, tmp_path_factory.mktemp("served"), class_names="abc")
-
-
-def test_masks_are_the_most_probable_classes(served_segmenter):
-    model, path = served_segmenter
-    outputs = tf.saved_model.load(path).signatures["tensor"](images=IMAGES)
+    path = export.saved_model(model, tmp_path, class_names="abc")
+    signatures = tf.saved_model.load(path).signatures
+    outputs = signatures["tensor"](images=IMAGES)
     logits = np.asarray(resize_bilinear(model(IMAGES), SHAPE[:2]))
     assert outputs["masks"].dtype == tf.uint8
-    np.testing.assert_array_equal(outputs["masks"], logits.argmax(-1))
-    probabilities = np.asarray(keras.ops.softmax(logits)).max(-1)
-    np.testing.assert_allclose(outputs["confidence"], probabilities, atol=1e-5)
     assert len(np.unique(outputs["masks"])) > 1
+    np.testing.assert_array_equal(outputs["masks"], logits.argmax(-1))
+    confidence = np.asarray(keras.ops.softmax(logits)).max(-1)
+    np.testing.assert_allclose(outputs["confidence"], confidence, atol=1e-5)
 
-
-def test_masks_of_files_match_masks_of_tensors(served_segmenter):
-    model, path = served_segmenter
-    signatures = tf.saved_model.load(path).signatures
     pixels = np.random.default_rng(1).integers(0, 256, SHAPE).astype("uint8")
     outputs = signatures["serving_default"](image_bytes=tf.io.encode_png(pixels)[None])
     images = keras_vit.preprocess_input(pixels[None], model)
-    expected = signatures["tensor"](images=images)["masks"]
-    np.testing.assert_array_equal(outputs["masks"], expected)
+    np.testing.assert_array_equal(outputs["masks"], signatures["tensor"](images=images)["masks"])
 
-
-def test_segmenter_round_trips(served_segmenter):
-    model, path = served_segmenter
     np.testing.assert_allclose(export.load(path)(IMAGES), model(IMAGES), atol=1e-6)
     assert "predicts for each pixel" in Path(path, "README.md").read_text()
 
 
 def test_depths_are_served(tmp_path):
-    model = depth_model()
+    model = DensePredictionTransformer(**SIZES, **DPT, input_shape=SHAPE, predicts="depth")
+    randomize(model, 0.5)
     path = export.saved_model(model, tmp_path)
     expected = resize_bilinear(np.asarray(model(IMAGES))[..., None], SHAPE[:2])[..., 0]
     largest = float(np.max(expected))
@@ -81,13 +61,9 @@ def test_depths_are_served(tmp_path):
     np.testing.assert_allclose(depths, expected, atol=1e-5 * largest)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"signatures": ("features",)}, "has the signatures serving_default and tensor"),
-        ({"class_names": "ab"}, "must be 3 names"),
-    ],
-)
-def test_rejects_other_signatures_and_numbers_of_names(arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        export.saved_model(segmenter(), tmp_path, **arguments)
+def test_rejects_other_signatures_and_numbers_of_names():
+    model = segmenter()
+    with pytest.raises(ValueError, match="has the signatures serving_default and tensor"):
+        export.check(model, signatures=("features",))
+    with pytest.raises(ValueError, match="must be 3 names"):
+        export.check(model, class_names="ab")

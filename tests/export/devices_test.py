@@ -1,7 +1,7 @@
 """Tests of the forms of layers for CPUs."""
 
 import platform
-import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -23,15 +23,18 @@ def _graph_of(model, dtype="float32"):
     return function.get_concrete_function(spec)
 
 
+def _operations_of(graph):
+    return {node.op for node in graph.graph.as_graph_def().node}
+
+
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
-@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "pre_norm": True, "classifier": "map"}])
-def test_form_for_cpus_has_the_same_outputs(options, precision, tolerance):
-    model = tiny_model(num_layers=2, **options)
+def test_form_for_cpus_has_the_same_outputs(precision, tolerance):
+    model = tiny_model(num_layers=2, qk_norm=True, pre_norm=True, classifier="map")
     randomize_around_unit_norms(model, 0.1)
     images = images_for(model)
     expected = model(images).numpy()
     graph = _graph_of(inference_copy(model, precision, "cpu"))
-    assert "FusedBatchNormV3" in {node.op for node in graph.graph.as_graph_def().node}
+    assert "FusedBatchNormV3" in _operations_of(graph)
     difference = np.abs(graph(tf.constant(images)) - expected).max()
     assert difference < tolerance * np.ptp(expected)
 
@@ -89,7 +92,7 @@ def test_other_norms_keep_their_form():
     model = keras.Model(inputs, Doubled()(x))
     tokens = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
     graph = _graph_of(inference_copy(model, device="cpu"))
-    assert "FusedBatchNormV3" not in {node.op for node in graph.graph.as_graph_def().node}
+    assert "FusedBatchNormV3" not in _operations_of(graph)
     np.testing.assert_allclose(graph(tf.constant(tokens)), model(tokens), rtol=1e-5, atol=1e-6)
 
 
@@ -124,13 +127,12 @@ def test_norms_of_integers_keep_their_form():
     np.testing.assert_allclose(graph(tf.constant(numbers)), model(numbers), rtol=1e-5, atol=1e-5)
 
 
-def test_device_is_recorded_and_checked(tmp_path):
-    model = tiny_model()
-    assert devices.chosen_device(None) == "cpu"  # the tests run without an accelerator
+def test_device_is_recorded(tmp_path, skip_verification):
+    # The tests run without an accelerator, so the default is "cpu".
     for device, recorded in {None: "cpu", "any": "any"}.items():
-        path = export.saved_model(model, tmp_path / recorded, device=device, signatures=["tensor"])
+        path = export.saved_model(
+            tiny_model(), tmp_path / recorded, device=device, signatures=["tensor"]
+        )
         assert export.load_card(path)["device"] == recorded
-        content = (tmp_path / recorded / "1" / "saved_model.pb").read_bytes()
-        assert bool(re.search(b"FusedBatchNormV3", content)) == (recorded == "cpu")
-    with pytest.raises(ValueError, match="one of cpu, any"):
-        export.saved_model(model, tmp_path / "other", device="gpu")
+        graph = Path(path, "saved_model.pb").read_bytes()
+        assert (b"FusedBatchNormV3" in graph) == (recorded == "cpu")

@@ -1,7 +1,5 @@
 """Tests of LiteRT and ONNX exports."""
 
-import importlib.util
-
 import keras
 import numpy as np
 import pytest
@@ -11,13 +9,8 @@ from keras_vit import export
 from keras_vit.export import choosing
 from keras_vit.export.comparison import compare, example_images, reference
 
-from ..shared import random_images
+from ..shared import random_images, to_numpy
 from .conftest import SHAPE, WIDE, formats, needs_onnx, tiny_model
-
-
-def images_and_logits(model):
-    images = example_images(SHAPE)
-    return images, keras.ops.convert_to_numpy(keras.ops.cast(model(images), "float32"))
 
 
 def session_of(path):
@@ -35,8 +28,6 @@ def test_litert_logits_match(policy, exact_gelu, tolerance, tmp_path):
     report = export.litert(tiny_model(exact_gelu=exact_gelu), tmp_path / "model.tflite")
     assert report.largest_difference < tolerance
     assert report.size_bytes == (tmp_path / "model.tflite").stat().st_size
-    assert (tmp_path / "model.tflite").read_bytes()[4:8] == b"TFL3"
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_litert_int8_is_smaller_and_close(tmp_path):
@@ -47,13 +38,6 @@ def test_litert_int8_is_smaller_and_close(tmp_path):
     assert 1e-5 < small.largest_difference < 0.1 * small.logits_range
 
 
-def test_report_compares_the_given_images(tmp_path):
-    images = example_images(SHAPE, 1)
-    report = export.litert(tiny_model(), tmp_path / "model.tflite", images=images)
-    assert report.images == "the given image"
-    assert report.largest_difference < 1e-5
-
-
 @needs_onnx
 @pytest.mark.parametrize("exact_gelu", [False, True])
 def test_onnx_logits_match(exact_gelu, tmp_path):
@@ -61,11 +45,9 @@ def test_onnx_logits_match(exact_gelu, tmp_path):
     report = export.onnx(model, tmp_path / "model.onnx")
     assert report.largest_difference < 1e-5
     assert report.size_bytes == (tmp_path / "model.onnx").stat().st_size
-    images, logits = images_and_logits(model)
-    session = session_of(tmp_path / "model.onnx")
-    for batch in (1, 5):
-        (outputs,) = session.run(["logits"], {"images": images[:batch]})
-        np.testing.assert_allclose(outputs, logits[:batch], atol=1e-5)
+    images = example_images(SHAPE, 1)  # another batch size than in the report
+    (outputs,) = session_of(tmp_path / "model.onnx").run(["logits"], {"images": images})
+    np.testing.assert_allclose(outputs, model(images), atol=1e-5)
 
 
 @needs_onnx
@@ -204,56 +186,41 @@ def test_feature_model_is_exported(format_name, ending, tmp_path):
     np.testing.assert_allclose(run(images), expected, atol=1e-5)
 
 
-@formats
-def test_rejects_models_with_several_outputs(format_name, ending, tmp_path):
+def test_rejects_models_with_several_outputs(tmp_path):
     several = keras_vit.FeatureModel(tiny_model(num_layers=2), [1, 2])
-    with pytest.raises(ValueError, match="must have one output. Received: 2 outputs"):
-        getattr(export, format_name)(several, tmp_path / f"model.{ending}")
+    with pytest.raises(ValueError, match="must have one output"):
+        export.litert(several, tmp_path / "model.tflite")
 
 
-@pytest.mark.parametrize(
-    ("format_name", "file", "arguments", "message"),
-    [
-        ("litert", "a.lite", {}, 'must end in ".tflite"'),
-        ("litert", "a.tflite", {"quantization": "int4"}, "Received: quantization='int4'"),
-        ("onnx", "a.pb", {}, 'must end in ".onnx"'),
-    ],
-)
-def test_rejects_bad_arguments_without_writing(format_name, file, arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        getattr(export, format_name)(tiny_model(), tmp_path / file, **arguments)
+def test_rejects_bad_arguments_without_writing(tmp_path):
+    with pytest.raises(ValueError, match='must end in ".tflite"'):
+        export.litert(tiny_model(), tmp_path / "a.lite")
+    with pytest.raises(ValueError, match="quantization='int4'"):
+        export.litert(tiny_model(), tmp_path / "a.tflite", quantization="int4")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("format_name", "ending"), [("litert", "tflite"), ("onnx", "onnx")])
-def test_error_on_other_backends_explains_fix(format_name, ending, tmp_path, monkeypatch):
+def test_other_backends_are_rejected(format_name, ending, tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match=r"KERAS_BACKEND=tensorflow.*backend='jax'"):
+    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
         getattr(export, format_name)(model, tmp_path / f"a.{ending}")
 
 
 def test_onnx_int8_needs_images(tmp_path):
-    with pytest.raises(
-        ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"
-    ):
+    with pytest.raises(ValueError, match="to calibrate int8"):
         export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
-    with pytest.raises(ValueError, match=r"\(N, 8, 12, 3\).*shape=\(0, 8, 12, 3\)"):
+    with pytest.raises(ValueError, match=r"shape=\(0, 8, 12, 3\)"):
         reference(tiny_model(), np.zeros((0, *SHAPE)))
-
-
-def test_missing_onnx_error_names_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ImportError, match=r'is not installed: pip install "keras_vit\[onnx\]"'):
-        export.onnx(tiny_model(), tmp_path / "model.onnx")
 
 
 def test_compare_rejects_invalid_logits():
     model = tiny_model()
-    _, logits = images_and_logits(model)
+    logits = to_numpy(model(example_images(SHAPE)))
     report = compare("x", 1, model, reference(model), logits)
     assert report.largest_difference == 0
     assert report.cosine == pytest.approx(1)
-    for bad in (logits[:3], np.full_like(logits, np.nan)):
-        with pytest.raises(ValueError, match=r"finite logits of shape \(8, 5\)"):
-            compare("x", 1, model, reference(model), bad)
+    for invalid in (logits[:3], np.full_like(logits, np.nan)):
+        with pytest.raises(ValueError, match="finite logits"):
+            compare("x", 1, model, reference(model), invalid)

@@ -1,6 +1,5 @@
 """Tests of how SavedModels are exported: arguments, versions and precision."""
 
-import json
 import os
 import subprocess
 import sys
@@ -18,15 +17,6 @@ from keras_vit.models.any_model import set_logits_activation
 
 from ..shared import ROOT, images_for, random_images
 from .conftest import FILES, NAMES, SHAPE, model_inputs, probabilities_of, tiny_model
-
-# `keras_vit.export.saved_model` is the function of this module.
-saved_model = sys.modules["keras_vit.export.saved_model"]
-
-
-@pytest.fixture
-def skip_verification(monkeypatch):
-    """Skips the verification of the export, which would run in a child process."""
-    monkeypatch.setattr(saved_model, "verify", lambda *_: {})
 
 
 def _serve(path, images):
@@ -56,11 +46,8 @@ def test_norms_keep_their_epsilon_in_optimized_graphs(skip_verification, tmp_pat
     np.testing.assert_allclose(frozen(tensor)[0], reference, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooled", [False, True], ids=["backbone", "feature model"])
-def test_features_are_not_served_as_probabilities(pooled, tmp_path):
-    model = tiny_model(include_top=False)
-    if pooled:
-        model = keras_vit.FeatureModel(model, tokens="pooled")
+def test_features_are_not_served_as_probabilities(tmp_path):
+    model = keras_vit.FeatureModel(tiny_model(include_top=False), tokens="pooled")
     nested = keras.Sequential([keras.Input(SHAPE), model])
     for features in (model, nested):
         with pytest.raises(ValueError, match="returns features .*'tensor'"):
@@ -72,64 +59,39 @@ def test_features_are_not_served_as_probabilities(pooled, tmp_path):
 def test_versions_increase_and_are_never_overwritten(tmp_path, skip_verification):
     model = tiny_model()
     assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
-    before = (tmp_path / "3" / "saved_model.pb").read_bytes()
-    with pytest.raises(ValueError, match="never overwritten. Received: .*/3, which exists"):
+    with pytest.raises(ValueError, match="never overwritten"):
         export.saved_model(model, tmp_path, version=3)
-    assert (tmp_path / "3" / "saved_model.pb").read_bytes() == before
     assert export.saved_model(model, tmp_path) == str(tmp_path / "4")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
-
-
-def test_failed_rename_leaves_no_files(tmp_path, monkeypatch, skip_verification):
-    def fail(*_):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("os.rename", fail)  # the last step of an export
-    with pytest.raises(OSError, match="full"):
-        export.saved_model(tiny_model(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "value"),
     [
-        ({"version": 0}, "`version` must be an integer of 1 or more. Received: version=0"),
-        ({"version": True}, "Received: version=True"),
-        ({"name": "my model"}, "fit in a URL. Received: name='my model'"),
-        ({"top": 0}, "`top` must be an integer of 1 or more. Received: top=0"),
-        ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
-        ({"class_names": ["a", "b"]}, "must be 5 names without line breaks. Received: 2 names"),
-        ({"class_names": ["a", "b", "c", "d", "e\nf"]}, "without line breaks"),
-        (
-            {"signatures": ("predict",)},
-            r"serving_default, tensor, classify, features, attention. Received: "
-            r"signatures=\('predict',\)",
-        ),
-        ({"signatures": ()}, r"Received: signatures=\(\)"),
-        (
-            {"precision": "float16"},
-            "must be one of float32, bfloat16. Received: precision='float16'",
-        ),
-        ({"activation": "tanh"}, "must be one of softmax, sigmoid. Received: activation='tanh'"),
-        ({"rounding": "up"}, "Received: rounding='up'"),
-        ({"max_megapixels": 0}, "Received: max_megapixels=0"),
+        ("version", 0),
+        ("name", "my model"),
+        ("top", 0),
+        ("max_batch_size", 1.5),
+        ("class_names", ["a", "b"]),
+        ("class_names", ["a", "b", "c", "d", "e\nf"]),
+        ("signatures", ("predict",)),
+        ("precision", "float16"),
+        ("device", "gpu"),
+        ("activation", "tanh"),
+        ("rounding", "up"),
+        ("max_megapixels", 0),
     ],
 )
-def test_rejects_bad_arguments_without_writing(arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        export.saved_model(tiny_model(), tmp_path / "model", **arguments)
+def test_rejects_bad_arguments_without_writing(name, value, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` must"):
+        export.saved_model(tiny_model(), tmp_path / "model", **{name: value})
     assert not (tmp_path / "model").exists()
 
 
 def test_rejects_unsupported_models(tmp_path):
-    with pytest.raises(ValueError, match=r"logits or probabilities \(B, classes\)"):
+    with pytest.raises(ValueError, match="logits or probabilities"):
         export.saved_model(tiny_model(classifier="unpooled"), tmp_path)
-    with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
+    with pytest.raises(ValueError, match="none, softmax or sigmoid"):
         export.saved_model(tiny_model(classifier_activation="tanh"), tmp_path)
-    with pytest.raises(ValueError, match="the signature 'tensor'"):
-        export.saved_model(
-            tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",)
-        )
 
 
 class Subclassed(keras.Model):
@@ -137,36 +99,31 @@ class Subclassed(keras.Model):
         return keras.ops.mean(images, (1, 2))
 
 
-def test_rejects_models_of_unknown_image_size(tmp_path):
+def test_rejects_models_of_unknown_image_size():
     images = keras.Input((None, None, 3))
     functional = keras.Model(images, keras.layers.GlobalAveragePooling2D()(images))
     subclassed = Subclassed()
     subclassed(np.zeros((1, 8, 8, 3), "float32"))
-    message = "must have a static image size: make it functional"
     for model in (functional, subclassed):
-        for signatures in (None, ("tensor",)):
-            with pytest.raises(ValueError, match=message):
-                export.check(model, signatures=signatures)
-            with pytest.raises(ValueError, match=message):
-                export.saved_model(model, tmp_path, signatures=signatures)
-    assert not any(tmp_path.iterdir())
+        with pytest.raises(ValueError, match="must have a static image size"):
+            export.check(model, signatures=("tensor",))
 
 
-@pytest.mark.parametrize("channels", [1, 4])
-def test_image_files_may_have_1_or_4_channels(channels, tmp_path, skip_verification):
-    model = tiny_model(input_shape=(8, 12, channels))
+def test_image_files_may_have_4_channels(tmp_path, skip_verification):
+    model = tiny_model(input_shape=(8, 12, 4))
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path))
     signature = loaded.signatures["serving_default"]
-    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, channels), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 4), dtype=np.uint8)
     outputs = signature(image_bytes=tf.io.encode_png(pixels)[None])["probabilities"]
     images = keras_vit.preprocess_input(pixels[None], model)
-    np.testing.assert_allclose(outputs, keras.ops.softmax(model(images)), atol=1e-6)
+    np.testing.assert_allclose(outputs, probabilities_of(model, images), atol=1e-6)
 
 
-def test_five_channel_model_has_only_tensor_signature(tmp_path, skip_verification):
+def test_five_channel_model_has_only_tensor_signature():
     model = tiny_model(input_shape=(8, 12, 5))
-    export.check(model)
-    assert list(tf.saved_model.load(export.saved_model(model, tmp_path)).signatures) == ["tensor"]
+    assert export.default_signatures(model) == ("tensor",)
+    with pytest.raises(ValueError, match="the signature 'tensor'"):
+        export.check(model, signatures=("serving_default",))
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
@@ -195,10 +152,11 @@ def test_has_model_compares_files_weights_and_names(tmp_path, skip_verification)
     path = export.saved_model(model, tmp_path, class_names=NAMES, signatures=("tensor",))
     assert export.has_model(path, model, NAMES)
     assert not export.has_model(path, model, NAMES[::-1])
-    os.remove(os.path.join(path, "saved_model.pb"))  # as after an interrupted upload
-    assert not export.has_model(path, model, NAMES)
-    path = export.saved_model(model, tmp_path, class_names=NAMES, signatures=("tensor",))
+    weights = model.get_weights()
     model.weights[0].assign(model.weights[0] + 1)
+    assert not export.has_model(path, model, NAMES)
+    model.set_weights(weights)
+    os.remove(os.path.join(path, "saved_model.pb"))  # as after an interrupted upload
     assert not export.has_model(path, model, NAMES)
 
 
@@ -249,12 +207,11 @@ def test_exports_from_other_programs_match_the_model(backend, options, exported,
     np.testing.assert_allclose(outputs, reference, atol=1e-5)
 
 
-def test_card_describes_model(exported):
+def test_card_and_labels_describe_model(exported):
     path, model = exported
-    card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
+    card = export.load_card(path)
     architecture = card["architecture"]
     assert architecture["parameters"] == model.count_params()
-    assert architecture["patch_size"] == 4
     assert architecture["image_shape"] == list(SHAPE)
     assert card["class_names"] == list(NAMES)
     assert card["preprocessing"]["model"]["resize"] == "stretch"
@@ -262,7 +219,8 @@ def test_card_describes_model(exported):
     assert card["training"] == {"optimizer": {"name": "adamw"}}
     assert card["metrics"] == {"test/accuracy": 0.5}
     assert card["versions"]["keras"] == keras.version()
-    assert card["versions"]["tensorflow"] == tf.__version__
     differences = card["self_test"]["largest_differences"]
     assert differences.keys() == set(export.SIGNATURES)
     assert max(differences.values()) < 1e-6 < card["self_test"]["tolerance"]
+    labels = Path(path, "assets/labels.txt").read_text(encoding="utf-8")
+    assert labels.splitlines() == list(NAMES)

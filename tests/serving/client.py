@@ -1,12 +1,8 @@
-"""A client of the REST server, and a check of the server's predictions."""
+"""A client of the REST server."""
 
 import base64
 import http.client
 import json
-
-import numpy as np
-
-from . import malformed
 
 
 def as_base64(file):
@@ -32,7 +28,7 @@ class Client:
         response."""
         if isinstance(body, dict):
             body = json.dumps(body)
-        self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
+        self.connection.request(method, f"/v1/models/{self.server.model_name}{path}", body)
         response = self.connection.getresponse()
         return response.status, json.loads(response.read())
 
@@ -44,15 +40,3 @@ class Client:
         status, response = self.predict(**body)
         assert status == 200, response
         return response
-
-
-def assert_serves_model(client, served):
-    """Checks that the server runs, and its probabilities for a tensor and for image files."""
-    assert client.server.is_running
-    images = served.images.tolist()
-    response = client.predict_successfully(signature_name="tensor", instances=images)
-    np.testing.assert_allclose(response["predictions"], served.expected, atol=1e-4)
-    files = [malformed.PNG, malformed.JPEG]
-    response = client.predict_successfully(inputs=[as_base64(file) for file in files])
-    expected = served.probabilities_of_files(files)
-    np.testing.assert_allclose(response["outputs"]["probabilities"], expected, atol=1e-5)

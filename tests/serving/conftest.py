@@ -89,18 +89,13 @@ def exported(served, locked_folder):
 
 
 @pytest.fixture(scope="session")
-def start_server(locked_folder):
-    """Builds the REST server and returns the context manager `RestServer`, which starts it."""
+def server(locked_folder, exported):
+    """Builds and starts the REST server."""
     if shutil.which("g++") is None:
         pytest.skip("no g++, which builds the server")
     with locked_folder():
         rest_server.build()
-    return rest_server.RestServer
-
-
-@pytest.fixture(scope="module")
-def server(start_server, exported):
-    with start_server(exported, model_name="golden") as running:
+    with rest_server.RestServer(exported, model_name="golden") as running:
         yield running
 
 

@@ -1,14 +1,10 @@
 """Builds and starts the C++ server in `rest_server/`, which serves part of TensorFlow Serving's
 REST API.
 
-    python tests/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
-
-The server serves the highest version in the folder. The build needs only g++ and the installed
-TensorFlow. The program is cached in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`), and
-built again if TensorFlow, g++ or the sources change.
+The build needs only g++ and the installed TensorFlow. The program is cached in `~/.cache/keras_vit`
+(or `$XDG_CACHE_HOME/keras_vit`), and built again if TensorFlow, g++ or the sources change.
 """
 
-import argparse
 import contextlib
 import hashlib
 import importlib.metadata
@@ -27,12 +23,9 @@ SOURCES = Path(__file__).parent / "rest_server"
 
 
 def build():
-    """Builds the server unless it is cached, and returns the path of the program.
-
-    Raises:
-        ValueError: if g++ or TensorFlow is not installed, or if the build fails.
-    """
-    compiler, tensorflow = _requirements()
+    """Builds the server unless it is cached, and returns the path of the program."""
+    compiler = shutil.which("g++")
+    tensorflow = importlib.util.find_spec("tensorflow").submodule_search_locations[0]
     flags = [
         "-std=c++17",
         "-O2",
@@ -60,22 +53,6 @@ def build():
     return program
 
 
-def _requirements():
-    """Returns the path of g++ and the folder of TensorFlow."""
-    compiler = shutil.which("g++")
-    spec = importlib.util.find_spec("tensorflow")
-    if compiler is None:
-        raise ValueError(
-            "building the server needs g++, which is not installed (Debian: apt-get install g++)"
-        )
-    if spec is None:
-        raise ValueError(
-            "building the server needs TensorFlow, which is not installed: pip install "
-            '"keras_vit[cpu]"'
-        )
-    return compiler, spec.submodule_search_locations[0]
-
-
 def _fingerprint(compiler, flags):
     """Returns a hash of everything that changes the program."""
     version = subprocess.run(
@@ -94,40 +71,29 @@ def _tensorflow_version():
     return ""
 
 
-def _command(program, flags):
-    return [str(program), *(f"--{name}={value}" for name, value in flags.items())]
-
-
 class RestServer:
     """Context manager that runs a server.
 
     Args:
-        model_base_path: folder that contains one subfolder per version of the model.
+        folder: folder that contains one subfolder per version of the model.
         model_name: name of the model in URLs.
-        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`,
-            `max_request_megabytes`, `request_seconds`. The default port is any free port of
-            localhost.
 
     Attributes:
-        port: port of the server.
-        url: URL of the model, without a verb.
+        port: port of the server, a free port of localhost.
         warm_up_requests: number of warm-up requests before the server accepted connections.
-        pid: process id of the server.
-
-    Raises:
-        ValueError: if the server cannot be built or does not start.
     """
 
-    def __init__(self, model_base_path, model_name="model", **flags):
-        self.flags = {
-            "model_base_path": model_base_path,
-            "model_name": model_name,
-            "rest_api_port": 0,
-            **flags,
-        }
+    def __init__(self, folder, model_name):
+        self.folder = folder
+        self.model_name = model_name
 
     def __enter__(self):
-        command = _command(build(), self.flags)
+        command = [
+            build(),
+            f"--model_base_path={self.folder}",
+            f"--model_name={self.model_name}",
+            "--rest_api_port=0",
+        ]
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
@@ -141,10 +107,8 @@ class RestServer:
             self.__exit__()
             raise ValueError(f"the server did not start: {last_error or 'it printed nothing'}")
         started = re.search(r"(\d+) warm-up requests, port (\d+)", first_line)
-        self.pid = self._process.pid
         self.warm_up_requests = int(started[1])
         self.port = int(started[2])
-        self.url = f"http://localhost:{self.port}/v1/models/{self.flags['model_name']}"
         return self
 
     def __exit__(self, *_):
@@ -152,53 +116,3 @@ class RestServer:
         self._process.wait()
         self._process.stdout.close()
         self._log.close()
-
-    @property
-    def is_running(self):
-        """True while the process runs."""
-        return self._process.poll() is None
-
-    def memory(self):
-        """Returns the resident memory of the process in bytes."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model_base_path", required=True, help="folder with a subfolder for each model version"
-    )
-    parser.add_argument("--model_name", default="model", help="name of the model in URLs")
-    parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument(
-        "--rest_api_num_threads", type=int, default=32, help="maximum number of concurrent requests"
-    )
-    parser.add_argument(
-        "--max_request_megabytes",
-        type=int,
-        default=64,
-        help=(
-            "maximum size of a body in MiB; all concurrent bodies together may be four times "
-            "this size"
-        ),
-    )
-    parser.add_argument(
-        "--request_seconds",
-        type=int,
-        default=60,
-        help="time limit in seconds for receiving a request",
-    )
-    arguments = parser.parse_args()
-    try:
-        program = build()
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    os.execv(program, _command(program, vars(arguments)))
-
-
-if __name__ == "__main__":
-    main()

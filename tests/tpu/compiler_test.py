@@ -46,14 +46,6 @@ def test_installed_versions_are_supported(tpu_compiler):
     assert installed == compiler.VERSIONS, advice
 
 
-def test_missing_libtpu_error_shows_install_command(monkeypatch):
-    monkeypatch.setattr(
-        compiler.importlib.util, "find_spec", lambda name: None if name == "libtpu" else name
-    )
-    with pytest.raises(ImportError, match=r'not installed: pip install "keras_vit\[aot\]"'):
-        compiler.check_installed()
-
-
 def test_out_of_memory_error_is_parsed():
     program = refused_program(OUT_OF_MEMORY)
     assert program.out_of_memory
@@ -92,11 +84,6 @@ def test_compile_error_names_unsupported_operation(compile_function):
     assert "EagerPyFunc" in program.error
 
 
-def test_tracing_error_is_raised(compile_function):
-    with pytest.raises(ValueError, match="Dimensions must be equal"):
-        compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
-
-
 def test_program_has_flops_memory_and_traffic(compile_function):
     weight = tf.Variable(tf.ones((2048, 2048)))
 
@@ -114,15 +101,13 @@ def test_program_has_flops_memory_and_traffic(compile_function):
 
 
 def test_rejects_truncated_dump(tmp_path):
-    with pytest.raises(
-        ImportError, match=r"libtpu did not write a file \*.after_optimizations.txt"
-    ):
+    with pytest.raises(ImportError, match="libtpu did not write"):
         compiler.dumped_hlo(tmp_path)
     dump = tmp_path / "m.after_optimizations.txt"
     dump.write_text("HloModule m\n{\n}\n\n")
     assert compiler.dumped_hlo(tmp_path) == dump.read_text()
     dump.write_text("HloModule m\n{\n  %a = ")
-    with pytest.raises(OSError, match="truncated; set TMPDIR to another folder"):
+    with pytest.raises(OSError, match="truncated"):
         compiler.dumped_hlo(tmp_path)
 
 

@@ -115,31 +115,24 @@ def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
     monkeypatch.setattr(
         estimate.compiler, "check_installed", lambda: pytest.fail("compilation started")
     )
-    with pytest.raises(ValueError, match=r"`topology` must be.*Received: topology='v9:1x1'"):
+    with pytest.raises(ValueError, match="`topology` must be"):
         _check(tiny, "v9:1x1")
-    with pytest.raises(
-        ValueError, match=r"must be divisible by 8 replicas.*Received: batch_size=12"
-    ):
+    with pytest.raises(ValueError, match="must be divisible by 8 replicas"):
         _check(tiny, "v3:2x2", 12)
 
 
-def test_check_does_not_change_config(tiny, without_compiler):
+def test_check_restores_config_and_dtype_policy(tiny, without_compiler):
     config = tiny.config(batch_size=7)
     tpu.check(tiny.task(config), config, 16, "v3:2x2")
     assert config.batch_size == 7
+    assert keras.config.dtype_policy().name == "float32"
+    assert _FakePrograms.policy == "mixed_bfloat16"
 
 
 def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
     assert check.fits
     assert check.total_steps == 20
-
-
-def test_check_restores_dtype_policy(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2")
-    assert check.fits
-    assert keras.config.dtype_policy().name == "float32"
-    assert _FakePrograms.policy == "mixed_bfloat16"
 
 
 def test_search_tries_remat_and_accumulation(tiny, without_compiler):
@@ -150,6 +143,9 @@ def test_search_tries_remat_and_accumulation(tiny, without_compiler):
     lines = "\n".join(report(check))
     assert "14 images per device fit (batch_size=112)" in lines
     assert "with accumulate_steps=2: 24 images" in lines
+    without_search = _check(tiny, "v3:2x2", 8 * 24)
+    assert 0 < without_search.fitting_batch_per_device <= 14
+    assert not without_search.changes
 
 
 def test_search_of_fitting_batch_suggests_accumulation(tiny, without_compiler):
@@ -195,10 +191,3 @@ def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypa
     check = _check(tiny, "v3:2x2")
     assert not check.compiles
     assert check.fitting_batch_per_device == 0
-
-
-def test_check_without_search_finds_a_fitting_batch(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", 8 * 24)
-    assert not check.fits
-    assert 0 < check.fitting_batch_per_device <= 14
-    assert not check.changes

@@ -172,8 +172,3 @@ def test_loop_traffic_is_multiplied_by_trip_count():
 )
 def test_padded_bytes(array, size):
     assert padded_bytes(array) == size
-
-
-def test_rejects_other_text():
-    with pytest.raises(ValueError, match="must be an HLO module"):
-        traffic("module @jit_step {\n}")
