@@ -61,18 +61,18 @@ def with_labels(inputs, label_of, **changes):
 
 
 def unreadable(inputs, split, broken):
-    """Returns inputs with encoded images. Those of `split` at the indices `broken` are damaged."""
+    """Returns inputs with encoded images in `split`. Those at the indices `broken` are damaged."""
+    source = getattr(inputs, split)
 
-    def encoded(source, broken):
-        def read(index):
-            example = source.read(index)
-            is_broken = tf.reduce_any(tf.constant(broken, tf.int64) == index)
-            file = tf.io.encode_png(example["image"])
-            return {**example, "image": tf.where(is_broken, b"no image", file)}
+    def read(index):
+        example = source.read(index)
+        is_broken = tf.reduce_any(tf.constant(broken, tf.int64) == index)
+        file = tf.io.encode_png(example["image"])
+        return {**example, "image": tf.where(is_broken, b"no image", file)}
 
-        return dataclasses.replace(source, read=read)
-
-    sources = {"train": encoded(inputs.train, []), "test": encoded(inputs.test, [])}
-    sources[split] = encoded(getattr(inputs, split), broken)
-    options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize"}
-    return dataclasses.replace(inputs, **sources, options=options, max_bad_share=0.1)
+    changes = {
+        split: dataclasses.replace(source, read=read),
+        "options": {"image_size": 8, "train_crop": "resize", "eval_crop": "resize"},
+        "max_bad_share": 0.1,
+    }
+    return dataclasses.replace(inputs, **changes)

@@ -16,19 +16,12 @@ def test_server_runs_warm_up_requests(server):
     assert server.warm_up_requests >= 3
 
 
-@pytest.mark.parametrize("path", [":predict", "/versions/1:predict"])
-def test_tensors_match_reference_in_row_and_column_format(path, client, served):
+def test_tensors_match_reference(client, served):
     images = served.images.tolist()
-    for body, key in (
-        ({"instances": images}, "predictions"),
-        ({"instances": [{"images": image} for image in images]}, "predictions"),
-        ({"inputs": images}, "outputs"),
-        ({"inputs": {"images": images}}, "outputs"),
-    ):
-        code, response = client.request("POST", path, {"signature_name": "tensor", **body})
-        assert code == 200, response
-        assert response.keys() == {key}
-        np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
+    rows = client.predict_successfully(signature_name="tensor", instances=images)
+    columns = client.predict_successfully(signature_name="tensor", inputs={"images": images})
+    np.testing.assert_allclose(rows["predictions"], served.expected, atol=1e-4)
+    np.testing.assert_allclose(columns["outputs"], served.expected, atol=1e-4)
 
 
 def test_files_match_model(client, served):
