@@ -28,7 +28,7 @@ def resnet():
 def test_export_matches_model(resnet, tmp_path):
     path = export.saved_model(resnet, tmp_path, class_names="abcde")
     signatures = tf.saved_model.load(path).signatures
-    assert set(signatures) == {"serving_default", "tensor", "classify"}
+    assert set(signatures) == {"serving_default", "tensor"}
     outputs = signatures["tensor"](images=tf.constant(IMAGES))
     np.testing.assert_allclose(
         outputs["probabilities"], probabilities_of(resnet, IMAGES), atol=1e-5
