@@ -12,25 +12,33 @@ from keras_vit.export.decoding import Decoder
 from ..shared import SIZES
 from .conftest import image_file
 
-IMAGE_SIZES = [(9, 14), (40, 21), (6, 6), (33, 35)]
+FILES = [
+    image_file(9, 14, "PNG", 0),
+    image_file(40, 21, "JPEG", 1),
+    image_file(6, 6, "PNG", 2),
+    image_file(33, 35, "JPEG", 3),
+]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Returns a folder of PNG and JPEG images of several sizes."""
-    path = tmp_path_factory.mktemp("images")
+def write_folder(path, files):
+    """Writes image files of one class to both splits of a folder, and returns its name."""
     for split in ("train", "test"):
-        (path / split / "thing").mkdir(parents=True)
-        for number, (height, width) in enumerate(IMAGE_SIZES):
-            kind = ("PNG", "JPEG")[number % 2]
-            (path / split / "thing" / f"{number}.{kind.lower()}").write_bytes(
-                image_file(height, width, kind, number)
-            )
-    return path
+        folder = path / split / "thing"
+        folder.mkdir(parents=True)
+        for number, file in enumerate(files):
+            (folder / f"{number}.jpg").write_bytes(file)
+    return str(path)
 
 
-def files_for_testing(folder):
-    return [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+def assert_decodes_as_in_evaluation(files, tmp_path, **options):
+    """Compares the images of a `Decoder` with those of a folder's input pipeline."""
+    fields = {"name": "folder", "path": write_folder(tmp_path, files), "image_size": 6, **options}
+    inputs = data.from_config(fields, batch_size=len(files), seed=0)
+    ((images, _, weights),) = inputs.eval_batches()
+    assert weights.numpy().tolist() == [1] * len(files)
+    decoded = Decoder(inputs.image_shape, inputs.model_preprocessing())(tf.constant(files))
+    # Allow one rounding error, because graphs replace division by a constant with multiplication.
+    np.testing.assert_allclose(decoded, images, rtol=0, atol=1.2e-7)
 
 
 @pytest.mark.parametrize(
@@ -42,31 +50,30 @@ def files_for_testing(folder):
     ],
     ids=str,
 )
-def test_files_decode_as_in_evaluation(options, folder):
-    fields = {"name": "folder", "path": str(folder), "image_size": 6, **options}
-    inputs = data.from_config(fields, batch_size=len(IMAGE_SIZES), seed=0)
-    ((images, _, weights),) = inputs.eval_batches()
-    assert weights.numpy().tolist() == [1] * len(IMAGE_SIZES)
-    decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
-    files = files_for_testing(folder)
-    # Allow one rounding error, because graphs replace division by a constant with multiplication.
-    np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
+def test_files_decode_as_in_evaluation(options, tmp_path):
+    assert_decodes_as_in_evaluation(FILES, tmp_path, **options)
+
+
+@pytest.mark.parametrize(("channels", "bit_depth"), [(4, 8), (1, 16)])
+def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 2**bit_depth, (9, 14, channels))
+    file = tf.io.encode_png(pixels.astype(f"uint{bit_depth}")).numpy()
+    assert_decodes_as_in_evaluation([file], tmp_path, channels=channels, bit_depth=bit_depth)
 
 
 @pytest.mark.parametrize("library", ["vit_jax", "torchvision", "transformers"])
-def test_evaluation_uses_the_library_of_the_model(library, folder):
+def test_evaluation_uses_the_library_of_the_model(library, tmp_path):
     preprocessing = Preprocessing(
         resize="shorter_side", crop_fraction=0.9, interpolation="bicubic", library=library
     )
     sizes = {**SIZES, "patch_size": 5, "classes": 1}
     model = VisionTransformer(**sizes, input_shape=(10, 10, 3), preprocessing=preprocessing)
-    inputs = evaluation.load_inputs(model, "folder", str(folder), batch_size=len(IMAGE_SIZES))
+    folder = write_folder(tmp_path, FILES)
+    inputs = evaluation.load_inputs(model, "folder", folder, ("test",), batch_size=len(FILES))
     ((images, *_),) = inputs.eval_batches()
     assert inputs.model_preprocessing() == dataclasses.replace(preprocessing, crop_fraction=10 / 11)
-    files = files_for_testing(folder)
-    np.testing.assert_allclose(
-        Decoder((10, 10, 3), preprocessing)(tf.constant(files)), images, rtol=0, atol=1e-6
-    )
+    decoded = Decoder((10, 10, 3), preprocessing)(tf.constant(FILES))
+    np.testing.assert_allclose(decoded, images, rtol=0, atol=1e-6)
 
 
 def test_shorter_side_resizing_covers_a_non_square_input():
@@ -93,27 +100,6 @@ def test_rejects_oversized_images():
         Decoder((4, 4, 3), preprocessing)(strip[None])
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger than 5e-05 megapixels"):
         Decoder((4, 4, 3), preprocessing, max_megapixels=50e-6)(strip[None])
-
-
-@pytest.mark.parametrize(("channels", "bit_depth"), [(4, 8), (1, 16)])
-def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, tmp_path):
-    dtype = np.uint8 if bit_depth == 8 else np.uint16
-    for split in ("train", "test"):
-        (tmp_path / split / "thing").mkdir(parents=True)
-        values = np.random.default_rng(1).integers(0, 2**bit_depth, (9, 14, channels)).astype(dtype)
-        (tmp_path / split / "thing" / "0.png").write_bytes(tf.io.encode_png(values).numpy())
-    fields = {
-        "name": "folder",
-        "path": str(tmp_path),
-        "image_size": 6,
-        "channels": channels,
-        "bit_depth": bit_depth,
-    }
-    inputs = data.from_config(fields, batch_size=1, seed=0)
-    ((images, *_),) = inputs.eval_batches()
-    file = (tmp_path / "test" / "thing" / "0.png").read_bytes()
-    decoder = Decoder(inputs.image_shape, inputs.model_preprocessing())
-    np.testing.assert_allclose(decoder(tf.constant([file])), images, rtol=0, atol=1.2e-7)
 
 
 @pytest.mark.parametrize(

@@ -183,28 +183,32 @@ def test_export_precision_is_independent_of_policy(
         np.testing.assert_allclose(outputs, probabilities_of(tiny_model(), images), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("backend", "options"),
-    [("tensorflow", ["mirrored"]), ("jax", [])],
-    ids=["mirrored strategy", "jax"],
-)
-def test_exports_from_other_programs_match_the_model(backend, options, exported, tmp_path):
-    if backend == "jax":
-        pytest.importorskip("jax", reason="jax is not installed")
-    script = ROOT / "tests/export/export_model.py"
-    saved = Path(exported[0], "assets.extra/model.keras")
-    done = subprocess.run(
-        [sys.executable, script, saved, tmp_path / "model", *options],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_export_of_mirrored_variables_matches_model(exported, tmp_path, skip_verification):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = export.load(exported[0])
+        path = export.saved_model(model, tmp_path, signatures=("tensor",))
+    images = random_images((2, *SHAPE))
+    expected = probabilities_of(exported[1], images)
+    np.testing.assert_allclose(_serve(path, images), expected, atol=1e-5)
+
+
+EXPORT_WITH_JAX = """
+import os, sys
+os.environ["KERAS_BACKEND"] = "jax"
+from keras_vit import export
+export.saved_model(export.load(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_export_on_jax_matches_model(exported, tmp_path):
+    pytest.importorskip("jax", reason="jax is not installed")
+    command = [sys.executable, "-c", EXPORT_WITH_JAX, exported[0], tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    loaded = tf.saved_model.load(tmp_path / "model" / "1").signatures["serving_default"]
-    outputs = loaded(image_bytes=tf.constant(FILES))["probabilities"]
-    reference = probabilities_of(exported[1], model_inputs(FILES))
-    np.testing.assert_allclose(outputs, reference, atol=1e-5)
+    serve_files = tf.saved_model.load(tmp_path / "1").signatures["serving_default"]
+    outputs = serve_files(image_bytes=tf.constant(FILES))["probabilities"]
+    expected = probabilities_of(exported[1], model_inputs(FILES))
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
 def test_card_and_labels_describe_model(exported):
