@@ -111,6 +111,6 @@ def grpc_port(exported):
     pytest.importorskip("grpc", reason="grpcio is not installed")
     from . import grpc_servicer
 
-    server, port = grpc_servicer.start(str(exported / "1"), "golden", 1)
+    server, port = grpc_servicer.start(str(exported / "1"))
     yield port
     server.stop(None).wait()

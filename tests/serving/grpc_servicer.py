@@ -1,5 +1,6 @@
 """A minimal gRPC server with TensorFlow Serving's Predict method for one export."""
 
+import functools
 from concurrent import futures
 
 import grpc
@@ -8,59 +9,32 @@ import tensorflow as tf
 from keras_vit.export import messages
 
 
-class Servicer:
-    """Implements Predict for one version of one model.
-
-    Args:
-        folder: folder of the version.
-        name: name of the model.
-        version: version number.
-    """
-
-    def __init__(self, folder, name, version):
-        self.loaded = tf.saved_model.load(folder)
-        self.name = name
-        self.version = version
-
-    def predict(self, request, context):
-        spec = self._spec(request, context)
-        name = spec.signature_name or "serving_default"
-        if name not in self.loaded.signatures:
-            context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f'Serving signature name: "{name}" not found'
-            )
-        try:
-            inputs = {
-                name: tf.constant(tf.make_ndarray(tensor))
-                for name, tensor in request.inputs.items()
-            }
-            outputs = self.loaded.signatures[name](**inputs)
-        except (tf.errors.OpError, TypeError, ValueError) as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:500])
-        response = messages.PredictResponse(model_spec=spec)
-        for output, tensor in outputs.items():
-            response.outputs[output].CopyFrom(tf.make_tensor_proto(tensor))
-        return response
-
-    def _spec(self, request, context):
-        """Checks the model spec of a request and returns it with the served version."""
-        spec = request.model_spec
-        if spec.name != self.name or spec.version.value not in (0, self.version):
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
-        spec.version.value = self.version
-        return spec
+def predict(loaded, request, context):
+    """Runs a signature of a loaded SavedModel."""
+    signature = loaded.signatures[request.model_spec.signature_name or "serving_default"]
+    try:
+        inputs = {
+            name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()
+        }
+        outputs = signature(**inputs)
+    except (tf.errors.OpError, TypeError, ValueError) as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:500])
+    response = messages.PredictResponse()
+    for name, tensor in outputs.items():
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(tensor))
+    return response
 
 
-def start(folder, name, version):
+def start(folder):
     """Starts a server on a free port and returns `(server, port)`."""
-    servicer = Servicer(folder, name, version)
+    loaded = tf.saved_model.load(folder)
     server = grpc.server(
         futures.ThreadPoolExecutor(2), options=[("grpc.max_receive_message_length", -1)]
     )
     handler = grpc.unary_unary_rpc_method_handler(
-        servicer.predict,
+        functools.partial(predict, loaded),
         request_deserializer=messages.PredictRequest.FromString,
-        response_serializer=lambda x: x.SerializeToString(),
+        response_serializer=messages.PredictResponse.SerializeToString,
     )
     service = "tensorflow.serving.PredictionService"
     server.add_generic_rpc_handlers(

@@ -10,13 +10,11 @@ from . import malformed
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
 
-IMAGE = np.zeros((1, 64, 64, 3), "float32")
 
-
-def _predict(port, name="golden", signature="tensor", **inputs):
+def _predict(port, signature="tensor", **inputs):
     """Sends a Predict request and returns a dict of the output arrays."""
     request = messages.PredictRequest()
-    request.model_spec.name = name
+    request.model_spec.name = "golden"
     request.model_spec.signature_name = signature
     for input_name, values in inputs.items():
         request.inputs[input_name].CopyFrom(tf.make_tensor_proto(values))
@@ -27,7 +25,6 @@ def _predict(port, name="golden", signature="tensor", **inputs):
             response_deserializer=messages.PredictResponse.FromString,
         )
         response = predict(request, timeout=60)
-    assert response.model_spec.version.value == 1
     return {output: tf.make_ndarray(tensor) for output, tensor in response.outputs.items()}
 
 
@@ -46,17 +43,15 @@ def test_files_match_model(grpc_port, served):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("signature", "inputs"),
     [
-        ({"name": "silver", "images": IMAGE}, "NOT_FOUND"),
-        ({"signature": "features", "images": IMAGE}, "INVALID_ARGUMENT"),
-        ({"images": np.zeros((1, 2), "float32")}, "INVALID_ARGUMENT"),
-        ({"images": IMAGE.astype("float64")}, "INVALID_ARGUMENT"),
-        ({"signature": "serving_default", "image_bytes": [b"no image"]}, "INVALID_ARGUMENT"),
+        ("tensor", {"images": np.zeros((1, 2), "float32")}),
+        ("tensor", {"images": np.zeros((1, 64, 64, 3))}),
+        ("serving_default", {"image_bytes": [b"no image"]}),
     ],
-    ids=["name", "signature", "rank", "dtype", "bytes"],
+    ids=["rank", "float64", "bytes"],
 )
-def test_bad_request_gets_grpc_status_code(arguments, code, grpc_port):
+def test_bad_input_is_an_invalid_argument(signature, inputs, grpc_port):
     with pytest.raises(grpc.RpcError) as error:
-        _predict(grpc_port, **arguments)
-    assert error.value.code() == grpc.StatusCode[code]
+        _predict(grpc_port, signature, **inputs)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
