@@ -178,11 +178,10 @@ def tables_of(workdir):
 
 def worker_tasks():
     """Returns the values of `TF_CONFIG` for the two processes of a run."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
+    with socket.socket() as first, socket.socket() as second:
+        for free in (first, second):
             free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
+        ports = [free.getsockname()[1] for free in (first, second)]
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     tasks = [{"cluster": cluster, "task": {"type": "worker", "index": index}} for index in (0, 1)]
     return [json.dumps(task) for task in tasks]

@@ -10,12 +10,12 @@ _THREAD = threading.local()
 
 @contextlib.contextmanager
 def compiling_for(platform, fuse=None):
-    """Tells the layers of this thread how they are compiled; None changes nothing.
+    """Tells the layers of this thread how they are compiled; None keeps what an outer scope says.
 
     Args:
         platform: the platform, such as "tpu".
-        fuse: function that returns a form of an elementwise function that passes through memory
-            once; None if the compiler does that anyway.
+        fuse: function that compiles an elementwise function so that it reads and writes memory
+            once. Without it, functions stay as they are.
     """
     before = dict(_THREAD.__dict__)
     _THREAD.platform = platform or before.get("platform")
@@ -28,7 +28,8 @@ def compiling_for(platform, fuse=None):
 
 
 def current_scope():
-    """Returns a function whose context managers re-enter the scope of this thread."""
+    """Returns a function that returns a context manager, which re-enters the scope of this thread,
+    for example in a recomputation."""
     return functools.partial(compiling_for, platform(), getattr(_THREAD, "fuse", None))
 
 

@@ -171,6 +171,8 @@ class MaskedPatchPrediction(Task):
         )
         values = colors * std + mean
         # On some backends, a mean of exactly 32 is computed as 31.99999.
-        bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
-        digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
-        return ops.cast(ops.sum(bits * ops.convert_to_tensor(digits, "float32"), axis=-1), "int32")
+        levels = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
+        place_values = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
+        return ops.cast(
+            ops.sum(levels * ops.convert_to_tensor(place_values, "float32"), axis=-1), "int32"
+        )

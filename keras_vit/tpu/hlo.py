@@ -55,12 +55,14 @@ def traffic(text, steps=1):
                         visit(called, times * length)
             if opcode in _FREE or opcode.endswith("-done"):
                 continue
-            # Count operands and outputs in HBM. For a slice op, the bytes read equal the bytes
-            # written.
+            # Count operands and outputs in HBM. Of the array that a slice op reads, its first
+            # operand, count the bytes written; the other operands are indices.
             writes = line_outputs[:1] if opcode == "copy-start" else line_outputs
-            for operand in re.findall(r"%([\w.\-]+)", rest.split("), ")[0]):
+            operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
+            for position, operand in enumerate(operands):
+                is_sliced = position == 0 and opcode in ("slice", "dynamic-slice")
                 for array in outputs.get(operand, ()):
-                    is_slice = opcode in ("slice", "dynamic-slice") and is_in_hbm(array)
+                    is_slice = is_sliced and is_in_hbm(array)
                     size = padded_bytes(writes[0] if is_slice else array)
                     sizes[_name(array)] += times * size * is_in_hbm(array)
             for array in writes:
@@ -123,7 +125,9 @@ def padded_bytes(array):
     sides = list(shape)
     if tile and axes:
         sides = [shape[int(axis)] for axis in axes.split(",")]
-        for i, length in enumerate(list(map(int, reversed(tile[1].split(","))))[: len(sides)]):
+        # Layouts list the axes from minor to major, and tiles from major to minor.
+        tile_sides = [int(side) for side in reversed(tile[1].split(","))]
+        for i, length in enumerate(tile_sides[: len(sides)]):
             sides[i] = -(-sides[i] // length) * length
     digits = re.search(r"\d+", dtype)
     bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # HLO tokens have no size

@@ -27,6 +27,8 @@ command_line.run(load, "test", [])
 def run(monkeypatch):
     """Returns a function that runs a command whose import calls `load`."""
     monkeypatch.setattr(command_line, "_OURS", (__file__,))
+    # Without a TPU, JAX has set this variable, and the command would set others for this process.
+    monkeypatch.delenv("TPU_SKIP_MDS_QUERY", raising=False)
     return lambda load: command_line.run(load, "test", [])
 
 

@@ -82,6 +82,14 @@ VECTORS = {
         [0.95177, 0.96073],
         1e-5,
     ),
+    "ViT-B/16": (
+        keras_vit.ViT_B16,
+        {},
+        86_567_656,
+        [[-0.652126, 1.516207, -1.367869, -1.350312, 0.417351, -0.321411]],
+        [-75.75583],
+        2e-5,
+    ),
     "ViT-B/32": (
         keras_vit.ViT_B32,
         {"representation_size": 768},
@@ -115,6 +123,7 @@ in_full_tier = (pytest.mark.one_backend, pytest.mark.full)
     [
         "odd hybrid",
         "R+ViT-Ti/16",
+        pytest.param("ViT-B/16", marks=in_full_tier),
         pytest.param("ViT-B/32", marks=in_full_tier),
         pytest.param("R50+ViT-B/16", marks=in_full_tier),
     ],

@@ -94,16 +94,16 @@ def test_all_vtab_datasets_have_one_rate():
 
 
 @pytest.mark.parametrize(
-    ("model", "pixels", "dataset", "decay"),
+    ("model", "resolution", "dataset", "decay"),
     [
         ("ViT-L/16", 512, "imagenet2012", 0.9999),
         ("ViT-H/14", 518, "imagenet2012", 0.9999),
         ("ViT-L/16", 512, "pets", 0.0),
     ],
 )
-def test_only_imagenet_has_ema_at_large_size(model, pixels, dataset, decay):
-    config = recipes.finetuning(model, dataset, resolution=pixels)
-    assert (config["ema_decay"], config["data"]["image_size"]) == (decay, pixels)
+def test_only_imagenet_has_ema_at_large_size(model, resolution, dataset, decay):
+    config = recipes.finetuning(model, dataset, resolution=resolution)
+    assert (config["ema_decay"], config["data"]["image_size"]) == (decay, resolution)
 
 
 PLAIN_SIZES = {

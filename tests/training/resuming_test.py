@@ -181,43 +181,47 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
     )
 
 
-def test_early_stop_exports_best_and_resumes_bit_exactly(tmp_path):
+def _start_with_early_stop(folder, write=lambda line: None, **changes):
+    """Trains until the score of an evaluator has been at most as good twice in a row."""
     scores = {2: 0.5, 4: 0.9, 6: 0.9, 8: 0.8, 10: 0.7}
 
     def evaluate(model, inputs, engine):
         step = max(finished_steps(folder / "checkpoints"))
         return {"score": scores[step]}
 
-    changes = {
+    changes |= {
         "evaluators": {"toy": types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)},
         "evals": ("toy",),
         "best_metric": "toy/score",
         "eval_every_steps": 2,
         "early_stop_evals": 2,
     }
+    return small_run.start("alone", folder, write=write, **changes)
+
+
+def test_early_stop_exports_best_and_resumes_bit_exactly(tmp_path):
     folder = tmp_path / "whole"
     lines = []
     copying = small_run.writer(folder, "step  7/11", tmp_path / "copy", write=lines.append)
-    whole = small_run.start("alone", folder, write=copying, **changes)
+    uninterrupted = _start_with_early_stop(folder, copying)
     # The loss breaks the tie of steps 4 and 6.
-    step = whole.metrics["train/model_step"]
-    assert step in (4, 6) and f"using the best checkpoint by toy/score, of step {step}" in "".join(
-        lines
-    )
+    step = uninterrupted.metrics["train/model_step"]
+    assert step in (4, 6)
+    assert f"using the best checkpoint by toy/score, of step {step}" in "".join(lines)
     assert max(finished_steps(folder / "checkpoints")) == step + 4
     assert len(tables_of(folder)["metrics.csv"].splitlines()) == 1 + step + 4
     result, _ = training.load_checkpoint(folder, lambda line: None)
-    assert_same_weights(result.model, whole.model)
-    before = tables_of(folder)
-    folder = tmp_path / "copy"
-    resumed = small_run.start("alone", folder, write=lambda line: None, **changes)
-    assert resumed.metrics["train/model_step"] == step and tables_of(folder) == before
-    assert_same_weights(resumed.model, whole.model)
-    # A run that exports its last model loads the last model, although it stopped early.
+    assert_same_weights(result.model, uninterrupted.model)
+    resumed = _start_with_early_stop(tmp_path / "copy")
+    assert resumed.metrics["train/model_step"] == step
+    assert tables_of(tmp_path / "copy") == tables_of(folder)
+    assert_same_weights(resumed.model, uninterrupted.model)
+
+
+def test_early_stop_can_export_the_last_model(tmp_path):
     folder = tmp_path / "last"
-    changes["export_model"] = "last"
-    last = small_run.start("alone", folder, write=lambda line: None, **changes)
-    assert last.metrics["train/model_step"] == step + 4
+    last = _start_with_early_stop(folder, export_model="last")
+    assert last.metrics["train/model_step"] == max(finished_steps(folder / "checkpoints"))
     (folder / "results.json").write_text("{}")  # as `keras-vit train` marks finished runs
     result, _ = training.load_checkpoint(folder, lambda line: None)
     assert_same_weights(result.model, last.model)

@@ -181,11 +181,12 @@ def split_of_idx(split, *, path="", class_names=""):
 
 
 def _split_of(splits, dataset, split):
-    """Returns one of the `splits`, or its first examples, as in "train[:100]"."""
+    """Returns one of the `splits`, or a class-balanced part of it, as in "train[:100]"."""
     split, count = parse_split(
         dataset, split, {part: source.num_examples for part, source in splits.items()}
     )
     source = subset(splits[split], first_of_each_class(splits[split].labels, count))
+    # Name the parts of "train", so that a test split that overlaps them is found.
     parts = ("tune_train", "tune_val") if split == "train" else (split,)
     return dataclasses.replace(source, stored=lambda: [(part, 0, 1) for part in parts])
 

@@ -17,8 +17,7 @@ jax.tree_util.register_dataclass(TrainState)
 
 
 def initial_state(model, optimizer, averaged=False, scaled=False):
-    """Returns the `TrainState` of a built model and its built optimizer, as arrays of the host."""
-
+    """Returns the `TrainState` of a built model and its built optimizer, without moving arrays."""
     return TrainState(
         weights=_values(model.trainable_variables),
         statistics=_values(model.non_trainable_variables),
@@ -75,8 +74,8 @@ def divided_sharding(mesh, shape):
 def put(arrays, shardings):
     """Places arrays on the devices; each device receives only its shards.
 
-    The arrays must be the same on all hosts. A device keeps an array that it already has, and the
-    training step donates its memory, so other variables must not share it.
+    The arrays must be the same on all hosts. An array that is already in place is not copied, and
+    the training step donates it, so no other variable may share its memory.
     """
 
     def place(array, sharding):
