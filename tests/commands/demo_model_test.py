@@ -57,10 +57,13 @@ def test_predictions_and_attention_match_the_model(changes, facts):
 
 
 def test_classes_of_one_name_are_all_shown():
-    demo_model = demo.DemoModel(_vit(), {"class_names": ["crane", "dog", "crane"]}, "")
-    shown = demo_model.probabilities(np.ones((16, 24, 3), "float32"))
+    model = _vit()
+    demo_model = demo.DemoModel(model, {"class_names": ["crane", "dog", "crane"]}, "")
+    image = np.ones((16, 24, 3), "float32")
+    shown = demo_model.probabilities(image)
     assert list(shown) == ["crane (0)", "dog", "crane (2)"]
-    np.testing.assert_allclose(sum(shown.values()), 1, atol=1e-6)
+    expected = tf.nn.softmax(model(image[None]))[0]
+    np.testing.assert_allclose(list(shown.values()), expected, atol=1e-6)
 
 
 def test_shown_images_match_the_model_inputs():

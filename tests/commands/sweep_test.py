@@ -129,7 +129,10 @@ def test_folds_are_summarized():
     spread = sweep.spread(rows)[0]
     assert (spread["mean"], spread["deviation"]) == (0.75, 0.25)
     assert (spread["lowest"], spread["highest"]) == (0.5, 1.0)
-    assert "mean accuracy 75.00 %, standard deviation 0.25" in sweep.summary(rows)[4]
+    assert sweep.summary(rows)[4] == (
+        "rate 0.1: mean accuracy 75.00 %, standard deviation 0.25, from accuracy 50.00 % to "
+        "accuracy 100.00 % over 3 runs"
+    )
     rows.append({**rows[0], "accuracy": math.nan, "loss": math.nan})
     assert sweep.summary(rows)[-2].endswith("over 3 runs, without 1 that diverged")
 

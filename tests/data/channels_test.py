@@ -161,7 +161,7 @@ def png_of_band(band):
     return png(band[..., None])
 
 
-# The bands of an image can be features of their own, named by `image_key`.
+# A record can store each band as a feature; `image_key` lists their names.
 BANDS = ["blue", "red"]
 RAW = {"image_dtype": "uint16"}
 

@@ -103,6 +103,14 @@ def test_linear_head_reads_normalized_patches_of_any_backbone(backbone):
     np.testing.assert_allclose(output(model, images), x @ kernel + bias, atol=1e-4)
 
 
+def test_dense_model_shares_no_arrays_with_its_backbone():
+    """On JAX, training donates the arrays of the model, so that others cannot read them."""
+    vit = keras_vit.VisionTransformer(**SMALL)
+    arrays = {id(variable.value) for variable in vit.variables}
+    model = keras_vit.LinearSegmenter.on(vit, classes=3)
+    assert arrays.isdisjoint(id(variable.value) for variable in model.variables)
+
+
 @pytest.mark.one_backend
 @pytest.mark.parametrize("backbone", ["gap", "hybrid"])
 def test_dpt_reads_every_level_of_any_backbone(backbone):

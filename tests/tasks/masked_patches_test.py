@@ -91,7 +91,7 @@ def test_masks_of_neighboring_seeds_are_independent():
     for one, other in neighbors:
         common = (one * other).sum(-1)
         assert abs(common.mean() - 5) < 5 * deviation / np.sqrt(common.size)
-    # Of two neighboring patches, the probability that both are corrupted is 10 * 9 / (20 * 19).
+    # Two neighboring patches are both corrupted with a probability of 10 * 9 / (20 * 19).
     pairs = (images[:, 1:] * images[:, :-1]).sum(1)
     assert abs(pairs.mean() - 10 * 9 / 20) < 5 * pairs.std() / np.sqrt(len(images))
 

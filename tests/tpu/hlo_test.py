@@ -72,6 +72,17 @@ ENTRY %main (x: s8[4096]) -> s8[1024] {
     assert traffic(text) == [("s8[4096]", 1024)]
 
 
+def test_indices_of_dynamic_slice_are_small():
+    text = """\
+ENTRY %main (x: s8[4096], i: s32[]) -> s8[1024] {
+  %x = s8[4096]{0:T(1024)(128)(4,1)} parameter(0)
+  %i = s32[]{:T(128)} parameter(1)
+  ROOT %part = s8[1024]{0:T(1024)(128)(4,1)S(1)} dynamic-slice(%x, %i), dynamic_slice_sizes={1024}
+}
+"""
+    assert traffic(text) == [("s8[4096]", 1024), ("s32[]", 4)]
+
+
 # A loop over steps that contains a loop over micro-batches. The number of steps is an argument of
 # the program.
 LOOPS = """\
