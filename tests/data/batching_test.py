@@ -113,6 +113,12 @@ def test_images_keep_their_labels_and_are_float32():
         assert labels.sum(-1).tolist() == weights.tolist() == [1] * 4
 
 
+def test_shift_pads_with_black():
+    source = data.arrays(np.full((1, 5, 5, 3), 10, np.uint8), [0], ["white"], max_value=10)
+    ((images, *_),) = take(data.train_batches(source, batch_size=20, seed=0, shift=1), 1)
+    assert set(np.unique(images)) == {-1, 1}
+
+
 @KINDS
 def test_prefetch_reads_at_most_two_extra_batches(kind):
     images = numbered(90)

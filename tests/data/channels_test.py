@@ -232,6 +232,7 @@ def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):
         ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
         ({"channels": 4, "mean": (1.0, 2.0)}, "`mean` must be"),
         ({"channels": 4, "std": (1.0, 2.0, 0.0, 1.0)}, "`std` must be"),
+        ({"channels": 0}, "`channels` must be 1 or more"),
         ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8"),
     ],
 )

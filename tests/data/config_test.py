@@ -25,8 +25,8 @@ def test_defaults_load_digits_and_fit_a_config_dict():
 
 @pytest.fixture
 def received(monkeypatch):
-    """Adds a source "gray" with the config field `level` and the parameter `decode`, which is none.
-    Returns a list of the arguments that it receives."""
+    """Adds a source "gray" with the config field `level` and a parameter `decode` that is no config
+    field. Returns a list of the arguments that it receives."""
     arguments = []
 
     def gray(split, color, *, path="", level=0.5, image_size=64, decode=len, **fields):

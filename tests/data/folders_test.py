@@ -2,11 +2,13 @@
 
 import os
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit import data
 
-from .helpers import jpeg, names_of, read_all, write_jpegs
+from .helpers import encoded, jpeg, names_of, read_all, write_jpegs
 
 
 def test_folder_is_sorted_by_class_and_file_name(photos):
@@ -51,10 +53,19 @@ def test_links_to_folders_are_followed(photos):
 
 
 def test_photos_are_rotated_by_exif_unless_switched_off(photos):
+    """Orientation 6 turns the stored image clockwise: its left half becomes the upper half."""
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (photos / "ant" / "00.jpg").write_bytes(encoded(pixels, "JPEG", quality=100, exif=exif))
     (photos / "list.csv").write_text("ant/00.jpg,ant\n")
     for source in (data.folder(photos), data.file_list(photos / "list.csv")):
-        assert data.Options(image_size=8).resolve(source).exif
-        assert not data.Options(image_size=8, exif="off").resolve(source).exif
+        for fields, is_upright in (({}, True), ({"exif": "off"}, False)):
+            batches = data.eval_batches(source, batch_size=1, image_size=8, **fields)
+            image = next(iter(batches))[0].numpy()[0]
+            white_half = image[:4] if is_upright else image[:, :4]
+            assert white_half.min() > 0.95
 
 
 def test_images_without_classes_are_refused(tmp_path):

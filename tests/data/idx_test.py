@@ -42,6 +42,10 @@ def test_images_and_labels_match_the_files(folder):
         np.testing.assert_array_equal(pixels, images[..., None])
         labels = [int(example["label"]) for example in examples]
         assert labels == [i % 4 for i in range(len(images))]
+        # Batches repeat the gray channel.
+        ((batch, *_),) = data.eval_batches(source, batch_size=len(images))
+        expected = np.repeat(images[..., None], 3, -1) / 127.5 - 1
+        np.testing.assert_allclose(batch, expected, atol=1e-6)
 
 
 def test_idx_subsets_are_balanced(folder):

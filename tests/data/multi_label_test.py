@@ -129,6 +129,11 @@ def test_the_column_of_groups_is_no_class(folder):
     assert train.class_names == NAMES and train.num_examples == test.num_examples == 2
 
 
+def test_a_separator_that_separates_nothing_is_logged(folder, caplog):
+    _load_table(folder, TAGS, label_column="tags", label_separator="|")
+    assert "no image has several classes separated by '|'" in caplog.text
+
+
 @pytest.mark.parametrize(
     "labels", [LABELS[:, :2], 2 * LABELS, LABELS[:3]], ids=["classes", "values", "images"]
 )

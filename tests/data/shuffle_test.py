@@ -95,5 +95,7 @@ def test_draws_are_uncorrelated_across_examples_and_uses():
         assert abs(correlation(values, np.arange(n))) < 5
     for one, other in itertools.combinations(draws.values(), 2):
         assert abs(correlation(one, other)) < 5
+    # With the same key, a random crop and a shift would move an image in the same direction.
+    assert examples.CROP != examples.SHIFT
     for name in ("flip", "randaugment", "share", "cut", "lot"):
         assert abs(draws[name].mean() - 0.5) < 5 * np.sqrt(1 / 12 / n), name

@@ -29,6 +29,7 @@ def test_images_need_no_classes(fields):
     images, targets, weights = next(iter(inputs.train_batches()))
     assert images.shape == (3, 8, 8, 3)
     assert targets.numpy().tolist() == [0] * 3 and weights.numpy().tolist() == [1] * 3
+    assert data.verify(inputs.train)["bad"] == []
 
 
 def test_rejects_bad_fields_of_images_without_classes(fields, tmp_path):

@@ -88,6 +88,12 @@ def test_lists_of_all_formats_give_the_same_examples(name, lists):
     assert names_of(source) == [str(lists / f"{i}.jpg") for i in range(3)]
 
 
+def test_verify_reads_captions(lists):
+    (lists / "1.jpg").write_bytes(b"damaged")
+    report = data.verify(data.load_split("captions", str(lists / "plain.csv")), **FIELDS)
+    assert (report["examples"], report["bad"]) == (3, [str(lists / "1.jpg")])
+
+
 def test_changed_captions_change_the_checksum(inputs, lists):
     fingerprint = inputs.fingerprint()
     (lists / "test.csv").write_text("3.jpg,another test")

@@ -86,9 +86,12 @@ def test_rejects_bad_files_of_weights(tmp_path, text):
         batches(1, class_weights=str(path))
 
 
-def test_balanced_sampling_and_weights_are_not_combined():
-    with pytest.raises(ValueError, match="correct twice"):
-        batches(1, sampling="balanced", class_weights="balanced")
+@pytest.mark.parametrize(
+    "fields", [{"sampling": "even"}, {"sampling": "balanced", "class_weights": "balanced"}]
+)
+def test_rejects_unknown_sampling_and_sampling_with_weights(fields):
+    with pytest.raises(ValueError, match="`sampling` must be"):
+        batches(1, **fields)
 
 
 @pytest.mark.parametrize("field", ["sampling", "class_weights"])
