@@ -26,6 +26,7 @@ def test_changes_are_merged_and_do_not_alter_defaults():
     defaults = recipes.defaults()
     assert changed["seed"] == 3 and changed["model"]["patch_size"] == 4
     assert defaults["model"] == {} and defaults["schedule"]["base"] != 7
+    assert defaults["optimizer"]["weight_decay"] == 0
     assert changed["optimizer"] == {**defaults["optimizer"], "weight_decay": 0.5}
 
 

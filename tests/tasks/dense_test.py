@@ -168,6 +168,13 @@ def test_unsupported_fields_are_refused(field, value):
         tasks.get(config)
 
 
+def test_other_architectures_are_refused():
+    architecture = "AxialVisionTransformer"
+    fields = recipes.defaults(task="segmentation", architecture=architecture, model=SIZES)
+    with pytest.raises(ValueError, match="architecture` must be a VisionTransformer"):
+        tasks.get(ConfigDict(fields))
+
+
 def test_config_file_for_a_folder_with_masks_or_depths(tmp_path):
     config = get_config("segment", f"DINOv2-S/14,{tmp_path},head=dpt,resolution=56")
     assert (config.data.name, config.data.path) == ("masks", str(tmp_path))

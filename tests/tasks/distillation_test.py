@@ -207,6 +207,8 @@ def test_student_without_labels_has_the_classes_of_the_teacher(tmp_path):
     [
         ({"teacher": ""}, "`teacher` must be"),
         ({"loss": "sigmoid"}, "`loss` must be softmax"),
+        ({"fields": {"loss": "mse"}}, "loss` must be one of kl"),
+        ({"fields": {"temperature": -1.0}}, "temperature` must be above 0"),
         ({"fields": {"temperature": 4.0, "loss": "hard"}}, "temperature` must be 1 without kl"),
         ({"fields": {"labels": False, "label_weight": 0.5}}, "0 without labels"),
         ({"model": {"distilled": True}}, "above 0 for a student"),

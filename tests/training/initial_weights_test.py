@@ -134,7 +134,7 @@ def test_continues_a_run(tmp_path):
     # The classes are the same, so the head is kept.
     model, _ = build(tmp_path / "same", weights=first)
     assert_same_weights(model, trained)
-    # So does a run on other data. Its arguments come from the first run.
+    # A run on other data keeps it too. Its arguments come from the first run.
     lines = []
     fields = {**small_run.config_of().data.to_dict(), "shift": 0}
     other = {**short, "weights": first, "model": {"input_shape": (8, 8, 3)}, "data": fields}

@@ -221,7 +221,8 @@ def test_early_stop_exports_best_and_resumes_bit_exactly(tmp_path):
 def test_early_stop_can_export_the_last_model(tmp_path):
     folder = tmp_path / "last"
     last = _start_with_early_stop(folder, export_model="last")
-    assert last.metrics["train/model_step"] == max(finished_steps(folder / "checkpoints"))
+    step = last.metrics["train/model_step"]
+    assert step == max(finished_steps(folder / "checkpoints")) < small_run.STEPS
     (folder / "results.json").write_text("{}")  # as `keras-vit train` marks finished runs
     result, _ = training.load_checkpoint(folder, lambda line: None)
     assert_same_weights(result.model, last.model)

@@ -6,7 +6,6 @@ import jax
 import pytest
 
 from keras_vit import training
-from keras_vit.training import validation
 from keras_vit.training.jax import choose_mesh, devices
 
 
@@ -90,9 +89,10 @@ def test_rejects_sharding_of_small_model(jax_engines, tiny):
         ({"batch_size": 10}, "must be divisible by 4 replicas"),
     ],
 )
-def test_rejects_invalid_config(changes, message, jax_engines):
+def test_rejects_invalid_config(changes, message, jax_engines, tmp_path):
+    config = jax_engines.config_of(data={"name": "digits"}, **changes)
     with pytest.raises(ValueError, match=message):
-        validation.validate_config(jax_engines.config_of(**changes), 4)
+        training.run(config, training.Workdir(tmp_path, config.to_dict()))
 
 
 def test_out_of_memory_error_suggests_smaller_settings(jax_engines, tiny, monkeypatch):

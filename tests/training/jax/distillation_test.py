@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training.jax import frozen
+from keras_vit.training.jax import frozen, state
 
 from ...shared import SIZES, assert_same_weights
 from .. import small_run
@@ -27,7 +27,8 @@ def test_teacher_is_an_argument_of_the_program():
     assert len(outer.lower(x).as_text()) < 10_000
 
 
-def test_resume_is_bit_exact_and_matches_one_device(tmp_path):
+def test_resume_is_bit_exact_and_matches_one_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 1)  # sharded runs of `small_run` assign it
     keras.utils.set_random_seed(1)
     teacher = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=10)
     teacher.head.kernel.assign(np.random.default_rng(0).normal(size=(8, 10)))
