@@ -49,6 +49,10 @@ def test_published_names_are_read_from_mirror(classes, file, tmp_path, monkeypat
         ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
         ({"predictions": np.zeros((1, 3))}, "only published for 1000 and 21843 classes"),
         ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
+        (
+            {"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"},
+            "activation='tanh'",
+        ),
     ],
 )
 def test_rejects_bad_arguments(arguments, message):

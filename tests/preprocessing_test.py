@@ -187,6 +187,7 @@ def test_rejects_model_without_preprocessing():
     [
         ({"mean": [1.0]}, "have equal lengths"),
         ({"std": [1.0, 1.0, 0.0]}, "std > 0"),
+        ({"resize": "crop"}, "'stretch' or 'shorter_side'"),
         ({"crop_fraction": 1.5}, r"in \(0, 1\]"),
         ({"size": 224}, "a dict with mean, std, resize, crop_fraction and optionally"),
         ({"bit_depth": 12}, "8 or 16"),

@@ -85,7 +85,7 @@ def test_closed_pipe_exits_without_a_traceback(scripts, tmp_path):
 def test_libtpu_is_quiet_without_a_tpu(run, monkeypatch):
     # JAX sets the first variable if the machine has no TPU.
     given = {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "mine"}
-    monkeypatch.setattr(os, "environ", given)
+    monkeypatch.setattr(os, "environ", given.copy())
     with pytest.raises(SystemExit):
         run(lambda: _raise(ValueError()))
     assert os.environ == {**given, "TPU_WORKER_HOSTNAMES": "localhost"}

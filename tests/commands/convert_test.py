@@ -114,6 +114,9 @@ def test_converted_folder_keeps_class_names(form, exported, convert, tmp_path, m
     np.testing.assert_allclose(again.preprocessing.mean, model.preprocessing.mean, rtol=1e-6)
     images = images_for(model)
     np.testing.assert_array_equal(again.predict_on_batch(images), model.predict_on_batch(images))
+    # Without class names, none are made up.
+    keras_vit.checkpoints.save(model, tmp_path / "unnamed", form)
+    assert keras_vit.checkpoints.find_class_names(tmp_path / "unnamed") is None
     # Converting to the other format keeps the class names.
     other = {"timm": "huggingface", "huggingface": "timm"}[form]
     convert(tmp_path / "to", tmp_path / "back", f"--format={other}")

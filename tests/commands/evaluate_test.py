@@ -167,6 +167,7 @@ def test_other_names_of_classes_are_logged(caplog):
     [
         ("evaluate", ["--data=digits", "--evals=top1:digits"], "--data does not apply"),
         ("evaluate", [], "needs a dataset, as in top1:digits"),
+        ("evaluate", ["--evals="], "at least one evaluator"),
         ("evaluate", ["--model="], "either --model, or at least one of --variant"),
         ("inspect", [], "--data must name an image file"),
     ],

@@ -105,6 +105,14 @@ def test_export_report_uses_the_given_images(workdir, photos, run, tmp_path):
     assert re.search(r"same class for [\d.]+ % of the 6 given images", done.stdout)
 
 
+def test_int8_export_is_calibrated_on_the_given_images(workdir, photos, run, tmp_path):
+    pytest.importorskip("tf2onnx")
+    flags = (f"--calibrate={photos}", f"--output={tmp_path}/a.onnx", "--format=onnx_int8")
+    done = run(f"--model={workdir}", *flags)
+    assert "of the 6 given images" in done.stdout, done.stderr
+    assert b"QuantizeLinear" in (tmp_path / "a.onnx").read_bytes()
+
+
 def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
     done = run(
         f"--model={workdir}", f"--calibrate={photos}", f"--output={tmp_path}/best", "--format=auto"

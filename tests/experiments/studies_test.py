@@ -206,6 +206,15 @@ def test_regularization_is_searched_on_held_out_images():
         assert run.config["data"]["test_split"] == expected
 
 
+def test_families_cost_about_the_same_at_small_scale():
+    runs = studies.get("fig4").runs(SCALES["small"])
+    costs = {run.columns["family"]: exaflops_of(run) for run in runs}
+    assert list(costs) == ["ViT", "hybrid", "ResNet"]
+    assert max(costs.values()) < 1.13 * min(costs.values())
+    # Training takes three forward passes of 1,032,384 multiply-accumulates for each image.
+    assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
+
+
 def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])

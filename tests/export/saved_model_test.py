@@ -74,6 +74,7 @@ def test_versions_increase_and_are_never_overwritten(tmp_path, skip_verification
         ("class_names", ["a", "b"]),
         ("class_names", ["a", "b", "c", "d", "e\nf"]),
         ("signatures", ("predict",)),
+        ("signatures", ()),
         ("precision", "float16"),
         ("device", "gpu"),
         ("activation", "tanh"),

@@ -211,8 +211,10 @@ def test_overlays_are_dark_without_attention():
         (inspection.attention_maps, {"method": "gradcam"}, "Received: method='gradcam'"),
         (inspection.attention_maps, {"method": "mean", "layer": [1, 2]}, "Received: layer="),
         (inspection.token_attention, {"patch": (3, 0)}, "`patch` must be"),
+        (inspection.token_attention, {"patch": (0, -1)}, "`patch` must be"),
         (inspection.token_attention, {"patch": 3}, "`patch` must be"),
         (inspection.token_attention, {"head": 0}, "`head` must be 1 to 3"),
+        (inspection.token_attention, {"head": 4}, "`head` must be 1 to 3"),
     ],
 )
 def test_rejects_bad_arguments(function, arguments, message):

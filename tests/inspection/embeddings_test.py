@@ -34,10 +34,12 @@ def test_zero_positions_have_no_similarity():
     assert not inspection.position_similarity(model).any()
 
 
-@pytest.mark.parametrize("position_embedding", ["sincos2d", "learned2d"])
-def test_similarity_of_fixed_and_axial_positions(position_embedding):
+@pytest.mark.parametrize(
+    ("position_embedding", "class_token_position"), [("sincos2d", False), ("learned2d", True)]
+)
+def test_similarity_of_fixed_and_axial_positions(position_embedding, class_token_position):
     model = keras_vit.VisionTransformer(
-        **MODEL, classifier="gap", position_embedding=position_embedding
+        **MODEL, position_embedding=position_embedding, class_token_position=class_token_position
     )
     similarity = inspection.position_similarity(model)
     assert similarity.shape == (3, 2, 3, 2)
