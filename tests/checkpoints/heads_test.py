@@ -120,12 +120,14 @@ def test_new_head_initializes_missing_class_token():
     "file, arguments",
     [
         ("vit_token.ckpt.npz", {"classifier": "gap"}),
+        ("bigvision_gap.ckpt.npz", {}),
         ("bigvision_map.ckpt.npz", {"classifier": "gap"}),
         ("bigvision_tok_sincos.ckpt.npz", {}),
         (
             "vit_token.ckpt.npz",
             {"position_embedding": "sincos2d", "class_token_position": False},
         ),
+        ("vit_token.ckpt.npz", {"representation_size": 64}),
     ],
 )
 def test_kept_head_requires_the_same_parts(file, arguments):

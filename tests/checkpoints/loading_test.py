@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit import checkpoints
 from keras_vit.checkpoints.names import POSITIONS
 from keras_vit.checkpoints.position_embeddings import resample
 
@@ -30,3 +31,10 @@ def test_grid_changes_positions_but_not_patch_kernel(height, width):
 def test_loads_into_mixed_precision_model():
     keras.config.set_dtype_policy("mixed_bfloat16")
     assert_matches_logits(small_model(weights=VIT_TOKEN), "vit_token", atol=0.05)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(("option", "value"), [("head", "drop"), ("channels", "mean")])
+def test_rejects_unknown_options(option, value):
+    with pytest.raises(ValueError, match=f"Received: {option}='{value}'"):
+        checkpoints.load(small_model(), VIT_TOKEN, **{option: value})

@@ -58,12 +58,22 @@ def test_published_name_resolves_to_a_url(source, model, url):
     [
         ("", 224, "ViT-B_16-224"),
         ("", 384, "ViT-B_16"),
+        ("", 512, "ViT-B_16"),
         (":ViT-B_16-224", 384, "ViT-B_16-224"),  # the name wins
     ],
 )
 def test_resolution_selects_between_two_files(name, resolution, expected):
     source = f"imagenet21k+imagenet2012{name}"
     assert published.find(source, ["ViT-B/16"], resolution).name == expected
+
+
+def test_constructor_downloads_the_file_of_the_default_size(monkeypatch):
+    fetched = []
+    monkeypatch.setattr(published.downloading, "fetch", lambda url: fetched.append(url) or url)
+    monkeypatch.setattr(families.vit._size, "constructor", lambda **_: None)
+    monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
+    keras_vit.ViT_B16(weights="imagenet21k+imagenet2012")
+    assert [url.rpartition("/")[2] for url in fetched] == ["ViT-B_16-224.npz"]
 
 
 def test_collections_determine_the_preprocessing():
@@ -101,6 +111,7 @@ AUGREG = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
 
 def test_name_of_an_augreg_file_describes_it(monkeypatch):
     assert published.find_file("augreg", AUGREG).classes == 21843
+    assert published.find_file("augreg", AUGREG.replace("i21k", "i1k")).classes == 1000
     name = f"{AUGREG}--cifar100-steps_10k-lr_0.03-res_384"
     entry = published.find(f"augreg:{name}", ["ViT-Ti/16"])
     assert entry.model == "ViT-Ti/16"
@@ -202,6 +213,8 @@ def test_published_weights_set_classes_and_pre_logits(publish_tiny):
     )
     headless = keras_vit.ViT_Ti16(weights="sam", include_top=False)
     assert headless.output_shape == (None, 24)
+    with pytest.raises(ValueError, match="head/kernel"):
+        keras_vit.ViT_Ti16(weights="sam", classes=7)
 
 
 def test_from_pretrained_loads_a_named_file(publish_tiny, tmp_path):

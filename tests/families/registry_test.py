@@ -119,6 +119,8 @@ def test_model_config_applies_changes():
     assert model["representation_size"] == 768
     assert model["stem"] == "resnet"
     assert model["resnet_blocks"] == (3, 4, 9)
+    # These changes define another size.
+    assert families.model_config("ViT-B/16", num_layers=2)["architecture"] == "VisionTransformer"
 
 
 def test_model_config_rejects_unknown_sizes_and_unsupported_pre_logits():

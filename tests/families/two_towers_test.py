@@ -252,6 +252,12 @@ def test_clip_size_has_a_causal_text_tower():
 
 
 @pytest.mark.one_backend
+def test_siglip_size_has_a_logit_bias():
+    model = families.two_towers("SigLIP-i18n-B/16", text=SMALL_TEXT, num_layers=1)
+    assert model.logit_bias is not None
+
+
+@pytest.mark.one_backend
 def test_text_tower_can_be_narrower_than_the_embeddings():
     tower = families.text_tower("SigLIP2-g-opt/16", **SMALL_TEXT)
     assert tower.arguments["hidden_size"] == 1152

@@ -112,7 +112,7 @@ def test_dense_model_shares_no_arrays_with_its_backbone():
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("backbone", ["gap", "hybrid"])
+@pytest.mark.parametrize("backbone", ["gap", "registers", "hybrid"])
 def test_dpt_reads_every_level_of_any_backbone(backbone):
     vit = keras_vit.VisionTransformer(**{**SMALL, **BACKBONES[backbone]})
     model = keras_vit.DensePredictionTransformer.on(
@@ -161,6 +161,9 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
     [
         ({"levels": (1, 2)}, "end with the last block"),
         ({"levels": (3, 2, 4)}, "in order"),
+        ({"levels": (1, 4)}, "four block numbers"),
+        ({"readout": "sum"}, "`readout` must be one of"),
+        ({"representation_size": 8}, "`representation_size` 0"),
         ({"readout": "add", "classifier": "gap"}, "without a class token"),
         ({"predicts": "depth", "classes": 3}, "must be 1 for depth"),
         ({"max_depth": 10.0}, "max_depth"),

@@ -21,9 +21,11 @@ def build(**changes):
     ("arguments", "message"),
     [
         ({"layers": [1, 4]}, "are 0 to 3.*Received: layer=4"),
+        ({"layers": -5}, "layer=-5"),
         ({"layers": 1.5}, "layer=1.5"),
         ({"layers": []}, "Received: layers="),
         ({"tokens": "cls"}, "one of class, registers, patch"),
+        ({"tokens": "registers"}, "no register tokens"),
         ({"grid": True}, "`tokens` must be 'patch'"),
         ({"tokens": "pooled", "norm": False}, "norm=False"),
     ],

@@ -155,6 +155,7 @@ def test_partly_frozen_layers_stay_frozen_until_unfreezing(tmp_path):
     [
         (keras_vit.freeze, {"up_to": 4}),
         (keras_vit.freeze, {"up_to": "tail"}),
+        (keras_vit.enable_lora, {"rank": 0}),
         (keras_vit.enable_lora, {"rank": 1, "targets": ("head",)}),
     ],
 )

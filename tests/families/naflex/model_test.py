@@ -54,6 +54,11 @@ def test_model_is_restored_from_a_file(file, model, batch, tmp_path):
     np.testing.assert_array_equal(restored(batch), model(batch))
 
 
+def test_model_cannot_be_written_for_transformers(model, tmp_path):
+    with pytest.raises(ValueError, match="no class of the library"):
+        checkpoints.save(model, tmp_path / "folder", format="huggingface")
+
+
 @pytest.mark.one_backend
 def test_loads_big_vision_files(model, batch, tmp_path):
     checkpoints.save(model, tmp_path / "model.npz")
@@ -104,8 +109,8 @@ def test_fixed_size_model_rejects_naflex_inputs(fixed_model, batch):
 
 @pytest.mark.parametrize(
     "images",
-    [["a.jpg"], np.zeros((8, 9, 3), "uint8"), [], [np.zeros((8, 9, 1))]],
-    ids=["path", "one image", "none", "gray"],
+    [["a.jpg"], np.zeros((8, 9, 3), "uint8"), [], [np.zeros((8, 9, 1))], [np.zeros((0, 8, 3))]],
+    ids=["path", "one image", "none", "gray", "empty"],
 )
 def test_preprocessing_requires_a_list_of_images(images, model):
     with pytest.raises(ValueError, match="one or more images"):
