@@ -1,7 +1,7 @@
 """Writes docs/reference/config.md, which lists all config fields: `python docs/site/fields.py`.
 
 The descriptions come from the comments in `keras_vit/recipes/defaults.py` and the docstrings of
-`data.load_split`, of the functions in `data.SOURCES`, of `data.Options` and of
+`data.load_split`, of the functions in `data.SOURCES`, of `Division`, of `data.Options` and of
 `data.InputPipeline`. A test checks that the page is current.
 """
 
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from keras_vit import data
+from keras_vit.data.sources.division import Division
 
 DOCS = Path(__file__).parent.parent
 PAGE = DOCS / "reference" / "config.md"
@@ -52,7 +53,11 @@ def page() -> str:
                 prefix = "" if group == "Run" else f"{group}."
                 groups[group].append((prefix + name, default, meaning or comment or None))
             comment = ""
-    groups["data: finding the images"] = _of_docstring(data.load_split) + _of_sources()
+    groups["data: finding the images"] = [
+        *_of_docstring(data.load_split),
+        *_of_sources(),
+        *_of_docstring(Division),
+    ]
     groups["data: preparing the images"] = _of_docstring(data.Options) + _of_docstring(
         data.InputPipeline
     )

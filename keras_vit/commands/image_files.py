@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit import export
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
-from keras_vit.data.sources.listing import IMAGE_ENDINGS, images_below, printable
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, files_below, printable
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
@@ -27,7 +27,7 @@ def find_images(sources):
             )
         inside = [source]
         if source.is_dir():
-            inside = sorted(source / name for name in images_below(str(source)))
+            inside = sorted(source / name for name in files_below(str(source)))
             if not inside:
                 endings = ", ".join(IMAGE_ENDINGS)
                 raise ValueError(

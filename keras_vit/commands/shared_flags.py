@@ -8,7 +8,7 @@ import keras_vit
 from keras_vit import checkpoints, data, evaluation, files, text, training
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
-from keras_vit.data.sources.listing import lines_of
+from keras_vit.data.sources.text_files import lines_of
 from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
 from keras_vit.models import TwoTowers, load_keras_file
 from keras_vit.models.zero_shot import class_names_of

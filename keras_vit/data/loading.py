@@ -10,8 +10,9 @@ from typing import Any
 
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, captions, file_lists, folders, pairs, tfds, tfrecords
-from keras_vit.data.sources.listing import names_in
+from keras_vit.data.sources.division import Division
 from keras_vit.data.sources.source import Source, check_disjoint
+from keras_vit.data.sources.text_files import names_in
 from keras_vit.data.targets.classes import check_splits
 from keras_vit.files import did_you_mean, is_dir
 
@@ -69,9 +70,9 @@ SOURCES: dict[str, Callable[..., Source]] = {
 
 The function is called as `function(split, **fields)`. If it has a second positional argument,
 datasets are named "NAME:REST", and it is called as `function(split, rest, **fields)`. Its keyword
-arguments are the fields of `config.data` that it takes, with their defaults; `fields` are those
-whose values differ from the config's defaults. A function without a field `path` draws its images,
-or finds them on every machine.
+arguments are the fields of `config.data` that it takes, with their defaults; `**division` stands
+for the fields of `Division`. `fields` are those whose values differ from the config's defaults. A
+function without a field `path` draws its images, or finds them on every machine.
 """
 
 
@@ -205,8 +206,9 @@ def _find(name):
 
 def _fields(function):
     """Returns the fields that a source takes, with their defaults."""
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    parameters = inspect.signature(function).parameters
+    fields = {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+    return fields | vars(Division()) if "division" in parameters else fields
 
 
 def _takes_rest(function):

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit import data, files
 from keras_vit.data.images import decode
-from keras_vit.data.sources.listing import lines_of
+from keras_vit.data.sources.text_files import lines_of
 from keras_vit.evaluation.collecting import collect, load_inputs, outputs_of
 from keras_vit.models.any_model import check_not_masked, output_shape_of
 

@@ -89,7 +89,7 @@ def test_two_files_of_one_name_are_not_guessed(folder):
         ("id,a,b\n0,x,y\n", {}, "`label_column` must be set"),
         ("id,other,label\n0,1,y\n", {}, "`file_column` must be set"),
         ("id,label\n0,cat\n", {"file_column": "ids"}, "one of the columns id, label"),
-        ("id,id,label\n0,1,cat\n", {"file_column": "id"}, "one of the columns"),
+        ("id,id,label\n0,1,cat\n", {"file_column": "id"}, "different names"),
         ("0.jpg,cat,2019\n1.jpg,dog,2020\n", {}, "must have a header"),
         ("id,label\n0,cat\n1,\n", {}, "a file and a label.*line 3"),
         ("id,label\n0,cat,dog\n", {}, "at most 2 columns.*line 2"),

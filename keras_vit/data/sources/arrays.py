@@ -4,7 +4,6 @@ MNIST's."""
 import contextlib
 import dataclasses
 import gzip
-import math
 import os
 import zlib
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.source import (
     Source,
     check_labels,
@@ -22,6 +20,7 @@ from keras_vit.data.sources.source import (
     subset,
     white_of,
 )
+from keras_vit.data.sources.text_files import names_in
 
 
 def arrays(
@@ -82,24 +81,18 @@ def arrays(
 def _checked_labels(labels, images, names):
     """Returns valid labels as integers `(images,)` or Booleans `(images, classes)`."""
     if labels.ndim == 2:
-        return _label_rows(labels, images, len(names))
-    if labels.shape != (images,) or labels.dtype.kind not in "iu":
+        is_valid = labels.shape == (images, len(names)) and np.isin(labels, (0, 1)).all()
+    else:
+        is_valid = labels.shape == (images,) and labels.dtype.kind in "iu"
+    if not is_valid:
         raise ValueError(
-            f"`labels` must be {images} integers, or a row of {len(names)} zeros and "
-            f"ones for each image. Received: dtype={labels.dtype}, shape={labels.shape}"
+            f"`labels` must be {images} integers, or a row of {len(names)} zeros and ones for each "
+            f"image. Received: dtype={labels.dtype}, shape={labels.shape}"
         )
+    if labels.ndim == 2:
+        return labels.astype(bool)
     check_labels(labels, names)
     return labels
-
-
-def _label_rows(labels, images, classes):
-    """Returns labels as Booleans `(images, classes)`."""
-    if labels.shape != (images, classes) or not np.isin(labels, (0, 1)).all():
-        raise ValueError(
-            f"`labels` with two dimensions must be zeros and ones of shape ({images}, {classes}), "
-            f"with a column for each class. Received: dtype={labels.dtype}, shape={labels.shape}"
-        )
-    return labels.astype(bool)
 
 
 def digits():
@@ -148,21 +141,21 @@ def _read_idx(path, dimensions):
         raise ValueError(
             f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz"
         )
-    content = b""
     start = 4 + 4 * dimensions
-    opened = (gzip.open if found.endswith(".gz") else open)(found, "rb")
-    # A damaged .gz file leaves `content` empty.
-    with contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error), opened as file:
-        content = file.read()
-    has_header = len(content) >= start and content[:4] == bytes([0, 0, 8, dimensions])
-    shape = np.frombuffer(content[4:start], ">i4") if has_header else ()
-    is_complete = has_header and len(content) - start == math.prod(shape.tolist())
-    if not is_complete or min(shape) < 1:
+    try:
+        with (gzip.open if found.endswith(".gz") else open)(found, "rb") as file:
+            content = file.read()
+        shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+        values = np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+        is_valid = content[:4] == bytes([0, 0, 8, dimensions]) and values.shape == (*shape,)
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError):
+        is_valid = False
+    if not is_valid or not values.size:
         raise ValueError(
             f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. "
             f"Received: {found}"
         )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return values
 
 
 def split_of_digits(split):

@@ -11,14 +11,14 @@ import json
 import posixpath
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import tensorflow as tf
 
 from keras_vit.data.sources import tfds, tfrecords
-from keras_vit.data.sources.listing import csv_rows, entries, file_source, text_of
+from keras_vit.data.sources.listing import existing, file_source
 from keras_vit.data.sources.source import Source, check_pattern, checksum_of
 from keras_vit.data.sources.tables import HEADERS
+from keras_vit.data.sources.text_files import csv_rows, text_of
 
 CAPTION_HEADERS = ("caption", "text", "title")
 
@@ -34,20 +34,26 @@ def split_of_captions(split, *, path=""):
         path: folder to which relative file names refer; "" for the folder of the list.
     """
     check_pattern(split, path, split)
-    rows = list(_rows(split))
-    wrong = [
-        number for number, *row in rows if not all(isinstance(x, str) and x.strip() for x in row)
-    ]
-    if wrong or not rows:
-        where = f"line {wrong[0]}" if wrong else "an empty list"
-        raise ValueError(
-            "Each line must have a file and a caption, both texts that are not empty. Received: "
-            f"{where} of {split!r}"
-        )
     root = path or posixpath.dirname(split) or "."
-    paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
-    captions = [caption for *_, caption in rows]
-    _check_files(paths, split)
+    paths = []
+    captions = []
+    for line, fields in _rows(split):
+        file = next((fields[name] for name in fields if name in HEADERS), None)
+        caption = next((fields[name] for name in CAPTION_HEADERS if name in fields), None)
+        if not all(isinstance(text, str) and text.strip() for text in (file, caption)):
+            raise ValueError(
+                "Each line must have a file and a caption, both texts that are not empty, with "
+                f"names such as file and caption. Received: line {line} of {split!r}"
+            )
+        paths.append(file if "://" in file else posixpath.join(root, file))
+        captions.append(caption)
+    if not paths:
+        raise ValueError(f"The list is empty. Received: path={split!r}")
+    if missing := sorted(set(paths) - existing(paths)):
+        raise ValueError(
+            f"{len(missing)} files are missing; relative names refer to the folder of the list or "
+            f"to --config.data.path. Received: {missing[:10]} in {split!r}"
+        )
     source = file_source(paths)
     texts = tf.constant(captions)
 
@@ -61,65 +67,36 @@ def split_of_captions(split, *, path=""):
 
 
 def _rows(path):
-    """Yields `(line number, file, caption)` for each line of a list; None for what is missing."""
-    if Path(path).suffix == ".csv":
-        yield from _rows_of_table(path)
-        return
-    if Path(path).suffix != ".jsonl":
-        raise ValueError(f"A list of captions must be a .csv or .jsonl file. Received: {path!r}")
-    # `splitlines` would also split at U+2028 and others, which a caption may contain.
-    for number, line in enumerate(text_of(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            fields = dict(json.loads(line))
-        except (TypeError, ValueError):
-            fields = {}
-        file = next((name for name in fields if name in HEADERS), None)
-        yield number, fields.get(file), fields.get(_first(fields, CAPTION_HEADERS))
-
-
-def _rows_of_table(path):
-    """Yields the same as `_rows`, for a `.csv` list."""
-    columns = (0, 1)
-    count = 2
-    rows = [(line, row) for line, row in csv_rows(path) if any(map(str.strip, row))]
-    for line, row in rows:
-        names = [cell.strip().lower() for cell in row]
-        if line == rows[0][0] and HEADERS & set(names):
-            caption = _first(names, CAPTION_HEADERS)
-            if caption is None:
-                raise ValueError(
-                    f"A column must be named {' or '.join(CAPTION_HEADERS)}. Received: "
-                    f"{','.join(row)!r} in line {line} of {path!r}"
-                )
-            file = next(i for i, name in enumerate(names) if name in HEADERS)
-            columns = file, names.index(caption)
-            count = len(names)
-        elif any(names[count:]):
-            raise ValueError(
-                f"A line has more than {count} columns; put captions with commas in quotes. "
-                f"Received: {','.join(row)!r:.200} in line {line} of {path!r}"
-            )
+    """Yields `(line number, fields)` for each line of a list; `fields` is a dict."""
+    if path.endswith(".csv"):
+        rows = csv_rows(path)
+        names = [name.lower() for name in rows[0][1]] if rows else []
+        if HEADERS.isdisjoint(names):
+            names = ["file", "caption"]
         else:
-            cells = [row[i].strip() if i < len(row) else None for i in columns]
-            yield (line, *cells)
+            rows = rows[1:]
+        for line, cells in rows:
+            if any(cells[len(names) :]):
+                raise ValueError(
+                    f"A line has more than {len(names)} columns; put captions with commas in "
+                    f"quotes. Received: {','.join(cells)!r:.200} in line {line} of {path!r}"
+                )
+            yield line, dict(zip(names, cells))
+    elif path.endswith(".jsonl"):
+        # `splitlines` would also split at U+2028 and others, which a caption may contain.
+        for line, text in enumerate(text_of(path).split("\n"), 1):
+            if text.strip():
+                yield line, _parsed(text)
+    else:
+        raise ValueError(f"A list of captions must be a .csv or .jsonl file. Received: {path!r}")
 
 
-def _first(names, known):
-    """Returns the first of the known names that a list has, or None."""
-    return next((name for name in known if name in names), None)
-
-
-def _check_files(paths, split):
-    """Raises a `ValueError` if a file is missing; lists folders instead of checking each file."""
-    folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
-    present = {posixpath.join(folder, name) for folder in folders for name in entries(folder)[1]}
-    if missing := sorted(set(paths) - present):
-        raise ValueError(
-            f"{len(missing)} files are missing; relative names refer to the folder of the list or "
-            f"to --config.data.path. Received: {missing[:10]} in {split!r}"
-        )
+def _parsed(text):
+    """Returns the object in a line of JSON as a dict, which is empty for anything else."""
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        return {}
 
 
 def split_of_caption_tfrecords(
@@ -133,9 +110,6 @@ def split_of_caption_tfrecords(
         caption_key: name of the feature with the caption, a text.
         num_examples: expected number of records; 0 if unknown.
     """
-    pattern = f"{path.rstrip('/')}/{split}" if path else split
-    check_pattern(split, path, pattern)
-    paths = sorted(tf.io.gfile.glob(pattern))
     image_key = image_key or "image/encoded"
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in (image_key, caption_key)}
 
@@ -143,21 +117,9 @@ def split_of_caption_tfrecords(
         example = tf.io.parse_single_example(record, features)
         return {"image": example[image_key], "caption": example[caption_key]}
 
-    if not paths:
-        raise ValueError(f"`split` must match at least one file. Received: {pattern!r}")
-    rest = {
-        "class_names": (),
-        "checksum": functools.partial(checksum_of, paths, moves=True),
-        "stored": lambda: [(file, 0, 1) for file in paths],
-        "target": "texts",
-    }
-    source = tfrecords.record_source(paths, parse, rest)
+    pattern = tfrecords.pattern_of(split, path)
+    source = tfrecords.record_source(pattern, parse, num_examples, class_names=(), target="texts")
     _check_first(source, caption_key)
-    if num_examples not in (0, source.num_examples):
-        raise ValueError(
-            f"The files must contain `num_examples` records. Received: num_examples={num_examples},"
-            f" {source.num_examples} records in {pattern!r}"
-        )
     return source
 
 
@@ -179,9 +141,7 @@ def split_of_caption_tfds(split, name, *, path="", image_key="", caption_key="ca
         caption = functools.reduce(lambda value, key: value[key], caption_key.split("/"), stored)
         return {"image": stored[image_key], "caption": caption}
 
-    source = tfds.read_parts(
-        builder, name, split, parts, parse, {"class_names": (), "target": "texts"}
-    )
+    source = tfds.read_parts(builder, name, split, parts, parse, class_names=(), target="texts")
     _check_first(source, caption_key)
     return source
 

@@ -13,15 +13,23 @@ HASHED = ("train", "test", "tune_train", "tune_val")
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """A hash-based split of images; the attributes are fields of `config.data`.
+    """A hash-based split of images.
+
+    Sources with a hash-based split are folders of images, masks or depths without subfolders for
+    splits, and a list that is `config.data.path`. The attributes are fields of `config.data`.
 
     Attributes:
-        test_share: fraction of each class in "test", or of each class of "train" in "tune_val".
-        split_seed: seed of the hash.
-        groups: regular expression with one group, such as `^(p\\d+)_`, for names of files; images
-            with the same text there are never divided. With a slash, it is searched in the path
-            below the folder. "" divides images.
-        fold: "2/5" makes "test" the second of five folds; "" applies `test_share`.
+        test_share: for folder, list, images, masks, depth: without own splits, the fraction of each
+            class to hold out in "test"; of "train", "tune_val" has the same fraction. Images
+            without a single class are divided together.
+        split_seed: for folder, list, images, masks, depth: without own splits, the seed of the hash
+            that selects the held-out images.
+        groups: for folder, list, images, masks, depth: regular expression with one group, such as
+            `^([^_]+)_`, for names of files; images with the same text there, for example of one
+            patient, are never divided. With a slash, it is searched in the path below the folder.
+            For a list, it may be the name of a column, such as `patient`.
+        fold: for folder, list, images, masks, depth: "2/5" tests on the second of five folds
+            instead of `test_share`.
     """
 
     test_share: float = 0.1

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import os
 import posixpath
 import unicodedata
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from keras_vit.data.sources import tables
 from keras_vit.data.sources.division import HASHED, Division
-from keras_vit.data.sources.listing import csv_rows, file_source, names_in, text_of
+from keras_vit.data.sources.listing import file_source
 from keras_vit.data.sources.source import (
     Source,
     check_labels,
@@ -21,6 +20,7 @@ from keras_vit.data.sources.source import (
     check_pattern,
     checksum_of,
 )
+from keras_vit.data.sources.text_files import names_in, text_of
 
 _MAX_CLASSES = 1_000_000  # each class takes memory, and a larger label is probably a mistake
 
@@ -69,12 +69,12 @@ def file_list(
     path = str(path)
     root = (str(root) or posixpath.dirname(path) or ".").rstrip("/") or "/"
     files = tables.Files(root)
-    columns: tuple[str, ...] = ()
+    division = division or Division()
     names = check_names(class_names or ())
+    columns: tuple[str, ...] = ()
     if tables.is_table(path):
-        groups_column = "" if division is None else division.groups
         rows, columns = tables.read_table(
-            path, files, file_column, label_column, label_separator, names, groups_column
+            path, files, file_column, label_column, label_separator, names, division.groups
         )
     elif file_column or label_column or label_separator:
         raise ValueError(
@@ -82,35 +82,54 @@ def file_list(
             f"or .tsv. Received: {path!r}"
         )
     else:
-        rows = rows_of(path)
+        rows = _rows_of_text(path)
+    rows = [row._replace(label=_normalized(row.label)) for row in rows]
+    paths = _paths_of(path, files, rows)
     if columns or label_separator:
-        words, labels, names = _rows_of_classes(path, rows, names or columns)
+        labels, names = _several_classes(path, rows, names or columns)
+        strata = [""] * len(rows)  # such images are divided without regard to their classes
     else:
-        words, labels, names = _classes(path, rows, names, only_names)
-    paths = _paths_of(path, files, rows, words)
-    if division is not None and split:
-        groups = tables.values(path, division.groups, [line for line, _, _ in rows])
+        labels, names = _one_class(path, rows, names, only_names)
+        strata = [str(row.label) for row in rows]
+    if split:
         inside = [name.removeprefix(f"{root}/") for name in paths]
-        # Images with any number of classes are divided without regard to their classes.
-        classes = words if labels.ndim == 1 else [""] * len(words)
-        kept = division.indices(split, inside, classes, groups)
+        groups = [row.group for row in rows if row.group]
+        kept = division.indices(split, inside, strata, groups)
         paths = [paths[i] for i in kept]
         labels = labels[kept]
     source = file_source(paths, labels, names)
     return dataclasses.replace(source, checksum=lambda: checksum_of(paths, moves=True))
 
 
-def _paths_of(path, files, rows, words):
-    """Returns the path of the file of each row; `words` are the labels of the rows in the list
-    `path`."""
-    found = [files.find(name) for _, name, _ in rows]
-    missing = [files.path(name) for (_, name, _), place in zip(rows, found) if place is None]
-    if missing:
+def _rows_of_text(path):
+    """Returns the rows of a list whose lines have a file and a label, separated by white space."""
+    lines = [line.rsplit(maxsplit=1) for line in text_of(path).splitlines()]
+    if wrong := [number for number, line in enumerate(lines, 1) if len(line) == 1]:
+        raise ValueError(
+            f"Each line must have a file and a label. Received: line {wrong[0]} of {path!r}"
+        )
+    if not any(lines):
+        raise ValueError(f"The list is empty. Received: path={path!r}")
+    return [tables.Row(number, *line) for number, line in enumerate(lines, 1) if line]
+
+
+def _normalized(label):
+    """Returns a label, or a tuple of labels, in NFC like the names of classes."""
+    if isinstance(label, tuple):
+        return tuple(map(_normalized, label))
+    return unicodedata.normalize("NFC", label)
+
+
+def _paths_of(path, files, rows):
+    """Returns the path of the file of each row of the list `path`."""
+    found = [files.find(row.file) for row in rows]
+    if missing := [files.path(row.file) for row, place in zip(rows, found) if place is None]:
         raise ValueError(
             f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
         )
     paths = [str(place) for place in found]
-    counts = collections.Counter(place for place, _ in set(zip(paths, words)))
+    labels = {(place, row.label) for place, row in zip(paths, rows)}
+    counts = collections.Counter(place for place, _ in labels)
     if twice := [place for place, count in counts.items() if count > 1]:
         raise ValueError(
             f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
@@ -118,59 +137,58 @@ def _paths_of(path, files, rows, words):
     return paths
 
 
-def _classes(path, rows, names, only_names):
-    """Returns `(words, labels (N,), class names)` of a list with one class per image."""
-    words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
-    integers = [word.isdecimal() for word in words]
-    is_padded = any(word.startswith("0") and len(word) > 1 for word in words)  # such as "007"
-    if any(integers) and not all(integers) and not set(words) <= set(names):
-        odd = integers.index(False)
+def _one_class(path, rows, names, only_names):
+    """Returns `(labels (N,), class names)` of a list with one class per image."""
+    words = [row.label for row in rows]
+    distinct = set(words)
+    odd = next((row for row in rows if not row.label.isdecimal()), None)
+    if odd and any(map(str.isdecimal, words)) and not distinct <= set(names):
         raise ValueError(
             "Labels must be all integers or all names, unless --config.data.class_names lists "
-            f"them. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
+            f"them. Received: {odd.label!r} in line {odd.line} of {path!r}"
         )
-    if is_padded and all(integers) and len({*map(int, words)}) < len({*words}):
+    numbers = [] if odd else [*map(int, words)]
+    if numbers and len(set(numbers)) < len(distinct):
         raise ValueError(
             "Labels must have one form for each class. Received: some with and some without "
             f"leading zeros in {path!r}"
         )
-    are_names = any(name.isdecimal() for name in names) or only_names if names else is_padded
-    if all(integers) and not are_names:
-        labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
-        if labels.max() == _MAX_CLASSES:
-            raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
-        names = names or tuple(map(str, range(labels.max() + 1)))
-        check_labels(labels, names)
+    if names:
+        are_names = only_names or any(map(str.isdecimal, names))
     else:
-        names = names or tuple(sorted(set(words)))
-        unknown = sorted(set(words) - set(names))
-        if unknown:
-            raise ValueError(
-                f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in "
-                f"{path!r}"
-            )
-        label_of = {name: label for label, name in enumerate(names)}
-        labels = np.array([label_of[word] for word in words], np.int64)
-    return words, labels, names
+        are_names = any(word.startswith("0") and len(word) > 1 for word in words)  # such as "007"
+    if odd or are_names:
+        names = names or tuple(sorted(distinct))
+        number_of = _numbers(path, distinct, names)
+        return np.array([number_of[word] for word in words], np.int64), names
+    if max(numbers) >= _MAX_CLASSES:
+        raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
+    labels = np.array(numbers, np.int64)
+    names = names or tuple(map(str, range(max(numbers) + 1)))
+    check_labels(labels, names)
+    return labels, names
 
 
-def _rows_of_classes(path, rows, names):
-    """Returns `(tuples of words, labels (N, classes), class names)` of a list with any number of
-    classes per image."""
-    normalize = functools.partial(unicodedata.normalize, "NFC")
-    words = [tuple(map(normalize, found)) for _, _, found in rows]
-    used = set().union(*words)
-    names = tuple(map(normalize, names)) or tuple(sorted(used))
-    unknown = sorted(used - set(names))
+def _several_classes(path, rows, names):
+    """Returns `(labels (N, classes), class names)` of a list with any number of classes per
+    image."""
+    distinct = {word for row in rows for word in row.label}
+    names = names or tuple(sorted(distinct))
+    number_of = _numbers(path, distinct, names)
+    labels = np.zeros([len(rows), len(names)], bool)
+    for flags, row in zip(labels, rows):
+        flags[[number_of[word] for word in row.label]] = True
+    return labels, names
+
+
+def _numbers(path, words, names):
+    """Returns `{name: number}` for the classes; raises a `ValueError` if a word is no class."""
+    unknown = sorted(words - set(names))
     if unknown or not names:
         raise ValueError(
             f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}"
         )
-    label_of = {name: label for label, name in enumerate(names)}
-    labels = np.zeros([len(rows), len(names)], bool)
-    for row, found in enumerate(words):
-        labels[row, [label_of[word] for word in found]] = True
-    return words, labels, names
+    return {name: number for number, name in enumerate(names)}
 
 
 def split_of_list(
@@ -181,10 +199,7 @@ def split_of_list(
     file_column="",
     label_column="",
     label_separator="",
-    test_share=0.1,
-    split_seed=0,
-    groups="",
-    fold="",
+    **division,
 ):
     """Loads a list of image files; `split` is its path, or a hash-based split of the list `path`.
 
@@ -198,20 +213,11 @@ def split_of_list(
             label column, all columns of zeros and ones are classes.
         label_separator: what separates the names in the label column if images have any number of
             classes, such as ";".
-        test_share: if `path` is a list, the fraction of each class to hold out for testing.
-        split_seed: if `path` is a list, the seed that selects the held-out images.
-        groups: column of the list, such as `patient`, whose equal values are never divided; or
-            regular expression with one group, such as `^([^_]+)_`, for file names.
-        fold: "2/5" tests on the second of five folds instead of `test_share`.
+        **division: fields of `Division`.
     """
-    division = Division(test_share, split_seed, groups, fold)
     is_divided = split in HASHED and is_list(path)
-    if split in HASHED and path.endswith((".csv", ".tsv", ".txt")) and not is_divided:
-        raise ValueError(
-            f"`path` must be an existing list, or the folder of the files. Received: path={path!r}"
-        )
     if not is_divided:
-        division.check_unused(split, path)
+        Division(**division).check_unused(split, path)
         check_pattern(split, path, split)
     # If the names were found in the training list, integers in the test list are names, not
     # indices.
@@ -224,34 +230,10 @@ def split_of_list(
         label_column=label_column,
         label_separator=label_separator,
         split=split if is_divided else "",
-        division=division,
+        division=Division(**division),
     )
 
 
 def is_list(path: str | os.PathLike) -> bool:
     """Returns whether a path is a list of files, and not a folder."""
     return bool(path) and tf.io.gfile.exists(str(path)) and not tf.io.gfile.isdir(str(path))
-
-
-def rows_of(path):
-    """Returns `[line number, file, label]` for each line of a list except its header and empty
-    lines."""
-    if path.endswith(".csv"):
-        rows = [[line, *map(str.strip, cells)] for line, cells in csv_rows(path) if cells]
-        if rows and rows[0][1].lower() in tables.HEADERS:
-            rows = rows[1:]
-    else:
-        rows = [
-            [number, *line.rsplit(maxsplit=1)]
-            for number, line in enumerate(text_of(path).splitlines(), 1)
-            if line.strip()
-        ]
-    if not rows:
-        raise ValueError(f"The list is empty. Received: path={path!r}")
-    for row in rows:
-        if len(row) != 3 or not all(row):
-            raise ValueError(
-                f"Each line must have a file and a label. Received: {row[1:]!r} in line {row[0]} "
-                f"of {path!r}"
-            )
-    return rows

@@ -12,16 +12,17 @@ from keras_vit.data.sources.listing import (
     IMAGE_ENDINGS,
     existing_folder,
     file_source,
+    files_below,
     image_names,
-    images_below,
-    names_in,
     printable,
     visible_folders,
     warn_once,
 )
 from keras_vit.data.sources.source import Source, check_names
+from keras_vit.data.sources.text_files import names_in
 
 _SPLITS = {"train", "test", "val", "validation"}  # not the names of classes
+_FOLDERS_AT_A_TIME = 16  # number of folders listed in parallel
 
 
 def folder(
@@ -62,17 +63,18 @@ def folder(
     """
     division = Division(test_share, split_seed, groups, fold)
     path = existing_folder(path)
-    tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(
-        posixpath.join(path, split)
-    )
-    whole = "train" if tuning else split
-    subfolder = posixpath.join(path, whole)
-    hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
-    if not hashed and (fold or not tuning):
+    whole = split
+    if split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split)):
+        whole = "train"
+    is_tuned = whole != split
+    root = posixpath.join(path, whole)
+    is_hashed = not tf.io.gfile.isdir(root)
+    if is_hashed:
+        root = path
+    elif fold or not is_tuned:
         division.check_unused(split, path)
-    root = path if hashed else subfolder
     folders = visible_folders(root)
-    if hashed and (whole not in ("train", "test") or _SPLITS & set(folders)):
+    if is_hashed and (whole not in ("train", "test") or _SPLITS & set(folders)):
         raise ValueError(
             f"`split` must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or "
             f"'tune_val' for a folder without split subfolders. Received: split={split!r}, "
@@ -85,12 +87,12 @@ def folder(
         )
     names = check_names(class_names or map(printable, folders))
     rows = _labeled_images(root, folders, names)
-    if hashed or tuning:
-        folders_of_rows = [name for name, _, _ in rows]
-        images = [image for _, image, _ in rows]
-        if "/" in groups:
-            images = [posixpath.join(name, image) for name, image, _ in rows]
-        kept = division.indices(split, images, folders_of_rows, only_train=not hashed)
+    if is_hashed or is_tuned:
+        images = [
+            posixpath.join(name, image) if "/" in groups else image for name, image, _ in rows
+        ]
+        classes = [name for name, _, _ in rows]
+        kept = division.indices(split, images, classes, only_train=not is_hashed)
         rows = [rows[i] for i in kept]
     if not rows:
         raise ValueError(
@@ -103,7 +105,7 @@ def folder(
 
 def _labeled_images(root, folders, names):
     """Returns `(folder, image, label)` for the images in the folders of the classes `names`, by
-    label."""
+    label; logs other entries."""
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:
         raise ValueError(
@@ -111,23 +113,19 @@ def _labeled_images(root, folders, names):
         )
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
-    listed = _images_of_classes(root, [name for _, name in present])
-    return [
-        (name, image, label) for (label, name), images in zip(present, listed) for image in images
-    ]
-
-
-def _images_of_classes(root, folders):
-    """Returns the names of the images in each folder of `root`; logs other entries."""
-    with ThreadPoolExecutor(16 if "://" in root else 1) as pool:
-        listed = list(pool.map(lambda name: image_names(posixpath.join(root, name)), folders))
+    with ThreadPoolExecutor(_FOLDERS_AT_A_TIME) as pool:
+        listed = [*pool.map(lambda pair: image_names(posixpath.join(root, pair[1])), present)]
     others = [printable(path) for _, paths in listed for path in paths]
     if others:
         warn_once(
             f"{root}: skipped {len(others)} entries that are not image files "
             f"({', '.join(IMAGE_ENDINGS)}), such as {', '.join(others[:5])}"
         )
-    return [images for images, _ in listed]
+    return [
+        (name, image, label)
+        for (label, name), (images, _) in zip(present, listed)
+        for image in images
+    ]
 
 
 def has_no_splits(path: str | os.PathLike) -> bool:
@@ -154,50 +152,39 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     }
 
 
-def split_of_folder(
-    split, *, path="", class_names="", test_share=0.1, split_seed=0, groups="", fold=""
-):
+def split_of_folder(split, *, path="", class_names="", **division):
     """Loads a split of a folder.
 
     Args:
         path: folder of the images.
         class_names: path of a text file with one class name per line, in order; "" for the sorted
             names of subfolders.
-        test_share: without split subfolders, the fraction of each class to hold out for testing.
-        split_seed: without split subfolders, the seed that selects the held-out images.
-        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
-            the same text there, for example of one patient, are never divided.
-        fold: "2/5" tests on the second of five folds instead of `test_share`.
+        **division: fields of `Division`.
     """
-    return folder(path, split, names_in(class_names), test_share, split_seed, groups, fold)
+    return folder(path, split, names_in(class_names), **division)
 
 
-def split_of_images(split, *, path="", test_share=0.1, split_seed=0, groups="", fold=""):
+def split_of_images(split, *, path="", **division):
     """Loads images without classes: those in `path/<split>` and its subfolders, or a hash-based
     split of `path`.
 
     Args:
         path: folder of the images.
-        test_share: without split subfolders, the fraction of the images to hold out for testing.
-        split_seed: without split subfolders, the seed that selects the held-out images.
-        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
-            the same text there, for example of one patient, are never divided.
-        fold: "2/5" tests on the second of five folds instead of `test_share`.
+        **division: fields of `Division`.
     """
-    division = Division(test_share, split_seed, groups, fold)
     path = existing_folder(path)
     root = posixpath.join(path, split)
-    hashed = bool(split) and not tf.io.gfile.isdir(root)
-    root = path if hashed else root.rstrip("/")
-    names = images_below(root)
-    if hashed and split not in ("train", "test"):
+    is_hashed = not tf.io.gfile.isdir(root)
+    if is_hashed and split not in ("train", "test"):
         raise ValueError(
             f"`split` must be train, test, or a subfolder of {path!r}. Received: split={split!r}"
         )
-    if hashed:
-        names = [names[i] for i in division.indices(split, names, [""] * len(names))]
+    root = path if is_hashed else root
+    names = files_below(root)
+    if is_hashed:
+        names = [names[i] for i in Division(**division).indices(split, names, [""] * len(names))]
     else:
-        division.check_unused(split, path)
+        Division(**division).check_unused(split, path)
     if not names:
         raise ValueError(
             f"`path` must contain images for each split. Received: path={path!r}, split={split!r}"

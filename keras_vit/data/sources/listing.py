@@ -1,18 +1,16 @@
-"""Lists image files, makes sources of them, and reads text files."""
+"""Lists image files, and makes sources of them."""
 
-import csv
 import functools
-import io
 import logging
 import os
 import posixpath
 import unicodedata
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source, checksum_of, label_reader
-from keras_vit.files import read_text
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 _SYSTEM_FOLDERS = {
@@ -40,25 +38,35 @@ def visible_folders(path: str) -> list[str]:
     return [name for name in entries(path)[0] if not _is_hidden(name)]
 
 
-def image_names(path: str) -> tuple[list[str], list[str]]:
-    """Returns the names of the image files in a folder, sorted, and the paths of its other
-    entries."""
+def image_names(path: str, endings: tuple[str, ...] = IMAGE_ENDINGS) -> tuple[list[str], list[str]]:
+    """Returns the names of the visible files in a folder that have one of the endings, sorted, and
+    the paths of its other entries."""
     folders, files = entries(path)
-    images = [
-        name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
-    ]
+    images = [name for name in files if name.lower().endswith(endings) and not _is_hidden(name)]
     others = [*folders, *sorted(set(files) - set(images))]
     return images, [posixpath.join(path, name) for name in others]
 
 
-def images_below(path: str) -> list[str]:
-    """Returns the image files in a folder and its visible subfolders, relative to it."""
+def files_below(path: str, endings: tuple[str, ...] = IMAGE_ENDINGS) -> list[str]:
+    """Returns the visible files in a folder and its visible subfolders that have one of the
+    endings, relative to the folder."""
     below = [
         posixpath.join(folder, name)
         for folder in visible_folders(path)
-        for name in images_below(f"{path}/{folder}")
+        for name in files_below(posixpath.join(path, folder), endings)
     ]
-    return image_names(path)[0] + below
+    return image_names(path, endings)[0] + below
+
+
+def existing(paths: Iterable[str]) -> set[str]:
+    """Returns the paths that exist, among other files; lists each folder once, which is faster than
+    checking files."""
+    folders = {posixpath.dirname(path) for path in paths}
+    return {
+        posixpath.join(folder, name)
+        for folder in filter(tf.io.gfile.isdir, folders)
+        for name in entries(folder)[1]
+    }
 
 
 def entries(path: str) -> tuple[list[str], list[str]]:
@@ -100,47 +108,6 @@ def printable(name: str) -> str:
 def warn_once(line: str) -> None:
     """Logs a warning once, although training and test images are loaded one after the other."""
     log.warning("%s", line)
-
-
-def names_in(class_names):
-    """Returns the class names in a text file as a tuple; None for "", and names that are no path
-    unchanged."""
-    if not isinstance(class_names, str):
-        return class_names
-    return tuple(lines_of(class_names)) if class_names else None
-
-
-def lines_of(path: str | os.PathLike) -> list[str]:
-    """Returns the lines of a UTF-8 file, local or remote, without empty ones and white space."""
-    return [line.strip() for line in text_of(path).splitlines() if line.strip()]
-
-
-def csv_rows(path: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """Returns `(line number, cells)` for each row of a CSV file.
-
-    The line number of a row of several lines is that of its last line.
-
-    Raises:
-        ValueError: the file cannot be read, or a quotation mark is not closed.
-    """
-    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
-    try:
-        return [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise ValueError(
-            "The file has a row that cannot be read, perhaps with a quotation mark that is not "
-            f"closed ({error}). Received: line {reader.line_num} of {path!r}"
-        ) from None
-
-
-def text_of(path: str | os.PathLike) -> str:
-    """Returns the text of a UTF-8 file, local or remote, with or without a byte-order mark."""
-    try:
-        return read_text(path).removeprefix("\ufeff")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"The file must be a UTF-8 text file ({error}). Received: path={str(path)!r}"
-        ) from None
 
 
 def file_source(paths, labels=None, class_names=()):

@@ -7,16 +7,11 @@ import posixpath
 import tensorflow as tf
 
 from keras_vit.data.sources.division import Division
-from keras_vit.data.sources.file_lists import rows_of
-from keras_vit.data.sources.listing import (
-    IMAGE_ENDINGS,
-    entries,
-    names_in,
-    printable,
-    visible_folders,
-)
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, files_below, printable
 from keras_vit.data.sources.source import Source, check_names, checksum_of
-from keras_vit.data.sources.tfds import tfds
+from keras_vit.data.sources.tables import Files, read_table
+from keras_vit.data.sources.text_files import names_in
+from keras_vit.data.sources.tfds import open_split, read_parts
 from keras_vit.files import is_dir
 
 ENDINGS = {"mask": (".png",), "depth": (".png", ".npy")}
@@ -34,9 +29,7 @@ class PairSource(Source):
     missing: tuple[str, ...] = ()
 
 
-def split_of_masks(
-    split, *, path="", class_names="", test_share=0.1, split_seed=0, groups="", fold=""
-):
+def split_of_masks(split, *, path="", class_names="", **division):
     """Loads images and masks: pairs of files with the same stem in `path/<split>/images` and
     `path/<split>/masks`, in `path/images/<split>` and `path/masks/<split>`, or a hash-based split
     of `path/images` and `path/masks`; or the pairs in a CSV file.
@@ -45,11 +38,7 @@ def split_of_masks(
         path: folder with the subfolders `images` and `masks`.
         class_names: path of a text file with one class name per line, in the order of the class
             numbers; "" for the file `classes.txt` in `path`.
-        test_share: without split subfolders, the fraction of the images to hold out for testing.
-        split_seed: without split subfolders, the seed that selects the held-out images.
-        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
-            the same text there, for example of one patient, are never divided.
-        fold: "2/5" tests on the second of five folds instead of `test_share`.
+        **division: fields of `Division`.
     """
     names = class_names or posixpath.join(path, "classes.txt")
     if isinstance(names, str) and not tf.io.gfile.exists(names):
@@ -58,24 +47,18 @@ def split_of_masks(
             "numbers, in `path`/classes.txt or in --config.data.class_names=FILE. Received: no "
             f"file {names!r}"
         )
-    division = Division(test_share, split_seed, groups, fold)
-    return _pairs("mask", split, path, check_names(names_in(names)), division)
+    return _pairs("mask", split, path, check_names(names_in(names)), Division(**division))
 
 
-def split_of_depth(split, *, path="", test_share=0.1, split_seed=0, groups="", fold=""):
+def split_of_depth(split, *, path="", **division):
     """Loads images and depths, 16-bit PNG or .npy files, like masks, from the folders `images` and
     `depth`.
 
     Args:
         path: folder with the subfolders `images` and `depth`.
-        test_share: without split subfolders, the fraction of the images to hold out for testing.
-        split_seed: without split subfolders, the seed that selects the held-out images.
-        groups: regular expression with one group, such as `^([^_]+)_`, for file names; images with
-            the same text there, for example of one patient, are never divided.
-        fold: "2/5" tests on the second of five folds instead of `test_share`.
+        **division: fields of `Division`.
     """
-    division = Division(test_share, split_seed, groups, fold)
-    return _pairs("depth", split, path, (), division)
+    return _pairs("depth", split, path, (), Division(**division))
 
 
 def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", label_key=""):
@@ -87,41 +70,36 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
         image_key: name of the image feature; "" for "image".
         label_key: name of the feature with the masks; "" for "segmentation_mask".
     """
+    image_key = image_key or "image"
     label_key = label_key or "segmentation_mask"
+    if not class_names:
+        raise ValueError(
+            "--config.data.class_names must be a file with the names of the classes. Received: "
+            f"class_names='' for {name!r}"
+        )
+    builder, parts, decoders = open_split(name, split, path, [image_key, label_key])
 
-    def mask_of(features):
-        if label_key not in features:
-            raise ValueError(
-                f"{name} has the features {sorted(features)}. Received: label_key={label_key!r}"
-            )
-        return features[label_key]
+    def parse(record):
+        stored = builder.info.features.deserialize_example(record, decoders=decoders)
+        return {"image": stored[image_key], "mask": tf.cast(stored[label_key], tf.int64)}
 
-    names = names_in(class_names)
-    source = tfds(name, split, path, image_key or "image", mask_of, names)
-
-    def renamed(example):
-        return {"image": example["image"], "mask": example["label"]}
-
-    source = dataclasses.replace(source, target="masks")
-    read, shards = source.read, source.shards
-    if read is not None:
-        return dataclasses.replace(source, read=lambda index: renamed(read(index)))
-    parse = shards.parse
-    shards = dataclasses.replace(shards, parse=lambda record: renamed(parse(record)))
-    return dataclasses.replace(source, shards=shards)
+    names = check_names(names_in(class_names))
+    return read_parts(builder, name, split, parts, parse, class_names=names, target="masks")
 
 
 def _pairs(key, split, path, class_names, division):
     """Returns the `PairSource` of a split; `key` is "mask" or "depth"."""
-    if split.endswith(".csv"):
+    folders = ("images", _FOLDERS[key])
+    roots = [posixpath.join(path, folder) for folder in folders]
+    layouts = [
+        [posixpath.join(path, split, folder) for folder in folders],
+        [posixpath.join(root, split) for root in roots],
+    ]
+    stored = [layout for layout in layouts if split and is_dir(layout[0])]
+    if stored or split.endswith(".csv"):
         division.check_unused(split, path)
-        return _source(key, _listed(split, path), class_names)
-    roots = [posixpath.join(path, folder) for folder in ("images", _FOLDERS[key])]
-    of_split = [posixpath.join(path, split, folder) for folder in ("images", _FOLDERS[key])]
-    for inside in (of_split, [posixpath.join(root, split) for root in roots]):
-        if split and is_dir(inside[0]):
-            division.check_unused(split, path)
-            return _source(key, _paired(key, *inside), class_names)
+        pairs = _paired(key, *stored[0]) if stored else _listed(key, split, path)
+        return _source(key, pairs, class_names)
     if not all(map(is_dir, roots)) or split not in ("", "train", "test"):
         raise ValueError(
             f"`path` must have the subfolders images and {_FOLDERS[key]}, or a subfolder for each "
@@ -152,41 +130,28 @@ def _paired(key, image_root, target_root):
 
 def _files_by_stem(root, endings):
     """Returns `{stem: file}` of the files below a folder that have one of the endings."""
-    names = _files_below(root) if is_dir(root) else []
-    file_of = {}
-    for name in names:
-        if not name.lower().endswith(endings):
-            continue
-        stem = posixpath.splitext(name)[0]
-        if stem in file_of:
-            raise ValueError(
-                "Files of one folder must have different names without their endings. "
-                f"Received: {file_of[stem]!r} and {name!r} in {root!r}"
-            )
-        file_of[stem] = name
+    names = files_below(root, endings)
+    file_of = {posixpath.splitext(name)[0]: name for name in names}
+    if hidden := sorted({*names} - {*file_of.values()}):
+        raise ValueError(
+            "Files of one folder must have different names without their endings. Received: "
+            f"{hidden[:10]} and others of these names in {root!r}"
+        )
     return file_of
 
 
-def _files_below(root):
-    """Returns the visible files in a folder and its visible subfolders, relative to it."""
-    inside = [
-        posixpath.join(folder, name)
-        for folder in visible_folders(root)
-        for name in _files_below(posixpath.join(root, folder))
-    ]
-    return [name for name in entries(root)[1] if not name.startswith(".")] + inside
-
-
-def _listed(split, path):
+def _listed(key, split, path):
     """Returns `{line: (image, second file)}` of the CSV file `split`, whose names start from its
     folder."""
     is_absolute = posixpath.isabs(split) or "://" in split
     list_path = split if is_absolute else posixpath.join(path, split)
-    root = posixpath.dirname(list_path) or "."
-    return {
-        str(line): tuple(name if "://" in name else posixpath.join(root, name) for name in pair)
-        for line, *pair in rows_of(list_path)
-    }
+    files = Files(posixpath.dirname(list_path) or ".")
+    rows, class_columns = read_table(list_path, files)
+    if class_columns:
+        raise ValueError(
+            f"The list must have a column named {key}. Received: no such column in {list_path!r}"
+        )
+    return {str(row.line): (files.path(row.file), files.path(row.label)) for row in rows}
 
 
 def _source(key, pairs, class_names):
@@ -197,7 +162,7 @@ def _source(key, pairs, class_names):
             f"{key} file ({', '.join(ENDINGS[key])})"
         )
     image_paths, target_paths = zip(*pairs.values())
-    present = set(_present({*image_paths, *target_paths}))
+    present = existing([*image_paths, *target_paths])
     tensors = [tf.constant([*map(os.fsencode, paths)]) for paths in (image_paths, target_paths)]
     known = [image if image in present else target for image, target in pairs.values()]
 
@@ -215,10 +180,3 @@ def _source(key, pairs, class_names):
         target=_FOLDERS[key],
         missing=tuple(name for name, pair in zip(known, pairs.values()) if {*pair} - present),
     )
-
-
-def _present(paths):
-    """Yields the paths that exist; lists the folders, which is faster than checking each file."""
-    for folder in {posixpath.dirname(path) for path in paths}:
-        if is_dir(folder):
-            yield from (posixpath.join(folder, name) for name in entries(folder)[1])

@@ -91,11 +91,9 @@ class ShardReaders:
     def steps(self, slots, first_step):
         """Returns a dataset that contains, for each step, the `(numbers, records)` of these
         slots."""
-        readers = sorted({slot // self.size for slot in slots})
-        place = (
-            np.searchsorted(readers, np.array(slots) // self.size) * self.size
-            + np.array(slots) % self.size
-        )
+        slots = np.array(slots)
+        readers, number_of_slot = np.unique(slots // self.size, return_inverse=True)
+        place = number_of_slot * self.size + slots % self.size
         first_step = tf.cast(first_step, tf.int64)
 
         def read(reader):

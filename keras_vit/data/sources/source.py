@@ -141,24 +141,17 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
             or an index is out of range.
     """
     indices = np.asarray(indices)
-    if indices.dtype.kind not in "iu" and indices.size:
-        raise ValueError(
-            f"`indices` must be integers; for a mask, use np.flatnonzero. Received: {indices.dtype}"
-        )
     read = source.read
     if read is None:
         raise ValueError(
             "`source` must be readable by index. Received: a source that can only be read in order"
         )
-    if (
-        indices.ndim != 1
-        or not len(indices)
-        or indices.min() < 0
-        or indices.max() >= source.num_examples
-    ):
+    is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
+    if not is_vector or indices.min() < 0 or indices.max() >= source.num_examples:
         raise ValueError(
-            f"`indices` must be a non-empty vector of numbers from 0 to {source.num_examples - 1}. "
-            f"Received: {indices.size} indices"
+            "`indices` must be a non-empty vector of integers from 0 to "
+            f"{source.num_examples - 1}; for a mask, use np.flatnonzero. Received: "
+            f"{indices.dtype} of shape {indices.shape}"
         )
     index_of = tf.constant(indices, tf.int64)
     return dataclasses.replace(

@@ -4,23 +4,29 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_vit.data.sources.listing import IMAGE_ENDINGS, csv_rows, entries, text_of, warn_once
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, entries, warn_once
+from keras_vit.data.sources.text_files import csv_rows, text_of
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
-_LABEL_HEADERS = {"label", "class", "class_name", "target", "category"}
-_DELIMITERS = {".csv": (",", ";", "\t"), ".tsv": ("\t",)}
-_FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+_LABEL_HEADERS = {"label", "class", "class_name", "target", "category", "mask", "depth"}
+_DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
+_FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _UNKNOWN = {"", "-1", "-1.0", "nan", "na", "n/a", "none", "null"}  # in columns of zeros and ones
 _ENDINGS = (*IMAGE_ENDINGS, *map(str.upper, IMAGE_ENDINGS))
 _SHOWN_ROWS = 20  # rows in which existing files are looked for
 
 
-def is_table(path: str) -> bool:
-    """Returns whether a list is a table, according to its ending."""
-    return posixpath.splitext(path)[1].lower() in _DELIMITERS
+class Row(NamedTuple):
+    """An image in a list."""
+
+    line: int
+    file: str
+    label: str | tuple[str, ...]  # a tuple if images may have any number of classes
+    group: str = ""
 
 
 class Files:
@@ -40,15 +46,29 @@ class Files:
     def find(self, name: str) -> str | None:
         """Returns the path of an existing file, of which `name` may lack the ending, or None."""
         folder, file = posixpath.split(self.path(name))
+        folder = folder or "."
         if folder not in self._names:
-            exists = tf.io.gfile.isdir(folder or ".")
-            self._names[folder] = set(entries(folder or ".")[1]) if exists else set()
+            self._names[folder] = set(entries(folder)[1]) if tf.io.gfile.isdir(folder) else set()
         names = self._names[folder]
         if file in names:
             return posixpath.join(folder, file)
         complete = [file + ending for ending in _ENDINGS if file + ending in names]
         # Of two files that differ only in the ending, none is guessed.
         return posixpath.join(folder, complete[0]) if file and len(complete) == 1 else None
+
+
+class _Table(NamedTuple):
+    path: str
+    names: list[str]  # of the columns
+    rows: list[tuple[int, list[str]]]  # line numbers, and a cell for each column
+
+    def cells(self, column: int) -> list[str]:
+        return [cells[column] for _, cells in self.rows]
+
+
+def is_table(path: str) -> bool:
+    """Returns whether a list is a table, according to its ending."""
+    return posixpath.splitext(path)[1].lower() in _DELIMITERS
 
 
 def read_table(
@@ -59,33 +79,70 @@ def read_table(
     label_separator: str = "",
     class_names: Sequence[str] = (),
     group_column: str = "",
-) -> tuple[list[list], tuple[str, ...]]:
-    """Returns `[line number, file, label]` for each row of a table, and its columns of classes.
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Returns the rows of a table, and the names of its columns of classes.
 
     Without a header, the table has two columns. With a header, the columns are those named
     `file_column` and `label_column`; "" guesses them, and guesses of unusual names are logged. If
     no column can be the label, the columns of zeros and ones, or of False and True, are classes:
     those of `class_names`, or all except `group_column`. The label is then a tuple with the names
     of the classes that are 1, and with `label_separator` a tuple with the names in the label
-    column, which may be empty.
+    column, which may be empty. If the table has the column `group_column`, it has the groups.
 
     Raises:
         ValueError: the table is empty, a column does not exist or cannot be guessed, or a row lacks
-            a file or a label.
+            a file, a label or a group.
     """
-    rows = _rows(path)
-    names = rows[0][1]
-    columns = (0, 1)
-    classes: tuple[int, ...] = ()
-    if file_column or label_column or _is_header(rows, files):
+    table = _read(path, files, has_header=bool(file_column or label_column))
+    names = table.names
+    file = _file_column(table, files, file_column, label_column)
+    classes = []
+    if not label_column and not label_separator:
+        classes = _class_columns(table, file, class_names, group_column)
+    label = None if classes else _label_column(table, file, label_column)
+    _report(table, file, label, classes, is_set=bool(file_column and label_column))
+    group = names.index(group_column) if group_column in names else None
+    # With a separator, an image may have no class.
+    required = [i for i in (file, None if label_separator else label, group) if i is not None]
+
+    def label_of(cells):
+        if classes:
+            return tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
+        if label_separator:
+            parts = map(str.strip, cells[label].split(label_separator))
+            return tuple(filter(None, parts))
+        return cells[label]
+
+    for line, cells in table.rows:
+        if not all(cells[i] for i in required):
+            raise ValueError(
+                "Each line must have a file and a label, and a group if `groups` is a column. "
+                f"Received: {cells!r} in line {line} of {path!r}"
+            )
+    rows = [
+        Row(line, cells[file], label_of(cells), "" if group is None else cells[group])
+        for line, cells in table.rows
+    ]
+    if label_separator and all(len(row.label) < 2 for row in rows):
+        warn_once(f"{path}: no image has several classes separated by {label_separator!r}")
+    return rows, tuple(names[i] for i in classes)
+
+
+def _read(path, files, has_header):
+    """Returns a `_Table`, whose columns are named "file" and "label" if it has no header."""
+    usual, *others = _DELIMITERS[posixpath.splitext(path)[1].lower()]
+    first_line = text_of(path).lstrip().partition("\n")[0]
+    delimiter = next((mark for mark in (usual, *others) if mark in first_line), usual)
+    if delimiter != usual:
+        warn_once(f"{path}: columns are separated by {delimiter!r}")
+    rows = csv_rows(path, delimiter)
+    names = rows[0][1] if rows else []
+    if has_header or not any(_is_image(cell, files) for cell in names):
+        names = [unicodedata.normalize("NFC", name) for name in names]
         rows = rows[1:]
-        file = _file_column(path, names, rows, files, file_column, label_column)
-        if not label_column and not label_separator:
-            classes = _class_columns(path, names, rows, file, class_names, group_column)
-        label = None if classes else _label_column(path, names, file, label_column)
-        _report(path, names, file, label, classes, bool(file_column and label_column))
-        columns = (file, file if label is None else label)
-    elif len(names) != 2:
+    elif len(names) == 2:
+        names = ["file", "label"]
+    else:
         raise ValueError(
             "A table with a number of columns other than two must have a header; `root` "
             "(--config.data.path) is the folder of its files. Received: "
@@ -93,211 +150,126 @@ def read_table(
         )
     if not rows:
         raise ValueError(f"The list is empty. Received: path={path!r}")
-    chosen = []
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise ValueError(f"Columns must have different names. Received: {twice} in {path!r}")
     for line, cells in rows:
-        pair = [cells[i] for i in columns if i < len(cells)]
-        required = pair[:1] if label_separator else pair  # an image may have no class
-        if len(pair) != 2 or not all(required) or len(cells) > len(names):
+        if len(cells) > len(names):
             raise ValueError(
-                f"Each line must have a file and a label, and at most {len(names)} columns. "
-                f"Received: {cells!r} in line {line} of {path!r}"
+                f"Each line must have at most {len(names)} columns. Received: {cells!r} in line "
+                f"{line} of {path!r}"
             )
-        file_name, label_text = pair
-        _check_one_row(path, line, cells, file_name + label_text, files)
-        if classes:
-            positive = tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
-            chosen.append([line, file_name, positive])
-        elif label_separator:
-            parts = (part.strip() for part in label_text.split(label_separator))
-            chosen.append([line, file_name, tuple(part for part in parts if part)])
-        else:
-            chosen.append([line, file_name, label_text])
-    if label_separator and not any(len(labels) > 1 for _, _, labels in chosen):
-        warn_once(f"{path}: no image has several classes separated by {label_separator!r}")
-    return chosen, tuple(names[i] for i in classes)
-
-
-def values(path: str, column: str, lines: list[int]) -> list[str]:
-    """Returns the values in a column of a table's header for line numbers; [] if it has none of
-    this name."""
-    if not column or not is_table(path):
-        return []
-    (_, names), *rows = _rows(path)
-    if column not in names:
-        return []
-    if names.count(column) > 1:
-        raise ValueError(
-            f"Columns must have different names. Received: several {column!r} in {path!r}"
-        )
-    index = names.index(column)
-    value_of = {line: cells[index] for line, cells in rows if index < len(cells)}
-    if empty := [line for line in lines if not value_of.get(line)]:
-        raise ValueError(
-            f"Each row must have a value in the column of groups. Received: nothing in {column!r} "
-            f"of line {empty[0]} of {path!r}"
-        )
-    return [value_of[line] for line in lines]
-
-
-def _rows(path):
-    """Returns `(line number, cells)` for each row that is not empty."""
-    usual, *others = _DELIMITERS[posixpath.splitext(path)[1].lower()]
-    first_line = text_of(path).lstrip().partition("\n")[0]
-    delimiter = next((mark for mark in (usual, *others) if mark in first_line), usual)
-    if delimiter != usual:
-        warn_once(f"{path}: columns are separated by {delimiter!r}")
-    stripped = ((line, [cell.strip() for cell in row]) for line, row in csv_rows(path, delimiter))
-    rows = [(line, cells) for line, cells in stripped if any(cells)]
-    if not rows:
-        raise ValueError(f"The list is empty. Received: path={path!r}")
-    return rows
-
-
-def _is_header(rows, files):
-    """Returns whether the first row of a table has the names of the columns."""
-    names = rows[0][1]
-    if any(_is_image(name, files) for name in names):
-        return False
-    has_usual_name = any(name.lower() in HEADERS for name in names)
-    return has_usual_name or (len(rows) > 1 and any(map(files.find, rows[1][1])))
+        if _has_swallowed_rows(cells, files):
+            raise ValueError(
+                "A cell of several lines must not have the row of a file; look for a quotation "
+                f"mark that is not closed. Received: line {line} of {path!r} ends one"
+            )
+    padded = [(line, cells + [""] * (len(names) - len(cells))) for line, cells in rows]
+    return _Table(path, names, padded)
 
 
 def _is_image(cell, files):
-    """Returns whether a cell of the first row is no name of a column; a file may be missing."""
-    is_file = cell.lower() not in HEADERS and files.find(cell) is not None
-    return is_file or cell.lower().endswith(IMAGE_ENDINGS)
+    """Returns whether a cell of the first row is a file, which may be missing, and no header."""
+    is_file = cell.lower().endswith(IMAGE_ENDINGS) or files.find(cell)
+    return bool(is_file) and cell.lower() not in HEADERS
 
 
-def _check_one_row(path, line, cells, text, files):
-    """Raises a `ValueError` if a row of cells seems to consist of several rows; `text` is its file
-    and label."""
-    if "\n" in text or any(_has_rows(cell, files) for cell in cells):
-        raise ValueError(
-            "A cell of several lines must not have a file, a label or a row; look for a "
-            f"quotation mark that is not closed. Received: line {line} of {path!r} ends one"
-        )
-
-
-def _has_rows(cell, files):
-    """Returns whether a cell of several lines has swallowed the row of a file."""
-    lines = cell.split("\n")[1:]
+def _has_swallowed_rows(cells, files):
+    """Returns whether a cell of several lines has the file of another row."""
+    lines = [line for cell in cells for line in cell.split("\n")[1:]]
     return any(files.find(part.strip()) for line in lines for part in re.split("[,;\t]", line))
 
 
-def _file_column(path, names, rows, files, file_column, label_column):
+def _file_column(table, files, file_column, label_column):
     """Returns the index of the column with the files."""
-    for field, name in (("file_column", file_column), ("label_column", label_column)):
-        if name and names.count(name) != 1:
-            raise ValueError(
-                f"`{field}` must be one of the columns {', '.join(names)}. Received: "
-                f"{field}={name!r} for {path!r}"
-            )
-    if file_column:
-        return names.index(file_column)
-    others = [i for i, name in enumerate(names) if not label_column or name != label_column]
-    known = [i for i in others if names[i].lower() in HEADERS]
-    candidates = known if len(known) == 1 else _with_files(others, rows, files)
-    return _only(candidates, names, "file_column", "with existing files", path)
+    candidates = [i for i, name in enumerate(table.names) if name != (label_column or None)]
+    return _column(
+        table,
+        "file_column",
+        file_column,
+        candidates,
+        HEADERS,
+        lambda i: all(map(files.find, table.cells(i)[:_SHOWN_ROWS])),
+    )
 
 
-def _class_columns(path, names, rows, file, class_names, group_column):
-    """Returns the indices of the columns of classes, in the order of `class_names`; () if another
-    column can be the label."""
-    names = [unicodedata.normalize("NFC", name) for name in names]
-    others = [i for i in range(len(names)) if i != file and names[i] != group_column]
-    if any(names[i].lower() in _LABEL_HEADERS for i in others):
-        return ()
-    if class_names and set(class_names) <= set(names):
-        chosen = [names.index(name) for name in class_names]
+def _label_column(table, file, label_column):
+    """Returns the index of the column with the labels."""
+    candidates = [i for i in range(len(table.names)) if i != file]
+    is_only = len(candidates) == 1
+    return _column(
+        table, "label_column", label_column, candidates, _LABEL_HEADERS, lambda i: is_only
+    )
+
+
+def _column(table, field, value, candidates, headers, is_likely):
+    """Returns the index of the column named `value`; if it is "", of the only candidate with a
+    usual header, or else of the only likely one."""
+    names = [table.names[i] for i in candidates]
+    if value:
+        found = [i for i in candidates if table.names[i] == value]
+        rule = f"be one of the columns {', '.join(names)}"
     else:
-        cells_of = {i: [row[i] if i < len(row) else "" for _, row in rows] for i in others}
-        chosen = [i for i in others if all(map(_is_flag, cells_of[i]))]
-        if len(others) == 1 or len(chosen) < 2:
-            return ()
-        for i in others:
-            _check_no_class(path, names[i], [line for line, _ in rows], cells_of[i])
+        found = [i for i in candidates if table.names[i].lower() in headers]
+        if len(found) != 1:
+            found = [i for i in candidates if is_likely(i)]
+        rule = f"be set, because it is unclear which of the columns {', '.join(names)} is meant"
+    if len(found) != 1:
+        raise ValueError(
+            f"`{field}` must {rule} (--config.data.{field}). Received: {field}={value!r} for "
+            f"{table.path!r}"
+        )
+    return found[0]
+
+
+def _class_columns(table, file, class_names, group_column):
+    """Returns the indices of the columns of classes, in the order of `class_names`; [] if another
+    column can be the label."""
+    names = table.names
+    others = [i for i, name in enumerate(names) if i != file and name != group_column]
+    if any(names[i].lower() in _LABEL_HEADERS for i in others):
+        return []
+    if class_names and set(class_names) <= set(names):
+        columns = [names.index(name) for name in class_names]
+    else:
+        columns = [i for i in others if _seems_a_class(table.cells(i))]
+        if len(others) == 1 or len(columns) < 2:
+            return []
         if missing := [name for name in class_names if name not in names]:
             raise ValueError(
                 "Each class must have a column, or --config.data.label_column must be set. "
-                f"Received: no columns {missing[:10]} in {path!r}"
+                f"Received: no columns {missing[:10]} in {table.path!r}"
             )
-    for line, row in rows:
-        if odd := [names[i] for i in chosen if i >= len(row) or not _is_flag(row[i])]:
-            raise ValueError(
-                "The columns of classes must have zeros and ones. Received: no 0 or 1 for "
-                f"{odd[:10]} in line {line} of {path!r}"
-            )
-    twice = sorted({names[i] for i in chosen if names.count(names[i]) > 1})
-    if twice:
-        raise ValueError(f"Columns must have different names. Received: {twice} in {path!r}")
-    return tuple(chosen)
+    for line, cells in table.rows:
+        for i in columns:
+            if cells[i].lower() not in _FLAGS:
+                raise ValueError(
+                    "A column of a class must have zeros and ones; to leave the column out, name "
+                    "the classes by --config.data.class_names. Received: "
+                    f"{cells[i]!r} in the column {names[i]!r} in line {line} of {table.path!r}"
+                )
+    return columns
 
 
-def _is_flag(cell):
-    return cell.lower() in _FLAGS
+def _seems_a_class(cells):
+    """Returns whether most cells of a column are zeros and ones, apart from unknown ones."""
+    known = [cell.lower() for cell in cells if cell.lower() not in _UNKNOWN]
+    return sum(cell in _FLAGS for cell in known) > len(known) / 2
 
 
-def _check_no_class(path, name, lines, cells):
-    """Raises a `ValueError` if a column seems to be a class, but some cells are no zeros and
-    ones."""
-    odd = [index for index, cell in enumerate(cells) if not _is_flag(cell)]
-    has_positive = any(_FLAGS.get(cell.lower()) for cell in cells)
-    is_unknown = all(cells[index].lower() in _UNKNOWN for index in odd)
-    if odd and has_positive and (is_unknown or len(odd) < 0.1 * len(cells)):
-        raise ValueError(
-            "A column of a class must have zeros and ones; to leave the column out, name the "
-            f"classes by --config.data.class_names. Received: {cells[odd[0]]!r} in the column "
-            f"{name!r} in line {lines[odd[0]]} of {path!r}, and {len(odd)} such rows"
-        )
-
-
-def _label_column(path, names, file, label_column):
-    """Returns the index of the column with the labels."""
-    if label_column:
-        label = names.index(label_column)
-    else:
-        others = [i for i in range(len(names)) if i != file]
-        known = [i for i in others if names[i].lower() in _LABEL_HEADERS]
-        candidates = others if len(others) == 1 else known
-        what = "with labels, and not two or more consist of zeros and ones"
-        label = _only(candidates, names, "label_column", what, path)
-    if file == label:
-        raise ValueError(
-            "`file_column` and `label_column` must be different columns. Received: "
-            f"{names[file]!r} for {path!r}"
-        )
-    return label
-
-
-def _report(path, names, file, label, classes, is_set):
+def _report(table, file, label, classes, is_set):
     """Logs which columns were guessed, unless their names are usual."""
+    names = table.names
     if classes:
         shown = ", ".join([names[i] for i in classes[:10]] + ["..."] * (len(classes) > 10))
         warn_once(
-            f"{path}: files are in the column {names[file]!r}; {len(classes)} columns of zeros and "
-            f"ones are classes: {shown} (--config.data.class_names, --config.data.label_column)"
+            f"{table.path}: files are in the column {names[file]!r}; {len(classes)} columns of "
+            f"zeros and ones are classes: {shown} (--config.data.class_names, "
+            "--config.data.label_column)"
         )
-        return
-    is_usual = names[file].lower() in HEADERS and names[label].lower() in _LABEL_HEADERS
-    if not is_usual and not is_set:
+    elif not is_set and not (
+        names[file].lower() in HEADERS and names[label].lower() in _LABEL_HEADERS
+    ):
         warn_once(
-            f"{path}: files are in the column {names[file]!r} and labels in {names[label]!r} "
-            "(--config.data.file_column, --config.data.label_column)"
+            f"{table.path}: files are in the column {names[file]!r} and labels in "
+            f"{names[label]!r} (--config.data.file_column, --config.data.label_column)"
         )
-
-
-def _with_files(columns, rows, files):
-    """Returns the columns whose first cells are existing files."""
-    first = [cells for _, cells in rows[:_SHOWN_ROWS]]
-    return [i for i in columns if all(i < len(row) and files.find(row[i]) for row in first)]
-
-
-def _only(candidates, names, field, what, path):
-    """Returns the only candidate for a column; raises a `ValueError` for none or several."""
-    if len(candidates) != 1:
-        raise ValueError(
-            f"`{field}` must be set, because {len(candidates)} columns look like one {what} "
-            f"(--config.data.{field}); the columns are {', '.join(names)}. Received: {field}='' "
-            f"for {path!r}"
-        )
-    return candidates[0]

@@ -2,15 +2,12 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.listing import names_in
-from keras_vit.data.sources.shards import Shards, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, checksum_of
-from keras_vit.data.sources.tfrecords import RecordIndex
+from keras_vit.data.sources.text_files import names_in
+from keras_vit.data.sources.tfrecords import source_of_files
 
 
 def tfds(
@@ -60,12 +57,16 @@ def tfds(
         label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
         return {"image": stored[image_key], "label": label}
 
-    rest: dict[str, Any] = {
-        "class_names": names,
-        "max_value": 255 // scale,
-        "empty_is_negative": not callable(label_key) and hasattr(features[label_key], "feature"),
-    }
-    return read_parts(builder, name, split, parts, parse, rest)
+    return read_parts(
+        builder,
+        name,
+        split,
+        parts,
+        parse,
+        class_names=names,
+        max_value=255 // scale,
+        empty_is_negative=not callable(label_key) and hasattr(features[label_key], "feature"),
+    )
 
 
 def open_split(name, split, data_dir, keys):
@@ -100,47 +101,32 @@ def open_split(name, split, data_dir, keys):
     return builder, parts, {keys[0]: tensorflow_datasets.decode.SkipDecoding()}
 
 
-def read_parts(builder, name, split, parts, parse, rest):
+def read_parts(builder, name, split, parts, parse, **fields):
     """Returns the source of a split, read by index if the files allow it, otherwise in order.
 
-    `parse` maps a record to an example, and `rest` has further fields of `Source`.
+    `parse` maps a record to an example, and `fields` has further fields of `Source`.
     """
     files = [str(part.filename) for part in parts]
     skips = [part.skip for part in parts]
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
-    rest = {
-        **rest,
-        "checksum": functools.partial(checksum_of, files),
-        "stored": lambda: zip(files, skips, map(int.__add__, skips, lengths)),
-    }
+    fields["checksum"] = functools.partial(checksum_of, files)
+    fields["stored"] = lambda: zip(files, skips, map(int.__add__, skips, lengths))
     kind = builder.info.file_format.value
-    if kind == "array_record":
-        from array_record.python.array_record_data_source import ArrayRecordDataSource
-
-        records = ArrayRecordDataSource(parts)
-
-        def read(index):
-            record = tf.numpy_function(
-                lambda i: records[int(i)], [index], tf.string, stateful=False
-            )
-            return parse(tf.ensure_shape(record, []))
-
-        return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **rest)
-    if kind != "tfrecord":
+    if kind == "tfrecord":
+        return source_of_files(files, parse, skips, lengths, **fields)
+    if kind != "array_record":
         raise ValueError(
             f"The format of the files must be tfrecord or array_record. Received: {kind} in {name}"
         )
-    if _are_local(files):
-        index = RecordIndex(files, [(part.skip, part.take) for part in parts])
-        return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
-    shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
-    return Source(
-        None,
-        shards.num_examples,
-        shards=shards,
-        name_of=record_namer(files, lengths, skips),
-        **rest,
-    )
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+    records = ArrayRecordDataSource(parts)
+
+    def read(index):
+        record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
+        return parse(tf.ensure_shape(record, []))
+
+    return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **fields)
 
 
 def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_key=""):
@@ -160,10 +146,6 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
     return tfds(
         name, split, path, image_key or "image", label_key or "label", names_in(class_names)
     )
-
-
-def _are_local(files):
-    return not any("://" in file for file in files)
 
 
 def _class_names(feature):

@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.listing import names_in
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords, record_namer
 from keras_vit.data.sources.source import Source, check_names, check_pattern, checksum_of, white_of
+from keras_vit.data.sources.text_files import names_in
+from keras_vit.files import is_remote
 
 # A record consists of its length (uint64), a checksum of the length (uint32), the data, and a
 # checksum of the data (uint32).
@@ -71,22 +72,9 @@ def tfrecords(
             out of range. Other records that lack a feature count as bad examples; a label out of
             range ends the iteration over their batches.
     """
-    files = sorted(tf.io.gfile.glob(str(pattern)))
-    if not files:
-        raise ValueError(
-            f"`pattern` must match at least one file. Received: pattern={str(pattern)!r}"
-        )
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
     image_of = _image_reader(image_keys, image_dtype, tuple(image_shape), max_value)
-    rest = {
-        "class_names": class_names,
-        "max_value": white_of(image_dtype or "uint8", max_value),
-        "checksum": functools.partial(checksum_of, files, moves=True),
-        "stored": lambda: [(file, 0, 1) for file in files],
-        "empty_is_negative": multi_label,
-        "multi_label": multi_label,
-    }
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     if multi_label:
         features[label_key] = tf.io.VarLenFeature(tf.int64)
@@ -98,12 +86,36 @@ def tfrecords(
         label = example[label_key].values if multi_label else example[label_key]
         return {"image": image_of(example), "label": label - label_offset}
 
-    source = record_source(files, parse, rest)
-    is_readable = source.read is not None and tf.executing_eagerly()  # a graph reads no records
-    if is_readable:
+    source = record_source(
+        pattern,
+        parse,
+        num_examples,
+        class_names=class_names,
+        max_value=white_of(image_dtype or "uint8", max_value),
+        empty_is_negative=multi_label,
+        multi_label=multi_label,
+    )
+    if source.read is not None and tf.executing_eagerly():  # a graph reads no records
         _check_first(source, len(class_names))
-    if is_readable and multi_label:
-        _check_lists(files, label_key, len(class_names))
+        if multi_label:
+            _check_lists(source, label_key)
+    return source
+
+
+def record_source(pattern, parse, num_examples=0, **fields):
+    """Returns the source of the records in the TFRecord files that match a pattern.
+
+    `parse` maps a record to an example, `num_examples` is the expected number of records, and
+    `fields` has further fields of `Source`.
+    """
+    files = sorted(tf.io.gfile.glob(str(pattern)))
+    if not files:
+        raise ValueError(
+            f"`pattern` must match at least one file. Received: pattern={str(pattern)!r}"
+        )
+    fields["checksum"] = functools.partial(checksum_of, files, moves=True)
+    fields["stored"] = lambda: [(file, 0, 1) for file in files]
+    source = source_of_files(files, parse, **fields)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
             "The files must contain `num_examples` records, or at least one record if "
@@ -113,23 +125,28 @@ def tfrecords(
     return source
 
 
-def record_source(files, parse, rest):
+def source_of_files(files, parse, skips=None, lengths=None, **fields):
     """Returns the source of the records in TFRecord files, read by index if the files are local,
     otherwise in order.
 
-    `parse` maps a record to an example, and `rest` has further fields of `Source`.
+    Of file i, the source omits the first `skips[i]` records and has the next `lengths[i]`; by
+    default, it has all records.
     """
-    if "://" in files[0]:
-        shards = Shards(_counts(files), open_tfrecords(files), parse)
-        return Source(
-            None,
-            shards.num_examples,
-            shards=shards,
-            name_of=record_namer(files, shards.lengths),
-            **rest,
-        )
-    index = RecordIndex(files)
-    return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+    skips = skips or [0] * len(files)
+    if any(map(is_remote, files)):
+        counts = _counts(files) if lengths is None else np.array(lengths, np.int64)
+        shards = Shards(counts, open_tfrecords(files, skips), parse)
+        namer = record_namer(files, counts, skips)
+        return Source(None, shards.num_examples, shards=shards, name_of=namer, **fields)
+    index = RecordIndex(files, skips, lengths or [None] * len(files))
+    return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **fields)
+
+
+def pattern_of(split, path):
+    """Returns the pattern of the files of a split in the folder `path`."""
+    pattern = f"{path.rstrip('/')}/{split}" if path else split
+    check_pattern(split, path, pattern)
+    return pattern
 
 
 def split_of_tfrecords(
@@ -163,8 +180,7 @@ def split_of_tfrecords(
         multi_label: whether the label feature is a list with the numbers of all classes of the
             image, which may be empty.
     """
-    pattern = f"{path.rstrip('/')}/{split}" if path else split
-    check_pattern(split, path, pattern)
+    pattern = pattern_of(split, path)
     names = names_in(class_names) or tuple(map(str, range(classes)))
     if not names:
         raise ValueError(
@@ -192,8 +208,6 @@ def split_of_tfrecords(
 
 def _check_first(source, classes):
     """Raises a `ValueError` if the first record lacks a feature or has a value out of range."""
-    if not source.num_examples:
-        return
     try:
         first = source.read(0)
         labels = first["label"].numpy()
@@ -217,40 +231,34 @@ def _check_first(source, classes):
         )
 
 
-def _check_lists(files, label_key, classes):
+def _check_lists(source, label_key):
     """Raises a `ValueError` if the labels of the first records are no lists of class numbers.
 
     A record without the feature is an image without a class, but some record must have it.
     """
-    index = RecordIndex(files[:1])
-    number = min(_CHECKED, len(index))
+    file = source.stored()[0][0]
+    index = RecordIndex([file], [0], [_CHECKED])
+    number = len(index)
     lists = set()
     for i in range(number):
-        try:
+        with contextlib.suppress(tf.errors.DataLossError):  # a bad example
             example = tf.train.Example.FromString(index.read(tf.constant(i)).numpy())
-        except tf.errors.DataLossError:
-            continue  # a bad example
-        if label_key not in example.features.feature:
-            continue
-        labels = tuple(example.features.feature[label_key].int64_list.value)
-        lists.add(labels)
-        if len(set(labels)) < len(labels):
-            raise ValueError(
-                "With --config.data.multi_label, a label must be a list of different class "
-                f"numbers, not of zeros and ones. Received: {list(labels[:20])} in "
-                f"{index.name_of(i)}"
-            )
-    # Zeros and ones for two exclusive classes look like lists with both classes.
-    if classes == 2 and lists in ({(1, 0)}, {(1, 0), (0, 1)}):
-        raise ValueError(
-            "With --config.data.multi_label, a label must be a list of class numbers, not of zeros "
-            "and ones: [0] for the first class, [0, 1] for both. Received: [1, 0] or [0, 1] in all "
-            f"of the first {number} records of {files[0]!r}"
-        )
+            if label_key in example.features.feature:
+                lists.add(tuple(example.features.feature[label_key].int64_list.value))
     if not lists:
         raise ValueError(
             "Records must have the feature of --config.data.label_key, a list of class numbers. "
-            f"Received: no {label_key!r} in the first {number} records of {files[0]!r}"
+            f"Received: no {label_key!r} in the first {number} records of {file!r}"
+        )
+    repeated = [labels for labels in lists if len(set(labels)) < len(labels)]
+    # Zeros and ones for two exclusive classes look like lists with both classes.
+    if len(source.class_names) == 2 and lists in ({(1, 0)}, {(1, 0), (0, 1)}):
+        repeated = sorted(lists)
+    if repeated:
+        raise ValueError(
+            "With --config.data.multi_label, a label must be a list of different class numbers, "
+            "not of zeros and ones: [0] for the first class, [0, 1] for the first two. Received: "
+            f"{list(repeated[0][:20])} in the first {number} records of {file!r}"
         )
 
 
@@ -312,15 +320,14 @@ def _image_reader(keys, dtype, shape, max_value):
 class RecordIndex:
     """An index of the records in local TFRecord files.
 
-    `spans` contains a pair `(skip, take)` for each file: the index omits the first `skip` records
-    and contains the next `take` records, or all remaining records if `take` is -1.
+    Of file i, the index omits the first `skips[i]` records and has the next `lengths[i]`, or all
+    further records if `lengths[i]` is None.
     """
 
-    def __init__(self, files, spans=None):
-        skips, takes = zip(*(spans or [(0, -1)] * len(files)))
+    def __init__(self, files, skips, lengths):
         with ThreadPoolExecutor(min(_FILES_AT_A_TIME, len(files))) as pool:
-            offsets = list(pool.map(_offsets, files, skips, takes))
-        counts = [len(of_file) for of_file in offsets]
+            offsets = list(pool.map(_offsets, files, skips, lengths))
+        counts = [*map(len, offsets)]
         self.name_of = record_namer(files, counts, skips)
         self._offsets = tf.constant(np.concatenate(offsets))
         self._file_of = tf.constant(np.repeat(np.arange(len(files), dtype=np.int32), counts))
@@ -343,14 +350,14 @@ class RecordIndex:
 
 
 def _offsets(path, skip, take):
-    """Returns the byte offsets of `take` records (-1: all) after the first `skip`, int64; reads
-    only record lengths."""
+    """Returns the byte offsets of `take` records, or of all if it is None, after the first `skip`:
+    int64; reads only record lengths."""
     offsets = []
     place = 0
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            while place < size and (take < 0 or len(offsets) < skip + take):
+            while place < size and (take is None or len(offsets) < skip + take):
                 header = os.pread(file.fileno(), _HEADER, place)
                 length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
                 if not length or place + _FRAME + length > size:

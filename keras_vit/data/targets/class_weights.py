@@ -2,7 +2,7 @@
 
 import math
 
-from keras_vit.data.sources.listing import csv_rows
+from keras_vit.data.sources.text_files import csv_rows
 
 
 def read(path: str, class_names: tuple[str, ...]) -> list[float]:
@@ -14,9 +14,7 @@ def read(path: str, class_names: tuple[str, ...]) -> list[float]:
     """
     weights: dict[str, float] = {}
     for line, row in csv_rows(path):
-        if not any(cell.strip() for cell in row):
-            continue
-        name = row[0].strip()
+        name = row[0]
         weight = _number(row[1]) if len(row) == 2 else math.nan
         if name not in class_names or name in weights or not 0 <= weight < math.inf:
             raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import images
-from keras_vit.data.sources.listing import lines_of
+from keras_vit.data.sources.text_files import lines_of
 from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes, is_png
 
 IGNORED = 255
