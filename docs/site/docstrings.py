@@ -58,7 +58,8 @@ def _of_constructor(obj):
     """Builds the docstring of a constructor of `keras_vit.families`, which has no docstring in the
     source code."""
     size, note = re.findall(r"'([^']*)'", str(obj.value))[:2]
-    base = re.search(r"Sizes\((\w*)\)", str(obj.parent["_size"].value))[1] or "VisionTransformer"
+    base = re.search(r"Sizes\(([A-Z]\w*)?", str(obj.parent["_size"].value))[1]
+    base = base or "VisionTransformer"
     return f"""{size}, {note}.
 
 ```python

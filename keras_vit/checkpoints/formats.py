@@ -68,9 +68,8 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
         facts = stated.over(dialect.facts)
         if dialect.layout == "pytorch" and facts.preprocessing is not None:
             library = "transformers" if dialect.name == "huggingface" else "torchvision"
-            facts = dataclasses.replace(
-                facts, preprocessing={"library": library, **facts.preprocessing}
-            )
+            fields = {"library": library, **facts.preprocessing}
+            facts = dataclasses.replace(facts, preprocessing=fields)
         weights, others = _separated(file.arrays, dialect, prefix, num_heads or facts.num_heads)
         if dialect.adapt is not None:
             facts = dialect.adapt(weights, facts, own_config)
@@ -206,15 +205,7 @@ def _reading(name, path):
     """Converts errors in the block to a `ValueError` that names the JSON file."""
     try:
         yield
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except Exception as error:
         raise ValueError(
             f"The {name} next to the weights is invalid: {error}. Received: {path}"
         ) from error
@@ -258,17 +249,15 @@ def read_class_names(path):
 
     The result is None if the names are missing or placeholders.
     """
-    if path.endswith(".npz"):
-        return None
     config = _read_json(path, "config.json")
     with _reading("config.json", path):
         if id2label := config.get("id2label"):
-            by_index = {int(index): str(name) for index, name in id2label.items()}
-            class_names = [by_index[index] for index in range(len(by_index))]
+            by_index = {int(index): name for index, name in id2label.items()}
+            labels = [by_index[index] for index in range(len(by_index))]
         else:
             pretrained = config.get("pretrained_cfg") or {}
             labels = config.get("label_names") or pretrained.get("label_names")
-            class_names = [str(name) for name in labels] if isinstance(labels, list) else []
+        class_names = [str(name) for name in labels] if isinstance(labels, list) else []
     # An empty list is a list of placeholders too.
     is_placeholder = class_names == [f"LABEL_{index}" for index in range(len(class_names))]
     return None if is_placeholder else class_names
@@ -302,10 +291,10 @@ def _parse_comment(comment):
         name: tuple(value) if isinstance(value, list) else value
         for name, value in stored.get("arguments", {}).items()
     }
-    known = {field.name for field in dataclasses.fields(Facts)}
-    facts = {name: value for name, value in {**arguments, **stored}.items() if name in known}
+    facts = {**arguments, **stored, "arguments": arguments}
     if "grid" in facts:
         facts["grid"] = tuple(map(int, facts["grid"]))
     if "preprocessing" in facts:
         facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
-    return Facts(**{**facts, "arguments": arguments})
+    known = {field.name for field in dataclasses.fields(Facts)}
+    return Facts(**{name: facts[name] for name in facts.keys() & known})

@@ -76,7 +76,6 @@ def _download_weights(repository):
     """
     from huggingface_hub import errors
 
-    weights = None
     unreachable = None
     for name in WEIGHTS:
         try:
@@ -84,9 +83,10 @@ def _download_weights(repository):
         except errors.LocalEntryNotFoundError as error:
             # Offline, and not in the cache, which may have one of the other names.
             unreachable = error
+            continue
         if weights is not None:
             break
-    if weights is None:
+    else:
         if unreachable is not None:
             raise unreachable
         return None

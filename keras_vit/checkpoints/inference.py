@@ -1,11 +1,11 @@
 """Infers the architecture, class names and preprocessing of a checkpoint from its arrays and
 metadata."""
 
-import dataclasses
 import os
 from typing import Any
 
 from keras_vit.checkpoints import published, registry
+from keras_vit.checkpoints.dialects.dialect import Facts
 from keras_vit.checkpoints.formats import open_checkpoint, read_class_names
 from keras_vit.preprocessing import Preprocessing
 
@@ -22,7 +22,8 @@ def infer_architecture(
             determines it.
         grid: `(rows, columns)` of patches; required if the file does not determine the grid.
 
-    Returns: `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its
+    Returns:
+        `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its
         keyword arguments.
 
     Raises:
@@ -46,10 +47,7 @@ def find_arguments(source, num_heads=None, grid=None):
     """
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
-        facts = checkpoint.facts
-        facts = dataclasses.replace(
-            facts, grid=grid or facts.grid, num_heads=num_heads or facts.num_heads
-        )
+        facts = Facts(grid=grid, num_heads=num_heads).over(checkpoint.facts)
         family, arguments = registry.restore(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
@@ -63,10 +61,9 @@ def _check_complete(family, arguments, unknown_kind, source):
     """Raises a `ValueError` if a file does not determine the family and structure of a model."""
     # resnet_blocks may be None.
     needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]
-    missing = [name for name in needed if name in arguments and arguments[name] is None]
-    has_no_blocks = "num_layers" in missing
+    missing = [name for name in needed if arguments.get(name, "") is None]
     is_incomplete = missing or "input_shape" not in arguments
-    if family is None or has_no_blocks or (unknown_kind and is_incomplete):
+    if family is None or "num_layers" in missing or (unknown_kind and is_incomplete):
         raise ValueError(f"{registry.unknown_family_message(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
@@ -114,16 +111,14 @@ def find_preprocessing(
         ConnectionError: the file could not be downloaded.
     """
     if published.is_name(source):
-        collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-        found = [entry for entry in published.published_files() if entry.collection == collection]
-        if name:
-            found = [published.find_file(collection, name)]
-        elif sizes:
+        found = published.entries_of(source)
+        if sizes and ":" not in os.fspath(source):
             found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
-        fields = [dict(entry.preprocessing) for entry in found]
-        is_known = bool(fields) and all(other == fields[0] for other in fields)
-        return Preprocessing.from_config(fields[0]) if is_known else None
-    resolved = published.resolve(source)
-    with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
-        fields = checkpoint.facts.preprocessing
-    return None if fields is None else Preprocessing.from_config(fields)
+        known = [entry.preprocessing for entry in found]
+    else:
+        resolved = published.resolve(source)
+        with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
+            known = [checkpoint.facts.preprocessing]
+    first, *others = known or [None]
+    is_known = first is not None and all(other == first for other in others)
+    return Preprocessing.from_config(dict(first)) if is_known else None

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 
 from keras_vit import terminal
-from keras_vit.checkpoints import names, registry
+from keras_vit.checkpoints import registry
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan
+from keras_vit.checkpoints.planning import LoadOptions, LoadPlan
 from keras_vit.checkpoints.published import resolve
 from keras_vit.checkpoints.report import LoadReport
 from keras_vit.preprocessing import Preprocessing
@@ -73,56 +73,35 @@ def load(
         channel and "tile" for two, four or more channels. For `resize_patches`, FlexiViT, arXiv
         2212.08013, section 3.4.
     """
-    return load_into(
-        model,
-        source,
-        head,
-        source_grid=source_grid,
-        channels=channels,
-        resize_patches=resize_patches,
-    )
+    return load_into(model, source, LoadOptions(head, source_grid, channels, resize_patches))
 
 
-def load_into(
-    model, source, head="keep", *, source_grid=None, channels=None, resize_patches=False, given=()
-):
+def load_into(model, source, options=None, given=()):
     """Works like `load`, but arguments of the model named in `given` override the file's facts."""
-    _check_options(head, source_grid, channels)
-    variables = names.canonical_variables(model)
-    shapes = names.canonical_shapes(model)
-    _, architecture = registry.infer(shapes)
-    architecture |= getattr(model, "arguments", {})
-    resizes_patches = (
-        resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
-    )
-    resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
-    with open_checkpoint(
-        resolved.path, resolved.subtree, architecture.get("num_heads")
-    ) as checkpoint:
-        checkpoint.facts = _with_given(checkpoint.facts, given, architecture)
-        plan = LoadPlan(
-            model,
-            variables,
-            shapes,
-            checkpoint,
-            source=source,
-            head=head,
-            source_grid=source_grid,
-            channels=channels,
-            resizes_patches=resizes_patches,
+    if not hasattr(model, "input_preprocessing"):
+        raise ValueError(
+            f"`model` must be an image model of keras_vit. Received: model={model.name!r}, "
+            f"{type(model).__name__}"
         )
+    options = options or LoadOptions()
+    arguments = model.arguments
+    resolved = resolve(source, registry.find_sizes(arguments), model.input_shape[1])
+    with open_checkpoint(resolved.path, resolved.subtree, arguments.get("num_heads")) as checkpoint:
+        checkpoint.facts = _with_given(checkpoint.facts, given, arguments)
+        plan = LoadPlan(model, checkpoint, source, options)
         _check_numerics(model, checkpoint, source)
-        head_is_zero = _assign(plan, variables, source)
-    if head == "new":
-        _initialize_head(model, plan.report.new)
+        head_is_zero = _assign(plan)
+    facts = checkpoint.facts
     entry = resolved.published
-    if "preprocessing" not in given:
-        _set_preprocessing(model, checkpoint.facts.preprocessing or (entry and entry.preprocessing))
-    activation = checkpoint.facts.logits_activation
-    if head == "keep" and activation is not None and hasattr(model, "input_preprocessing"):
-        model.input_preprocessing.logits_activation = activation
+    fields = facts.preprocessing or (entry and entry.preprocessing)
+    if "preprocessing" not in given and fields:
+        _set_preprocessing(model, fields)
+    if options.head == "new":
+        _initialize_head(model, plan.report.new)
+    elif facts.logits_activation is not None:
+        model.input_preprocessing.logits_activation = facts.logits_activation
     _LOG.info("%s", plan.report)
-    if head == "keep" and head_is_zero:
+    if options.head == "keep" and head_is_zero:
         warnings.warn(
             f"The head of {source} is all zeros, so every image gets the same logits. Use these "
             'weights only for fine-tuning (head="new").',
@@ -131,30 +110,15 @@ def load_into(
     return plan.report
 
 
-def _check_options(head, source_grid, channels):
-    """Raises a `ValueError` for an invalid argument of `load`."""
-    if head not in ("keep", "new"):
-        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
-    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
-        raise ValueError(
-            "`source_grid` must be (rows, columns), both positive. Received: "
-            f"source_grid={source_grid!r}"
-        )
-    if channels is not None and channels not in CHANNEL_RULES:
-        raise ValueError(
-            f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}'
-        )
-
-
-def _with_given(facts, given, architecture):
+def _with_given(facts, given, arguments):
     """Returns the facts of a file, with the model's arguments named in `given`."""
     if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
         given = (*given, "mlp", "exact_gelu")
-    replaced = {*given} & {*registry.NUMERICS, "position_resampling"} & architecture.keys()
-    return facts.replaced({name: architecture[name] for name in replaced})
+    replaced = {*given} & {*registry.NUMERICS, "position_resampling"} & arguments.keys()
+    return facts.replaced({name: arguments[name] for name in replaced})
 
 
-def _assign(plan, variables, source):
+def _assign(plan):
     """Assigns the arrays of a plan to variables, and returns whether the head is all zeros.
 
     All arrays are validated before the first assignment, so that a bad array leaves the model
@@ -168,19 +132,22 @@ def _assign(plan, variables, source):
         values = array.read()
         if not np.isfinite(values).all():
             raise ValueError(
-                f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}"
+                f"The array {name!r} in the checkpoint contains NaN or infinity. Received: "
+                f"{plan.source}"
             )
         head_is_zero |= name == "head/kernel" and not values.any()
     for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
-        variables[name].assign(function(array.read()).reshape(variables[name].shape))
+        variable = plan.variables[name]
+        variable.assign(function(array.read()).reshape(variable.shape))
     return head_is_zero
 
 
 def _check_numerics(model, checkpoint, source):
     """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
-    arguments = getattr(model, "arguments", {})
     facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
-    of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
+    of_model = {
+        name: model.arguments[name] for name in registry.NUMERICS if name in model.arguments
+    }
     if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
         del of_model["mlp"]
         of_model.pop("exact_gelu", None)
@@ -212,9 +179,7 @@ def _initialize_head(model, new_entries):
 
 def _set_preprocessing(model, fields):
     """Sets the model's preprocessing to that of the weights, except for the bit depth."""
-    known = getattr(model, "preprocessing", None)
-    if fields is None or known is None:
-        return
+    known = model.preprocessing
     stored = Preprocessing.from_config(dict(fields))
     changes = {
         "interpolation": stored.interpolation,

@@ -10,8 +10,6 @@ from keras_vit.checkpoints import downloading, hub, registry
 from keras_vit.checkpoints.registry import FAMILIES, PublishedWeights
 from keras_vit.files import did_you_mean
 
-_PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
-
 # Paths of weight files, by the run, export or .keras file that they replace; see `stand_in`.
 _STAND_INS: dict[str, str] = {}
 
@@ -92,14 +90,20 @@ def fetch(
 def resolve(source, sizes=(), resolution=None):
     """Returns the `ResolvedCheckpoint` for a source; `sizes` and `resolution` are as for `find`."""
     text = _STAND_INS.get(os.fspath(source), os.fspath(source))
-    if text.endswith(_PYTORCH):
+    if text.endswith((".pth", ".pt", ".bin", ".ckpt")):
         raise ValueError(
             "PyTorch files are not supported, because they can run arbitrary code. Save the "
             "weights in PyTorch with safetensors.torch.save_file(state_dict, 'model.safetensors'). "
             f"Received: {text}"
         )
-    # A published name takes precedence over a local file.
-    if not is_name(text) and os.path.exists(text):
+    if is_name(text):  # takes precedence over a local file
+        entry = find(text, sizes, resolution)
+        if entry.url.startswith(hub.URL):
+            path = _file_in(hub.fetch(entry.url.removeprefix(hub.URL)))
+        else:
+            path = downloading.fetch(entry.url)
+        return ResolvedCheckpoint(path, published=entry)
+    if os.path.exists(text):
         return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         return resolve(match[1], sizes, resolution)._replace(subtree=match[2])
@@ -107,29 +111,13 @@ def resolve(source, sizes=(), resolution=None):
         return ResolvedCheckpoint(downloading.fetch(text))
     if hub.is_repository(text) and not text.endswith(".safetensors"):
         return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, sizes))
-    if not is_name(text) and (os.path.sep in text or text.endswith((".npz", ".safetensors"))):
+    if os.path.sep in text or text.endswith((".npz", ".safetensors")):
         raise ValueError(f"The file does not exist. Received: {text}")
-    entry = find(text, sizes, resolution)
-    if entry is None:
-        raise _unknown_name(text, sizes)
-    if entry.url.startswith(hub.URL):
-        return ResolvedCheckpoint(
-            _file_in(hub.fetch(entry.url.removeprefix(hub.URL))), published=entry
-        )
-    return ResolvedCheckpoint(downloading.fetch(entry.url), published=entry)
-
-
-def _unknown_name(text, sizes):
-    """Returns the error for a source that is neither a file nor a name of published weights."""
     collections = list(dict.fromkeys(entry.collection for entry in published_files()))
-    if sizes:
-        advice = f" {known_names(sizes)}"
-    else:
-        known = f" The published weights are {', '.join(collections)}."
-        advice = did_you_mean(text, collections) or known
-    return ValueError(
-        f"The file does not exist, and no published weights have this name.{advice} Received: "
-        f"{text}"
+    known = known_names(sizes) if sizes else f"The published weights are {', '.join(collections)}."
+    raise ValueError(
+        "The file does not exist, and no published weights have this name."
+        f"{did_you_mean(text, collections)} {known} Received: {text}"
     )
 
 
@@ -157,30 +145,24 @@ def find(source, sizes=(), resolution=None):
     several files of a collection match, returns the file that was trained at `resolution`, or else
     the first file.
     """
-    sizes = sizes or []
-    if not is_name(os.fspath(source)):
-        url = f"{hub.URL}{os.fspath(source)}"
-        return next(
-            (entry for entry in published_files() if entry.url == url and entry.model in sizes),
-            None,
-        )
+    named = is_name(source)
+    entries = entries_of(source) if named else published_files()
+    if not named:
+        entries = [entry for entry in entries if entry.url == hub.URL + os.fspath(source)]
+    found = [entry for entry in entries if entry.model in sizes]
+    if named and not found:
+        content = f"The file contains a {entries[0].model}. " if ":" in os.fspath(source) else ""
+        raise ValueError(f"{content}{known_names(sizes)} Received: weights={source!r}")
+    same_resolution = [entry for entry in found if entry.resolution == resolution]
+    return next(iter(same_resolution or found), None)
+
+
+def entries_of(source):
+    """Returns the published files of a collection, or the one that "collection:name" names."""
     collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
     if name:
-        entry = find_file(collection, name)
-        if entry.model not in sizes:
-            raise ValueError(
-                f"The file contains a {entry.model}, but the model is "
-                f"{' or '.join(sizes) or 'not of a published size'}. Received: weights={source!r}"
-            )
-        return entry
-    found = [
-        entry
-        for entry in published_files()
-        if entry.collection == collection and entry.model in sizes
-    ]
-    if not found:
-        raise ValueError(f"{known_names(sizes)} Received: weights={source!r}")
-    return next((entry for entry in found if entry.resolution == resolution), found[0])
+        return [find_file(collection, name)]
+    return [entry for entry in published_files() if entry.collection == collection]
 
 
 def find_file(collection, name):
@@ -190,12 +172,11 @@ def find_file(collection, name):
     name follows.
     """
     listed = [entry for entry in published_files() if entry.collection == collection]
-    if found := [entry for entry in listed if entry.name == name]:
-        return found[0]
     rules = [family.rules[collection] for family in FAMILIES if collection in family.rules]
-    for _, parse in rules:
-        if entry := parse(name):
-            return entry
+    found = [entry for entry in listed if entry.name == name]
+    found += [entry for _, parse in rules if (entry := parse(name))]
+    if found:
+        return found[0]
     known = f"be one of {', '.join(entry.name for entry in listed)}"
     if rules:
         known = f"follow the rule {rules[0][0]}"
@@ -204,22 +185,16 @@ def find_file(collection, name):
 
 def known_names(sizes):
     """Returns a sentence that lists the published weights of a size, for error messages."""
-    collections = dict.fromkeys(
-        entry.collection for entry in published_files() if entry.model in sizes
-    )
-    if not collections:
+    names = _collections_of(sizes)
+    if not names:
         known = ", ".join(dict.fromkeys(entry.model for entry in published_files()))
         return (
             f"Weights are published for {known}, but not for this model. Use a path, a URL or a "
             "Hub repository, or train from random weights (--config.weights=)."
         )
-    with_rule = dict.fromkeys(
-        collection
-        for family in FAMILIES
-        for collection in family.rules
-        if family.sizes.keys() & set(sizes)
-    )
-    names = [*collections, *(f"{collection}:<file name>" for collection in with_rule)]
+    for family in FAMILIES:
+        if family.sizes.keys() & set(sizes):
+            names += [f"{collection}:<file name>" for collection in family.rules]
     return (
         f"The published weights of {sizes[0]} are {', '.join(names)}; a path, a URL or a Hub "
         "repository also works."
@@ -231,15 +206,19 @@ def collection_of(size, *preferred):
 
     Collections in `preferred` come first.
     """
-    known = list(
-        dict.fromkeys(entry.collection for entry in published_files() if entry.model == size)
-    )
+    known = _collections_of([size])
     return next((name for name in (*preferred, *known) if name in known), "")
+
+
+def _collections_of(sizes):
+    """Returns the collections with files for one of these sizes, in the order of registration."""
+    entries = [entry for entry in published_files() if entry.model in sizes]
+    return list(dict.fromkeys(entry.collection for entry in entries))
 
 
 def is_name(source):
     """Returns whether a string names a collection, or a file as in "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
-    listed = {entry.collection for entry in published_files()}
-    with_rule = {collection for family in FAMILIES for collection in family.rules}
-    return collection in (listed | with_rule) and "/" not in name
+    known = [entry.collection for entry in published_files()]
+    known += [collection for family in FAMILIES for collection in family.rules]
+    return collection in known and "/" not in name

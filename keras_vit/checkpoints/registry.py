@@ -178,23 +178,21 @@ def _plain(value):
     return None if value in (0, False, "") else value
 
 
-def dialects(model_class: type | None = None) -> list[Dialect]:
+def dialects(model_class: type = object) -> list[Dialect]:
     """Returns the dialects that may write models of a class.
 
     These are the dialects of the nearest base class that has any, and those of families whose
-    constructor is a function. For None, or if no base class has any, these are the dialects of all
-    families. The dialects of the most recently added families come first.
+    constructor is a function. If no base class has any, these are the dialects of all families. The
+    dialects of the most recently added families come first.
     """
-    families = FAMILIES
-    for base in () if model_class is None else model_class.__mro__:
-        if any(family.constructor is base and family.dialects for family in FAMILIES):
-            families = [
-                family
-                for family in FAMILIES
-                if family.constructor is base or not isinstance(family.constructor, type)
-            ]
-            break
-    return [dialect for family in reversed(families) for dialect in family.dialects]
+    with_dialects = [family.constructor for family in FAMILIES if family.dialects]
+    base = next((base for base in model_class.__mro__ if base in with_dialects), None)
+    return [
+        dialect
+        for family in reversed(FAMILIES)
+        if base in (None, family.constructor) or not isinstance(family.constructor, type)
+        for dialect in family.dialects
+    ]
 
 
 _NO_FACTS = Facts()
@@ -255,12 +253,6 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
         return "of an unknown family"
     names_shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
     values = [f"{name}={arguments[name]}" for name in names_shown if arguments.get(name)]
-    sizes_of_class = {
-        name
-        for other in FAMILIES
-        if other.constructor is family.constructor
-        for name in other.sizes
-    }
-    names = [name for name in find_sizes(arguments) if name in sizes_of_class]
-    name = names[0] if names else family.constructor.__name__
-    return f"{name} ({', '.join(values)})"
+    of_class = [other.sizes for other in FAMILIES if other.constructor is family.constructor]
+    names = [name for name in find_sizes(arguments) if any(name in sizes for sizes in of_class)]
+    return f"{[*names, family.constructor.__name__][0]} ({', '.join(values)})"

@@ -76,9 +76,9 @@ def save(
         raise ValueError(f'`path` must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
         raise ValueError(f"`path` must be local. Received: path={path!r}")
-    if class_names is not None:
-        class_names = _checked_names(class_names, model, format)
     arrays = _arrays_of(model)
+    if class_names is not None:
+        _check_class_names(class_names, model, format)
     activation = _activation_of(model)
     if activation is not None:
         log.warning(
@@ -90,17 +90,15 @@ def save(
     ):
         if format != "vit_jax":
             return write_folder(model, path, format, arrays, class_names, _logits_activation(model))
-        with (
-            files.atomic_path(path) as part,
-            zipfile.ZipFile(part, "w", allowZip64=True) as archive,
-        ):
-            for name, array in _with_class_rows(arrays, model).items():
-                if dialect.shape_in_file is not None:
-                    array = dialect.shape_in_file(name, array)
-                member = f"{dialect.name_in_file(name)}.npy"
-                with archive.open(member, "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-            archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
+        shape_in_file = dialect.shape_in_file or (lambda name, array: array)
+        arrays = {
+            dialect.name_in_file(name): shape_in_file(name, array)
+            for name, array in _with_class_rows(arrays, model).items()
+        }
+        with files.atomic_path(path) as part:
+            np.savez(part, **arrays)
+            with zipfile.ZipFile(part, "a") as archive:
+                archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
 
 
 def _arrays_of(model):
@@ -113,7 +111,7 @@ def _arrays_of(model):
         )
     shapes = names.canonical_shapes(model)
     variables = names.canonical_variables(model)
-    if names.first_kernel(shapes) is None:
+    if names.first_kernel(shapes) is None or not hasattr(model, "arguments"):
         raise ValueError(
             "Only keras_vit models with their original layer names can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
@@ -143,34 +141,23 @@ def _writes(dialect, canonical_names):
     )
 
 
-def _checked_names(class_names, model, format):
-    """Returns class names as a list of strings.
-
-    Raises a `ValueError` if they do not fit the model and format.
-    """
+def _check_class_names(class_names, model, format):
+    """Raises a `ValueError` if class names do not fit the model and format."""
     if format == "vit_jax":
         raise ValueError(
             "`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'"
         )
-    arguments = getattr(model, "arguments", {})
-    class_names = list(map(str, class_names))
-    classes = arguments.get("classes") if arguments.get("include_top") else 0
-    if class_names and not classes:
-        raise ValueError(
-            "`class_names` must be None for a model without a head. Received: "
-            f"{len(class_names)} class_names, starting with {class_names[:3]}"
-        )
+    classes = model.arguments["classes"] if model.arguments["include_top"] else 0
     if len(class_names) != classes:
         raise ValueError(
             f"`class_names` must have {classes} names, one for each class of the head. Received: "
             f"{len(class_names)} class_names, starting with {class_names[:3]}"
         )
-    return class_names
 
 
 def _activation_of(model):
     """Returns the name of the activation of the head, or None."""
-    activation = getattr(model, "arguments", {}).get("classifier_activation")
+    activation = model.arguments["classifier_activation"]
     name = keras.activations.serialize(keras.activations.get(activation))
     return None if name == "linear" else name
 
@@ -180,26 +167,23 @@ def _logits_activation(model):
     activation = _activation_of(model)
     if activation in ("softmax", "sigmoid"):
         return activation
-    recorder = getattr(model, "input_preprocessing", None)
-    return getattr(recorder, "logits_activation", "softmax")
+    return model.input_preprocessing.logits_activation
 
 
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
         name: value
-        for name, value in getattr(model, "arguments", {}).items()
+        for name, value in model.arguments.items()
         if name not in _NOT_STORED
         and isinstance(value, bool | int | float | str | tuple | dict | None)
     }
-    preprocessing = getattr(model, "preprocessing", None)
-    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
-        preprocessing.channels
-    )
+    preprocessing = model.preprocessing
+    is_default = preprocessing == Preprocessing().for_channels(preprocessing.channels)
     activation = _logits_activation(model)
     facts = {
-        "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
-        "arguments": arguments or None,
+        "constructor": getattr(model, "saved_as", type(model).__name__),
+        "arguments": arguments,
         "grid": getattr(model, "grid", None),
         "preprocessing": None if is_default else preprocessing.to_config(),
         "logits_activation": None if activation == "softmax" else activation,

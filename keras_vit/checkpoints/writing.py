@@ -49,9 +49,9 @@ log = logging.getLogger("keras_vit")
 def write_folder(model, path, form_name, arrays, class_names, logits_activation):
     """Writes a model as a folder, in the first dialect of a library that can store the model."""
     _check_format(model, form_name)
-    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
+    arguments = {**model.arguments, "preprocessing": model.preprocessing}
     labels = _labels(class_names, form_name)
-    if logits_activation == "sigmoid" and model.arguments.get("include_top"):
+    if logits_activation == "sigmoid" and arguments["include_top"]:
         # Tells readers to apply a sigmoid to the logits.
         labels["problem_type"] = "multi_label_classification"
     is_new = not os.path.exists(path)
@@ -136,6 +136,7 @@ def _labels(class_names, form_name):
     """Returns the config.json fields that contain the class names."""
     if class_names is None:
         return {}
+    class_names = list(map(str, class_names))
     if form_name == "timm":
         return {"label_names": class_names}
     return {

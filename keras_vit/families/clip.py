@@ -6,32 +6,27 @@ The head projects to the space shared with the text tower.
 from dataclasses import replace
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Packed, Token
-from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+from keras_vit.checkpoints.dialects import open_clip, timm, transformers
+from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Token
 from keras_vit.families import inference, siglip
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, IMAGENET, B, H, L, timm_row
+from keras_vit.families.shared import IDENTITY, IMAGENET, WORDS, B, H, L, timm_row
 
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
-_PARTS = {
-    "pre_norm": True,
-    "patch_bias": False,
-    "epsilon": 1e-5,
-    "position_resampling": "bicubic_antialias",
-    "mlp": "quick_gelu",
-}
-
-_size = Sizes()
-CLIP_B32 = _size("CLIP-B/32", "87.5M parameters without a head", patch_size=32, **_PARTS, **B)
-CLIP_B16 = _size("CLIP-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)
-CLIP_L14 = _size("CLIP-L/14", "303.2M parameters without a head", patch_size=14, **_PARTS, **L)
-CLIP_H14 = _size("CLIP-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
-CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters without a head", patch_size=14, **_PARTS, **G)
-CLIP_bigG14 = _size(
-    "CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **_PARTS, **BIG_G
+_size = Sizes(
+    pre_norm=True,
+    patch_bias=False,
+    epsilon=1e-5,
+    position_resampling="bicubic_antialias",
+    mlp="quick_gelu",
 )
+CLIP_B32 = _size("CLIP-B/32", "87.5M parameters without a head", patch_size=32, **B)
+CLIP_B16 = _size("CLIP-B/16", "85.8M parameters without a head", patch_size=16, **B)
+CLIP_L14 = _size("CLIP-L/14", "303.2M parameters without a head", patch_size=14, **L)
+CLIP_H14 = _size("CLIP-H/14", "630.8M parameters without a head", patch_size=14, **H)
+CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters without a head", patch_size=14, **G)
+CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters without a head", patch_size=14, **BIG_G)
 
 PREPROCESSING = {
     **IMAGENET,
@@ -94,9 +89,10 @@ TIMM = replace(
 def read_config(config):
     """Returns the facts in the config.json of a CLIP model or of its image tower; see
     `Dialect.read_config`."""
-    vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
+    defaults = {**siglip.DEFAULTS, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+    vision = {**defaults, **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
-    facts = siglip.read_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
+    facts = transformers.read_config({**vision, "hidden_act": "gelu"})
     if mlp not in ("quick_gelu", "gelu"):
         raise ValueError(f"`hidden_act` must be quick_gelu or gelu, not {mlp!r}")
     return replace(facts, exact_gelu=None, mlp=mlp)
@@ -144,28 +140,26 @@ HUGGING_FACE_MEAN = replace(
 
 def read_open_clip_config(config):
     """Returns the facts in an open_clip_config.json; see `Dialect.read_config`."""
-    model = config["model_cfg"]
-    images = config.get("preprocess_cfg") or {}
-    tower = {**_OPEN_CLIP, **model["vision_cfg"]}
-    values = {**tower, "resize_mode": "shortest", "interpolation": "bicubic", **images}
-    unknown = [name for name, value in tower.items() if name not in _OPEN_CLIP and value]
-    unknown += [name for name, choices in _OPEN_CLIP_CHOICES.items() if values[name] not in choices]
-    if unknown:
-        named = ", ".join(f"{name}={values[name]!r}" for name in unknown)
-        raise ValueError(f"these values are not supported: {named}")
+    pools = {"tok": "token", "avg": "avg"}
+    resizes = {"shortest": "shorter_side", "squash": "stretch"}
+    tower, facts = open_clip.read_tower(
+        config, "vision_cfg", _OPEN_CLIP, {"pool_type": tuple(pools)}
+    )
+    defaults = {"resize_mode": "shortest", "interpolation": "bicubic"}
+    images = {**defaults, **(config.get("preprocess_cfg") or {})}
+    choices = {"resize_mode": tuple(resizes), "interpolation": ("bicubic", "bilinear")}
+    open_clip.check_values(images, choices)
     preprocessing = {
         **PREPROCESSING,
         **{name: [255 * x for x in images[name]] for name in ("mean", "std") if name in images},
-        "resize": "stretch" if values["resize_mode"] == "squash" else "shorter_side",
-        "interpolation": values["interpolation"],
+        "resize": resizes[images["resize_mode"]],
+        "interpolation": images["interpolation"],
     }
-    gelu = "gelu_tanh" if tower["act_kwargs"] else "gelu"
-    return Facts(
+    return replace(
+        facts,
         num_heads=tower["width"] // tower["head_width"],
-        epsilon=(tower["norm_kwargs"] or {}).get("eps", 1e-5),
         image_size=tower["image_size"],
-        pool="avg" if tower["pool_type"] == "avg" else "token",
-        mlp="quick_gelu" if model.get("quick_gelu") else gelu,
+        pool=pools[tower["pool_type"]],
         preprocessing=preprocessing,
     )
 
@@ -176,20 +170,12 @@ _OPEN_CLIP: dict = {
     "head_width": 64,
     "image_size": 224,
     "pool_type": "tok",
-    "act_kwargs": None,
-    "norm_kwargs": None,
     # The arrays determine these fields, or the fields do not affect the output.
     **dict.fromkeys(
         ("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")
     ),
     # `final_ln_after_pool` selects the dialect.
     **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
-}
-_OPEN_CLIP_CHOICES = {
-    "pool_type": ("tok", "avg"),
-    "act_kwargs": (None, {}, {"approximate": "tanh"}),
-    "resize_mode": ("shortest", "squash"),
-    "interpolation": ("bicubic", "bilinear"),
 }
 
 
@@ -207,7 +193,6 @@ def _is_original(shapes, config, norm_after_pool=False):
     return "class_embedding" in shapes and bool(tower.get("final_ln_after_pool")) == norm_after_pool
 
 
-_LAYER = "transformer.resblocks.{i}."
 ORIGINAL = Dialect(
     "original",
     "conv1.weight",
@@ -216,15 +201,7 @@ ORIGINAL = Dialect(
         ("class_embedding", Token(names.CLASS_TOKEN, 1)),
         ("positional_embedding", Token(names.POSITIONS, 2)),
         ("ln_pre", "Transformer/pre_norm"),
-        (f"{_LAYER}ln_1", f"{BLOCK}LayerNorm_0"),
-        (f"{_LAYER}ln_2", f"{BLOCK}LayerNorm_1"),
-        (
-            f"{_LAYER}attn.in_proj_{{kind}}",
-            Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
-        ),
-        (f"{_LAYER}attn.out_proj", f"{ATTENTION}out"),
-        (f"{_LAYER}mlp.c_fc", f"{MLP}Dense_0"),
-        (f"{_LAYER}mlp.c_proj", f"{MLP}Dense_1"),
+        *open_clip.layers("transformer.resblocks.{i}."),
         ("ln_post", "Transformer/encoder_norm"),
         ("proj", "head/kernel"),  # stored as (inputs, outputs), so not transposed
     ),
@@ -254,7 +231,6 @@ def infer(shapes, facts):
     return arguments and {"mlp": "unknown", **arguments}
 
 
-_WORDS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic"}
 _FILES = (
     ("openai", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
     (
@@ -284,7 +260,7 @@ def _rows():
     for collection, models in _FILES:
         for model, side in models:
             letter, patch = model.split("/")
-            architecture = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}"
+            architecture = f"vit_{WORDS[letter]}_patch{patch}_clip_{side}"
             name = f"{architecture}.{collection}"
             gelu = {"mlp": gelu_of_release(architecture, collection)}
             fields = dict(PREPROCESSING)

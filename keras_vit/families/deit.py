@@ -13,6 +13,7 @@ from keras_vit.families.shared import (
     IMAGENET,
     TI,
     TIMM_IMAGENET,
+    WORDS,
     B,
     H,
     L,
@@ -22,11 +23,10 @@ from keras_vit.families.shared import (
 )
 
 M = {"hidden_size": 512, "num_layers": 12, "mlp_dim": 2048, "num_heads": 8}
-_COMMON = {"exact_gelu": True, "position_resampling": "bicubic"}
-_DISTILLED = {**_COMMON, "distilled": True, "patch_size": 16}
-_DEIT3 = {**_COMMON, "layer_scale": 1e-6, "class_token_position": False}
+_DISTILLED = {"distilled": True, "patch_size": 16}
+_DEIT3 = {"layer_scale": 1e-6, "class_token_position": False}
 
-_size = Sizes()
+_size = Sizes(exact_gelu=True, position_resampling="bicubic")
 DeiT_Ti16_distilled = _size(
     "DeiT-Ti/16-distilled", "5.5M parameters without a head", **_DISTILLED, **TI
 )
@@ -109,22 +109,16 @@ HUGGING_FACE_TOKEN = replace(
 
 
 def _rows():
-    for size, word in (("Ti", "tiny"), ("S", "small"), ("B", "base")):
+    for size in ("Ti", "S", "B"):
         for side in (224, 384) if size == "B" else (224,):
-            name = f"deit_{word}_distilled_patch16_{side}.fb_in1k"
+            name = f"deit_{WORDS[size]}_distilled_patch16_{side}.fb_in1k"
             fields = {**IMAGENET, "crop_fraction": 0.9 if side == 224 else 1.0}
             yield timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side, fields)
-    for size, word in (
-        ("S", "small"),
-        ("M", "medium"),
-        ("B", "base"),
-        ("L", "large"),
-        ("H", "huge"),
-    ):
+    for size in "SMBLH":
         patch = 14 if size == "H" else 16
         for side in (224, 384) if size in "SBL" else (224,):
             for collection in ("in1k", "in22k_ft_in1k"):
-                name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
+                name = f"deit3_{WORDS[size]}_patch{patch}_{side}.fb_{collection}"
                 is_small = side == 224 and collection == "in1k"
                 fields = {**IMAGENET, "crop_fraction": 0.9 if is_small else 1.0}
                 yield timm_row(
@@ -132,10 +126,9 @@ def _rows():
                 )
     # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded
     # into other weights.
-    for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
-        for side, data in itertools.product((224, 384), ("1k", "21k")):
-            path = f"zoo/deit3/bv_deit_3_{word}_{side}_{data}"
-            yield big_vision_row("deit3", path, f"ViT-{size}/16", 1000, side)
+    for size, side, data in itertools.product("SBL", (224, 384), ("1k", "21k")):
+        path = f"zoo/deit3/bv_deit_3_{WORDS[size]}_{side}_{data}"
+        yield big_vision_row("deit3", path, f"ViT-{size}/16", 1000, side)
 
 
 FAMILY = _size.register(

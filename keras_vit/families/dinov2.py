@@ -6,16 +6,14 @@ from keras_vit.checkpoints.dialects import timm, transformers
 from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Facts, Folder, Packed
 from keras_vit.checkpoints.dialects.transformers import LAYER
 from keras_vit.checkpoints.names import BLOCK, MLP
-from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S
+from keras_vit.families.shared import IDENTITY, IMAGENET, WORDS, B, L, S, hub_row
 
 G = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 4096, "num_heads": 24, "mlp": "swiglu"}
-_PARTS = {"patch_size": 14, "exact_gelu": True, "layer_scale": 1e-5}
-_PLAIN = {**_PARTS, "position_resampling": "bicubic_offset"}
-_REG = {**_PARTS, "num_registers": 4, "position_resampling": "bicubic_antialias"}
+_PLAIN = {"position_resampling": "bicubic_offset"}
+_REG = {"num_registers": 4, "position_resampling": "bicubic_antialias"}
 
-_size = Sizes()
+_size = Sizes(patch_size=14, exact_gelu=True, layer_scale=1e-5)
 DINOv2_S14 = _size("DINOv2-S/14", "21.6M parameters without a head", **_PLAIN, **S)
 DINOv2_B14 = _size("DINOv2-B/14", "85.7M parameters without a head", **_PLAIN, **B)
 DINOv2_L14 = _size("DINOv2-L/14", "303.2M parameters without a head", **_PLAIN, **L)
@@ -137,15 +135,11 @@ HUGGING_FACE_REG = replace(
 
 
 def _rows():
-    for letter, word in (("S", "small"), ("B", "base"), ("L", "large"), ("g", "giant")):
-        for repository, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
-            name = f"{repository}-{word}"
-            url = f"https://huggingface.co/facebook/{name}"
-            model = f"DINOv2-{letter}/14{ending}"
-            fields = {**_PREPROCESSING, "library": "transformers"}
-            yield PublishedWeights(
-                "lvd142m", name, model, url, classes=0, resolution=518, preprocessing=fields
-            )
+    for size in "SBLg":
+        for kind, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
+            repository = f"facebook/{kind}-{WORDS[size]}"
+            model = f"DINOv2-{size}/14{ending}"
+            yield hub_row("lvd142m", repository, model, 0, 518, _PREPROCESSING)
 
 
 FAMILY = _size.register(

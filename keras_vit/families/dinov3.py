@@ -9,35 +9,33 @@ from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects import timm, transformers
 from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Folder, Packed
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
-from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S
+from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S, hub_row
 
 ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}
-_BLOCKS = {"exact_gelu": True, "epsilon": 1e-5, "layer_scale": 1e-5, "rotary": ROTARY}
-_PARTS = {"patch_size": 16, "num_registers": 4, "position_embedding": "none", **_BLOCKS}
-_QVO = {**_PARTS, "attention_bias": "qvo"}
 _GATED = {"mlp": "swiglu"}
 _H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 20}
 _7B = {"hidden_size": 4096, "num_layers": 40, "mlp_dim": 8192, "num_heads": 32}
 
-_size = Sizes()
-DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters without a head", **_QVO, **S)
-DINOv3_Splus16 = _size(
-    "DINOv3-S+/16", "28.7M parameters without a head, SwiGLU", **_QVO, **S, **_GATED
+_size = Sizes(
+    patch_size=16,
+    num_registers=4,
+    position_embedding="none",
+    exact_gelu=True,
+    epsilon=1e-5,
+    layer_scale=1e-5,
+    rotary=ROTARY,
+    attention_bias="qvo",
 )
-DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters without a head", **_QVO, **B)
-DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters without a head", **_QVO, **L)
-DINOv3_Lplus16 = _size(
-    "DINOv3-L+/16", "403.9M parameters without a head, SwiGLU", **_QVO, **L, **_GATED
-)
-DINOv3_Hplus16 = _size(
-    "DINOv3-H+/16", "840.6M parameters without a head, SwiGLU", **_QVO, **_H, **_GATED
-)
+DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters without a head", **S)
+DINOv3_Splus16 = _size("DINOv3-S+/16", "28.7M parameters without a head, SwiGLU", **S, **_GATED)
+DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters without a head", **B)
+DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters without a head", **L)
+DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters without a head, SwiGLU", **L, **_GATED)
+DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters without a head, SwiGLU", **_H, **_GATED)
 DINOv3_7B16 = _size(
     "DINOv3-7B/16",
     "6716.0M parameters without a head, SwiGLU",
-    **_PARTS,
     attention_bias="o",
     **_7B,
     **_GATED,
@@ -201,11 +199,8 @@ def _rows():
         for size in sizes:
             plus = "plus" if size.endswith("+") else ""
             name = f"dinov3-vit{size.lower().rstrip('+')}16{plus}-pretrain-{collection}"
-            url = f"https://huggingface.co/facebook/{name}"
-            fields = {**preprocessing, "library": "transformers"}
-            yield PublishedWeights(
-                collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=fields
-            )
+            model = f"DINOv3-{size}/16"
+            yield hub_row(collection, f"facebook/{name}", model, 0, 224, preprocessing)
 
 
 FAMILY = _size.register(

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import transformers
 from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect
-from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import dinov2
 from keras_vit.families.inference import dimension
 from keras_vit.families.inference import infer as infer_vision_transformer
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S
+from keras_vit.families.shared import IDENTITY, IMAGENET, WORDS, B, L, S, hub_row
 from keras_vit.models.dense_prediction_transformer import DensePredictionTransformer
 from keras_vit.models.linear_segmenter import LinearSegmenter
 
@@ -18,23 +17,19 @@ _FUSION = "head/fusion_0/projection/kernel"
 
 _DPT_LARGE = {
     "patch_size": 16,
-    "predicts": "depth",
     "readout": "project",
     "level_norm": False,
     "level_channels": (256, 512, 1024, 1024),
-    "exact_gelu": True,
     "epsilon": 1e-12,
     "position_resampling": "bilinear",
 }
 _DEPTH_ANYTHING = {
     "patch_size": 14,
-    "predicts": "depth",
     "match_levels": True,
-    "exact_gelu": True,
     "layer_scale": 1e-5,
     "position_resampling": "bicubic",
 }
-_size = Sizes(DensePredictionTransformer)
+_size = Sizes(DensePredictionTransformer, predicts="depth", exact_gelu=True)
 DPT_L16 = _size("DPT-L/16", "341.5M parameters", **_DPT_LARGE, **L)
 DepthAnything_S14 = _size(
     "DepthAnything-S/14",
@@ -159,13 +154,13 @@ def adapt(weights, facts, config):
     return facts
 
 
-# Facts of the dialects.
+# Preprocessing.
 _STRETCH = {"resize": "stretch", "crop_fraction": 1.0, "interpolation": "bicubic"}
-_DPT = {"preprocessing": {**_STRETCH, "mean": [127.5] * 3, "std": [127.5] * 3}}
-_DEPTH = {"preprocessing": {**IMAGENET, **_STRETCH}}
+_DPT = {**_STRETCH, "mean": [127.5] * 3, "std": [127.5] * 3}
+_DEPTH = {**IMAGENET, **_STRETCH}
 
 
-def _dialect(marker, head, tower, prefix, facts):
+def _dialect(marker, head, tower, prefix, preprocessing):
     """Returns the `Dialect` of a head on a tower.
 
     `tower` is the dialect of the tower in its own files, where it has other prefixes.
@@ -176,7 +171,7 @@ def _dialect(marker, head, tower, prefix, facts):
         (*head, *_neck(), ("{tower}pooler.dense", IGNORED), *tower.table),
         layout="pytorch",
         choices={**tower.choices, "tower": (prefix,)},
-        facts=replace(tower.facts, head_reads=None, **facts),
+        facts=replace(tower.facts, head_reads=None, preprocessing=preprocessing),
         read_config=read_config,
         adapt=adapt,
     )
@@ -217,26 +212,16 @@ def infer_linear(shapes, facts):
     return infer_vision_transformer(shapes, facts) | {"classes": classes, "include_top": True}
 
 
-def _row(collection, name, model, side, facts, **arguments):
-    url = f"https://huggingface.co/{name}"
-    classes = 150 if arguments.get("predicts") == "segmentation" else 1
-    preprocessing = {**facts["preprocessing"], "library": "transformers"}
-    return PublishedWeights(
-        collection, name.partition("/")[2], model, url, classes, side, 0, preprocessing, arguments
-    )
-
-
 def _rows():
     ade = {"predicts": "segmentation", "batch_norm": True}
-    yield _row("dpt", "Intel/dpt-large", "DPT-L/16", 384, _DPT)
-    yield _row("dpt-ade", "Intel/dpt-large-ade", "DPT-L/16", 480, _DPT, **ade)
-    for letter, word in (("S", "Small"), ("B", "Base"), ("L", "Large")):
+    yield hub_row("dpt", "Intel/dpt-large", "DPT-L/16", 1, 384, _DPT)
+    yield hub_row("dpt-ade", "Intel/dpt-large-ade", "DPT-L/16", 150, 480, _DPT, ade)
+    for size in "SBL":
         for kind, max_depth in (("", 0.0), ("Metric-Indoor-", 20.0), ("Metric-Outdoor-", 80.0)):
-            name = f"depth-anything/Depth-Anything-V2-{kind}{word}-hf"
+            name = f"depth-anything/Depth-Anything-V2-{kind}{WORDS[size].title()}-hf"
             collection = f"depth-anything-v2{'-' if kind else ''}{kind.lower().rstrip('-')}"
-            model = f"DepthAnything-{letter}/14"
             metric = {"max_depth": max_depth} if max_depth else {}
-            yield _row(collection, name, model, 518, _DEPTH, **metric)
+            yield hub_row(collection, name, f"DepthAnything-{size}/14", 1, 518, _DEPTH, metric)
 
 
 FAMILY = _size.register(

@@ -6,27 +6,32 @@ The head reads the mean of the patches.
 from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Facts, Folder, Packed
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Facts, Packed
 from keras_vit.checkpoints.names import ATTENTION, MLP
 from keras_vit.families.clip import PREPROCESSING
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, timm_row
+from keras_vit.families.shared import IDENTITY, WORDS, timm_row
 
 ROTARY = {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16}
-_BLOCKS = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": ROTARY}
-_HEAD = {"classifier": "token_gap", "pool_norm": True}
-_PARTS = {"patch_size": 14, "position_resampling": "bicubic_antialias", **_BLOCKS, **_HEAD}
 TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 512, "num_heads": 3}
 S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1024, "num_heads": 6}
 # The larger sizes have a LayerNorm inside the MLP.
 B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 2048, "num_heads": 12, "mlp_norm": True}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 2730, "num_heads": 16, "mlp_norm": True}
 
-_size = Sizes()
-EVA02_Ti14 = _size("EVA02-Ti/14", "5.5M parameters without a head", **_PARTS, **TI)
-EVA02_S14 = _size("EVA02-S/14", "21.6M parameters without a head", **_PARTS, **S)
-EVA02_B14 = _size("EVA02-B/14", "85.8M parameters without a head", **_PARTS, **B)
-EVA02_L14 = _size("EVA02-L/14", "303.3M parameters without a head", **_PARTS, **L)
+_size = Sizes(
+    patch_size=14,
+    position_resampling="bicubic_antialias",
+    mlp="swiglu",
+    attention_bias="qvo",
+    rotary=ROTARY,
+    classifier="token_gap",
+    pool_norm=True,
+)
+EVA02_Ti14 = _size("EVA02-Ti/14", "5.5M parameters without a head", **TI)
+EVA02_S14 = _size("EVA02-S/14", "21.6M parameters without a head", **S)
+EVA02_B14 = _size("EVA02-B/14", "85.8M parameters without a head", **B)
+EVA02_L14 = _size("EVA02-L/14", "303.3M parameters without a head", **L)
 
 
 def read_config(config):
@@ -48,13 +53,6 @@ def write_config(arguments):
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None
-    is_packed = not arguments["mlp_norm"]
-    registers = arguments["num_registers"]
-    # With registers, add the position embedding of the class token to the token itself, as in
-    # `timm.write_config`.
-    has_token = arguments["classifier"].startswith("token")
-    has_position = has_token and arguments["class_token_position"]
-    into_token = registers > 0 and has_position
     config = timm.shared_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -62,12 +60,11 @@ def write_config(arguments):
         "scale_mlp": arguments["mlp_norm"],
         "scale_attn_inner": arguments["attention_norm"],
         "use_fc_norm": arguments["pool_norm"],
-        "num_reg_tokens": registers,
-        "no_embed_class": into_token or not has_position,
+        "num_reg_tokens": arguments["num_registers"],
         "ref_feat_shape": [rotary["reference"]] * 2,
     }
-    omit = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x") if is_packed else ()
-    return Folder(config, omit=omit, class_row="into token" if into_token else "")
+    separate = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x")
+    return timm.with_class_row(config, arguments, omit=() if arguments["mlp_norm"] else separate)
 
 
 _FACTS = Facts(
@@ -116,14 +113,13 @@ _FILES = {
     "mim_m38m_ft_in1k": ("L/448",),
     "mim_m38m_ft_in22k": ("L/448",),
 }
-_WORDS = {"Ti": "tiny", "S": "small", "B": "base", "L": "large"}
 
 
 def _rows():
     for collection, models in _FILES.items():
         for model in models:
             size, side = model.split("/")
-            name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
+            name = f"eva02_{WORDS[size]}_patch14_{side}.{collection}"
             classes = 21841 if collection.endswith("in22k") else 1000
             resize = "stretch" if "ft_in22k" in collection else "shorter_side"
             fields = {**PREPROCESSING, "resize": resize}

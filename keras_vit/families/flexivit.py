@@ -3,15 +3,14 @@
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import B, L, S, big_vision_row
 
-_PARTS = {
-    "patch_size": 16,
-    "class_token_position": False,
-    "position_resampling": "bilinear_antialias",
-}
-_size = Sizes()
-FlexiViT_S = _size("FlexiViT-S", "21.7M parameters without a head at patch size 16", **_PARTS, **S)
-FlexiViT_B = _size("FlexiViT-B", "85.8M parameters without a head at patch size 16", **_PARTS, **B)
-FlexiViT_L = _size("FlexiViT-L", "303.3M parameters without a head at patch size 16", **_PARTS, **L)
+_size = Sizes(
+    patch_size=16,
+    class_token_position=False,
+    position_resampling="bilinear_antialias",
+)
+FlexiViT_S = _size("FlexiViT-S", "21.7M parameters without a head at patch size 16", **S)
+FlexiViT_B = _size("FlexiViT-B", "85.8M parameters without a head at patch size 16", **B)
+FlexiViT_L = _size("FlexiViT-L", "303.3M parameters without a head at patch size 16", **L)
 
 
 def _rows():

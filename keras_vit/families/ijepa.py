@@ -7,12 +7,11 @@ from keras_vit.checkpoints.dialects.dialect import Folder, NotSupportedError
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, IMAGENET, H
 
-_PARTS = {"classifier": "gap", "exact_gelu": True, "position_resampling": "bicubic"}
 _G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
-_size = Sizes()
-IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
-IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters without a head", patch_size=16, **_PARTS, **H)
-IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters without a head", patch_size=16, **_PARTS, **_G)
+_size = Sizes(classifier="gap", exact_gelu=True, position_resampling="bicubic")
+IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters without a head", patch_size=14, **H)
+IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters without a head", patch_size=16, **H)
+IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters without a head", patch_size=16, **_G)
 
 
 def write_config(arguments):

@@ -5,13 +5,12 @@ from dataclasses import replace
 from keras_vit.checkpoints.dialects import transformers
 from keras_vit.checkpoints.dialects.dialect import IGNORED
 from keras_vit.families.registry import Sizes
-from keras_vit.families.shared import IDENTITY, IMAGENET, B, H, L, timm_row
+from keras_vit.families.shared import IDENTITY, IMAGENET, WORDS, B, H, L, timm_row
 
-_PARTS = {"exact_gelu": True, "position_resampling": "bicubic"}
-_size = Sizes()
-MAE_B16 = _size("MAE-B/16", "85.8M parameters without a head", patch_size=16, **_PARTS, **B)
-MAE_L16 = _size("MAE-L/16", "303.3M parameters without a head", patch_size=16, **_PARTS, **L)
-MAE_H14 = _size("MAE-H/14", "630.8M parameters without a head", patch_size=14, **_PARTS, **H)
+_size = Sizes(exact_gelu=True, position_resampling="bicubic")
+MAE_B16 = _size("MAE-B/16", "85.8M parameters without a head", patch_size=16, **B)
+MAE_L16 = _size("MAE-L/16", "303.3M parameters without a head", patch_size=16, **L)
+MAE_H14 = _size("MAE-H/14", "630.8M parameters without a head", patch_size=14, **H)
 
 # timm's files and the authors' files (converted to safetensors) have timm's dialect for plain ViTs.
 HUGGING_FACE = replace(
@@ -27,8 +26,8 @@ FAMILY = _size.register(
     identity=IDENTITY,
     dialects=(HUGGING_FACE,),
     published=tuple(
-        timm_row("mae", f"vit_{word}_patch{size[2:]}_224.mae", f"MAE-{size}", 0, 224)
-        for size, word in (("B/16", "base"), ("L/16", "large"), ("H/14", "huge"))
+        timm_row("mae", f"vit_{WORDS[size]}_patch{side}_224.mae", f"MAE-{size}/{side}", 0, 224)
+        for size, side in (("B", 16), ("L", 16), ("H", 14))
     ),
     reference="https://github.com/facebookresearch/mae",
 )

@@ -14,6 +14,7 @@ import keras
 from keras_vit.arguments import check_arguments, parameters_of
 from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.loading import load_into
+from keras_vit.checkpoints.planning import LoadOptions
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.files import did_you_mean
 from keras_vit.layers.validation import check_choice
@@ -54,14 +55,18 @@ class Sizes:
 
     Args:
         constructor: function or class that builds a model of any size.
+        **shared: arguments that the sizes share, unless a size overrides them.
 
     Attributes:
         table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
         functions: `{name: function}`, such as `{"ViT_B16": ViT_B16}`.
     """
 
-    def __init__(self, constructor: Callable[..., keras.Model] = VisionTransformer) -> None:
+    def __init__(
+        self, constructor: Callable[..., keras.Model] = VisionTransformer, **shared: Any
+    ) -> None:
         self.constructor = constructor
+        self.shared = shared
         self.table: dict[str, dict[str, Any]] = {}
         self.functions: dict[str, Callable[..., keras.Model]] = {}
 
@@ -73,6 +78,7 @@ class Sizes:
             note: text for the docstring, such as the number of parameters.
             **arguments: arguments of the constructor that define the size.
         """
+        arguments = {**self.shared, **arguments}
         default_name = constructor_name(size).lower()
         default_shape = parameters_of(self.constructor)["input_shape"].default
 
@@ -193,16 +199,13 @@ def model_fields(architecture: str) -> dict[str, Any]:
         kind = _field_type(parameter)
         if name in _NOT_FIELDS or kind is None:
             continue
-        default = parameter.default
-        if name == "input_shape":  # set by the data
-            fields[name] = ()
-        elif default is parameter.empty:
+        if parameter.default is parameter.empty:
             fields[name] = kind
         else:
-            fields[name] = kind() if default is None else default
-    if size.get("resnet_blocks") is not None:
+            fields[name] = kind() if parameter.default is None else parameter.default
+    if "resnet_blocks" in size:
         fields["stem"] = "resnet"
-    return {**fields, **size}
+    return {**fields, "input_shape": (), **size}
 
 
 def constructor_arguments(
@@ -214,19 +217,20 @@ def constructor_arguments(
     Empty values of `stem` and `resnet_blocks` do not change.
     """
     parameters = parameters_of(family.constructor)
-    arguments = dict(fields)
-    for name, value in fields.items():
-        if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
-            arguments[name] = None
-    return arguments
+    unset = {
+        name
+        for name, value in fields.items()
+        if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None
+    }
+    return {**fields, **dict.fromkeys(unset)}
 
 
 def _field_type(parameter):
     """Returns the type of a field, or None if a config cannot store the argument."""
     annotation = parameter.annotation
     if isinstance(annotation, type(int | None)):
-        kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
-        annotation = kinds[0] if len(kinds) == 1 else annotation
+        first, *others = typing.get_args(annotation)
+        annotation = first if others == [type(None)] else annotation
     kind = typing.get_origin(annotation) or annotation
     kind = _STORED_AS.get(kind, kind)
     return kind if kind in (bool, int, float, str, tuple, dict) else None
@@ -323,16 +327,8 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     given = [
         name for name, value in overrides.items() if name != "preprocessing" or value is not None
     ]
-    report = load_into(
-        model,
-        source,
-        head,
-        channels=channels,
-        source_grid=source_grid,
-        resize_patches=resizes,
-        given=given,
-    )
-    return model, report
+    options = LoadOptions(head, source_grid, channels, resizes)
+    return model, load_into(model, source, options, given)
 
 
 def _family_of_source(source, num_heads, source_grid):
@@ -340,13 +336,11 @@ def _family_of_source(source, num_heads, source_grid):
 
     The source of published weights on the Hub is the name of their repository.
     """
-    entry = _published_entry(source) if published.is_name(source) else None
-    if entry is not None and entry.url.startswith(hub.URL):
-        source = entry.url.removeprefix(hub.URL)
-        entry = None
-    if entry is not None:
+    entry = published_entry(source)
+    if entry and not entry.url.startswith(hub.URL):
         family = find_family(entry.model)
         return family, _arguments_of_entry(entry, family, source), source
+    source = entry.url.removeprefix(hub.URL) if entry else source
     return *inference.find_arguments(source, num_heads, source_grid), source
 
 
@@ -366,18 +360,19 @@ def _check_determined(arguments, source):
         )
 
 
-def _published_entry(source):
-    """Returns the entry of a published file from its name, such as "augreg:B_16"."""
-    collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-    if not name:
-        entries = [entry for entry in published.published_files() if entry.collection == collection]
-        names = ", ".join(f"{collection}:{entry.name}" for entry in entries)
+def published_entry(source):
+    """Returns the published file that a name such as "augreg:B_16" means; None if it is no name."""
+    if not published.is_name(source):
+        return None
+    entries = published.entries_of(source)
+    if ":" not in os.fspath(source):
+        names = ", ".join(f"{source}:{entry.name}" for entry in entries)
         raise ValueError(
-            f"`source` must name one file of the collection {collection!r}: {names}. To select "
-            f"the file by size, pass weights={collection!r} to a constructor such as "
-            f"`keras_vit.{constructor_name(entries[0].model)}`. Received: source={source!r}"
+            f"`source` must name one file of the collection {source!r}: {names}. To select the "
+            f"file by size, pass weights={source!r} to the constructor of a size. Received: "
+            f"source={source!r}"
         )
-    return published.find_file(collection, name)
+    return entries[0]
 
 
 def _arguments_of_entry(entry, family, source):

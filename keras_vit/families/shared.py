@@ -8,6 +8,18 @@ B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
 H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
 
+# How names of published files spell the sizes.
+WORDS = {
+    "Ti": "tiny",
+    "S": "small",
+    "M": "medium",
+    "B": "base",
+    "L": "large",
+    "H": "huge",
+    "g": "giant",
+    "bigG": "gigantic",
+}
+
 # Preprocessing with ImageNet's mean and standard deviation.
 IMAGENET = {
     "mean": [255 * x for x in (0.485, 0.456, 0.406)],
@@ -24,10 +36,24 @@ IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 def timm_row(collection, name, model, classes, side, preprocessing=TIMM_IMAGENET, arguments=None):
     """Returns the `PublishedWeights` of a file that timm publishes on the Hugging Face Hub."""
-    url = f"https://huggingface.co/timm/{name}"
     preprocessing = {**preprocessing, "library": "torchvision"}
+    return hub_row(collection, f"timm/{name}", model, classes, side, preprocessing, arguments)
+
+
+def hub_row(collection, repository, model, classes, side, preprocessing, arguments=None):
+    """Returns the `PublishedWeights` of a repository on the Hugging Face Hub.
+
+    Unless `preprocessing` has a `library`, images are prepared as in transformers.
+    """
     return PublishedWeights(
-        collection, name, model, url, classes, side, 0, preprocessing, arguments or {}
+        collection,
+        repository.partition("/")[2],
+        model,
+        f"https://huggingface.co/{repository}",
+        classes,
+        side,
+        preprocessing={"library": "transformers", **preprocessing},
+        arguments=arguments or {},
     )
 
 

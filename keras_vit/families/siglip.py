@@ -5,39 +5,30 @@ from dataclasses import replace
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects import timm, transformers
 from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Folder, Packed, Token
-from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, B, L, big_vision_row
 
 SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 
-_size = Sizes()
-SigLIP_B32 = _size(
-    "SigLIP-B/32", "94.5M parameters without a head", patch_size=32, classifier="map", **B
-)
-SigLIP_B16 = _size(
-    "SigLIP-B/16", "92.9M parameters without a head", patch_size=16, classifier="map", **B
-)
-SigLIP_L16 = _size(
-    "SigLIP-L/16", "315.9M parameters without a head", patch_size=16, classifier="map", **L
-)
+_size = Sizes(classifier="map")
+SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters without a head", patch_size=32, **B)
+SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters without a head", patch_size=16, **B)
+SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters without a head", patch_size=16, **L)
 SigLIP_So400m14 = _size(
     "SigLIP-So400m/14",
     "427.7M parameters without a head",
     patch_size=14,
-    classifier="map",
     **SO400M,
 )
 SigLIP_So400m16 = _size(
     "SigLIP-So400m/16",
     "427.8M parameters without a head",
     patch_size=16,
-    classifier="map",
     **SO400M,
 )
 SigLIP_g_opt16 = _size(
-    "SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, classifier="map", **G_OPT
+    "SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, **G_OPT
 )
 
 # `VIT_JAX` also reads big_vision's SigLIP files, so this family needs no dialect for them.
@@ -64,18 +55,17 @@ TIMM = replace(
 )
 
 
-def read_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in a config.json; see `Dialect.read_config`.
+def read_config(config):
+    """Returns the facts in a config.json; see `Dialect.read_config`."""
+    return transformers.read_config({**DEFAULTS, **tower_of(config)})
 
-    `activation`, `epsilon` and 12 heads are the defaults of missing fields.
-    """
-    config = {
-        "hidden_act": activation,
-        "layer_norm_eps": epsilon,
-        "num_attention_heads": 12,
-        **tower_of(config),
-    }
-    return transformers.read_config(config)
+
+# Defaults of missing fields in a config.json.
+DEFAULTS = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "num_attention_heads": 12,
+}
 
 
 def tower_of(config):
@@ -97,17 +87,11 @@ def write_config(arguments):
 
 
 # CLIP's and SigLIP's image towers in transformers.
-_LAYER = "{tower}encoder.layers.{i}."
 CHOICES = {"tower": ("", "vision_model.")}
 TOWER = (
     ("{tower}embeddings.patch_embedding", "embedding"),
     ("{tower}embeddings.position_embedding.weight", Token(names.POSITIONS, 2)),
-    (f"{_LAYER}layer_norm1", f"{BLOCK}LayerNorm_0"),
-    (f"{_LAYER}layer_norm2", f"{BLOCK}LayerNorm_1"),
-    *transformers.projections(f"{_LAYER}self_attn."),
-    (f"{_LAYER}self_attn.out_proj", f"{ATTENTION}out"),
-    (f"{_LAYER}mlp.fc1", f"{MLP}Dense_0"),
-    (f"{_LAYER}mlp.fc2", f"{MLP}Dense_1"),
+    *transformers.clip_layers("{tower}encoder.layers.{i}."),
     ("{tower}post_layernorm", "Transformer/encoder_norm"),
     ("text_model.{rest}", IGNORED),
     ("text_projection.{rest}", IGNORED),

@@ -14,11 +14,16 @@ from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, B, big_vision_row
 from keras_vit.models.naflex import NaFlexVisionTransformer
 
-_NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
-_size = Sizes(NaFlexVisionTransformer)
-SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters without a head", **_NAFLEX, **B)
+_size = Sizes(
+    NaFlexVisionTransformer,
+    patch_size=16,
+    classifier="map",
+    max_patches=256,
+    input_shape=(256, 256, 3),
+)
+SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters without a head", **B)
 SigLIP2_NaFlex_So400m16 = _size(
-    "SigLIP2-NaFlex-So400m/16", "427.9M parameters without a head", **_NAFLEX, **siglip.SO400M
+    "SigLIP2-NaFlex-So400m/16", "427.9M parameters without a head", **siglip.SO400M
 )
 
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "crop_fraction": 1.0}

@@ -11,7 +11,9 @@ from keras_vit.checkpoints import hub, names, published
 from keras_vit.checkpoints.dialects import text as dialects
 from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.families import registry, siglip
+from keras_vit.families.inference import dimension
 from keras_vit.families.shared import B, L
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.text_transformer import TextTransformer
 from keras_vit.models.two_towers import TwoTowers
 from keras_vit.text.tokenizers import FILES
@@ -59,13 +61,6 @@ def _text_sizes():
 TEXT_SIZES: dict[str, dict[str, Any]] = dict(_text_sizes())
 
 
-def _size(name):
-    """Returns the arguments of a text tower in `TEXT_SIZES`."""
-    if name not in TEXT_SIZES:
-        raise ValueError(f"`size` must be one of {', '.join(TEXT_SIZES)}. Received: size={name!r}")
-    return TEXT_SIZES[name]
-
-
 def text_tower(size: str, **overrides: Any) -> TextTransformer:
     """Builds the text tower of a published pair, with random weights.
 
@@ -77,9 +72,9 @@ def text_tower(size: str, **overrides: Any) -> TextTransformer:
     Raises:
         ValueError: the size or an argument is unknown.
     """
-    arguments = _size(size)
+    check_choice("size", size, TEXT_SIZES)
     check_arguments(TextTransformer, overrides)
-    return TextTransformer(**{**arguments, **overrides})
+    return TextTransformer(**{**TEXT_SIZES[size], **overrides})
 
 
 def two_towers(size: str, text: dict[str, Any] | None = None, **overrides: Any) -> TwoTowers:
@@ -147,7 +142,8 @@ def _load_text(source, overrides):
     The report is a string. The scale and bias are the arrays in the file, by canonical name.
     """
     check_arguments(TextTransformer, overrides)
-    resolved = published.resolve(_repository_of(source))
+    entry = registry.published_entry(source)
+    resolved = published.resolve(entry.url.removeprefix(hub.URL) if entry else source)
     heads = overrides.get("num_heads")
     with open_checkpoint(resolved.path, resolved.subtree, heads, dialects.DIALECTS) as checkpoint:
         arguments = _arguments(checkpoint, source, overrides)
@@ -193,14 +189,6 @@ def _tokenizer_near(source, path):
     return folder if any(os.path.exists(os.path.join(folder, name)) for name in FILES) else ""
 
 
-def _repository_of(source):
-    """Returns the repository on the Hub of the name of a published file, or the source itself."""
-    if not published.is_name(source):
-        return source
-    collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-    return published.find_file(collection, name).url.removeprefix(hub.URL) if name else source
-
-
 def _checked(name, array, shape, source):
     """Returns the values of an array in a shape.
 
@@ -225,21 +213,15 @@ def _arguments(checkpoint, source, overrides):
     shapes = checkpoint.shapes
     facts = checkpoint.facts
     blocks = {name.split("/")[1] for name in shapes if name.startswith("Transformer/encoderblock_")}
-
-    def length(name, axis):
-        """Returns the length of an axis of a matrix or larger array, or None."""
-        shape = shapes.get(name, ())
-        return shape[axis] if len(shape) > 1 else None
-
     query = shapes.get(f"{names.ATTENTION}query/kernel".format(i=0), ())
     arguments = {
-        "vocabulary_size": length(dialects.TOKENS, 0),
-        "length": length(names.POSITIONS, 1),
+        "vocabulary_size": dimension(shapes, dialects.TOKENS, 0),
+        "length": dimension(shapes, names.POSITIONS, 1),
         "num_layers": len(blocks),
-        "hidden_size": length(dialects.TOKENS, 1),
-        "mlp_dim": length(f"{names.MLP}Dense_0/kernel".format(i=0), 1),
+        "hidden_size": dimension(shapes, dialects.TOKENS, 1),
+        "mlp_dim": dimension(shapes, f"{names.MLP}Dense_0/kernel".format(i=0), 1),
         "num_heads": query[1] if len(query) == 3 else facts.num_heads,
-        "embedding_size": length(names.HEAD[0], 1),
+        "embedding_size": dimension(shapes, names.HEAD[0], 1),
         "projection_bias": names.HEAD[1] in shapes,
         "mlp": facts.mlp,
         "epsilon": facts.epsilon,

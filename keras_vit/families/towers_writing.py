@@ -93,13 +93,11 @@ def _text_tensors(model, kind):
 
 def _logits(model, kind):
     """Returns `{name in the file: array}` of the scale and bias of the logits."""
+    scale = np.asarray(model.logit_scale, "float32")
     if kind == "clip":
-        return {dialects.SCALE: np.asarray(model.logit_scale, "float32").reshape(())}
-    bias = np.zeros(1, "float32") if model.logit_bias is None else np.asarray(model.logit_bias)
-    return {
-        dialects.SCALE: np.asarray(model.logit_scale, "float32").reshape(1),
-        dialects.BIAS: bias.astype("float32").reshape(1),
-    }
+        return {dialects.SCALE: scale.reshape(())}
+    bias = np.asarray(0 if model.logit_bias is None else model.logit_bias, "float32")
+    return {dialects.SCALE: scale.reshape(1), dialects.BIAS: bias.reshape(1)}
 
 
 def _config(model, kind, vision):

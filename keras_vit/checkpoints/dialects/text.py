@@ -7,9 +7,9 @@ the logits. The image half of a file is ignored.
 from dataclasses import replace
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.dialects import transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Packed, Stacked, Token
-from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
+from keras_vit.checkpoints.dialects import open_clip, transformers
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Stacked, Token
+from keras_vit.checkpoints.names import BLOCK
 
 TOKENS = "token_embedding/embeddings"
 SCALE = "logit_scale"
@@ -60,17 +60,10 @@ def read_siglip(config):
     return _read_transformers(config, {**defaults, "num_attention_heads": 12})[0]
 
 
-_LAYER = "text_model.encoder.layers.{i}."  # in transformers
-_RESBLOCK = "{tower}transformer.resblocks.{i}."  # in open_clip
 _HUGGING_FACE = (
     ("text_model.embeddings.token_embedding.weight", TOKENS),
     ("text_model.embeddings.position_embedding.weight", Token(names.POSITIONS, 2)),
-    (f"{_LAYER}layer_norm1", f"{BLOCK}LayerNorm_0"),
-    (f"{_LAYER}layer_norm2", f"{BLOCK}LayerNorm_1"),
-    *transformers.projections(f"{_LAYER}self_attn."),
-    (f"{_LAYER}self_attn.out_proj", f"{ATTENTION}out"),
-    (f"{_LAYER}mlp.fc1", f"{MLP}Dense_0"),
-    (f"{_LAYER}mlp.fc2", f"{MLP}Dense_1"),
+    *transformers.clip_layers("text_model.encoder.layers.{i}."),
     ("text_model.final_layer_norm", "Transformer/encoder_norm"),
     *_LOGITS,
     ("vision_model.{rest}", IGNORED),
@@ -99,8 +92,6 @@ _OPEN_CLIP: dict = {
     "pool_type": "argmax",
     "eos_id": 2,
     "no_causal_mask": False,
-    "norm_kwargs": None,
-    "act_kwargs": None,
     # The arrays determine these fields, or the fields do not affect the output.
     **dict.fromkeys(("context_length", "vocab_size", "width", "layers", "mlp_ratio", "proj_bias")),
     **dict.fromkeys(("hf_tokenizer_name", "tokenizer_kwargs", "final_ln_after_pool")),
@@ -110,24 +101,12 @@ _POOLS = {"argmax": "largest", "eos": "end", "last": "last"}
 
 def read_open_clip(config):
     """Returns the facts in an open_clip_config.json; see `Dialect.read_config`."""
-    model = config["model_cfg"]
-    tower = {**_OPEN_CLIP, **model["text_cfg"]}
-    unknown = [name for name, value in tower.items() if name not in _OPEN_CLIP and value]
-    if tower["pool_type"] not in _POOLS:
-        unknown.append("pool_type")
-    if unknown:
-        named = ", ".join(f"{name}={tower[name]!r}" for name in unknown)
-        raise ValueError(f"these values of `text_cfg` are not supported: {named}")
-    pool = _POOLS[tower["pool_type"]]
-    end_id = {"end_id": tower["eos_id"]} if pool == "end" else {}
-    is_tanh = (tower["act_kwargs"] or {}).get("approximate") == "tanh"
-    gelu = "gelu_tanh" if is_tanh else "gelu"
-    return Facts(
-        num_heads=tower["heads"],
-        epsilon=(tower["norm_kwargs"] or {}).get("eps", 1e-5),
-        mlp="quick_gelu" if model.get("quick_gelu") else gelu,
-        arguments={"causal": not tower["no_causal_mask"], "pool": pool, **end_id},
-    )
+    choices = {"pool_type": tuple(_POOLS)}
+    tower, facts = open_clip.read_tower(config, "text_cfg", _OPEN_CLIP, choices)
+    arguments = {"causal": not tower["no_causal_mask"], "pool": _POOLS[tower["pool_type"]]}
+    if arguments["pool"] == "end":
+        arguments["end_id"] = tower["eos_id"]
+    return replace(facts, num_heads=tower["heads"], arguments=arguments)
 
 
 # The original files of CLIP have the same names; open_clip's "custom text" has the prefix "text.".
@@ -137,15 +116,7 @@ OPEN_CLIP = Dialect(
     (
         ("{tower}token_embedding.weight", TOKENS),
         ("{tower}positional_embedding", Token(names.POSITIONS, 2)),
-        (f"{_RESBLOCK}ln_1", f"{BLOCK}LayerNorm_0"),
-        (f"{_RESBLOCK}ln_2", f"{BLOCK}LayerNorm_1"),
-        (
-            f"{_RESBLOCK}attn.in_proj_{{kind}}",
-            Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
-        ),
-        (f"{_RESBLOCK}attn.out_proj", f"{ATTENTION}out"),
-        (f"{_RESBLOCK}mlp.c_fc", f"{MLP}Dense_0"),
-        (f"{_RESBLOCK}mlp.c_proj", f"{MLP}Dense_1"),
+        *open_clip.layers("{tower}transformer.resblocks.{i}."),
         ("{tower}ln_final", "Transformer/encoder_norm"),
         # With a bias, the projection is a module with a transposed kernel.
         ("{tower}text_projection.{kind}", "head"),
@@ -163,9 +134,10 @@ OPEN_CLIP = Dialect(
 
 def _add_second_positions(weights, facts, config):
     """Adds the second position embeddings of old files of big_vision to the first."""
-    second = weights.pop(_SECOND_POSITIONS, None)
     first = weights.get(names.POSITIONS)
-    if second is not None and first is not None and first.shape == second.shape:
+    second = weights.get(_SECOND_POSITIONS)
+    if first and second and first.shape == second.shape:
+        del weights[_SECOND_POSITIONS]
         weights[names.POSITIONS] = first.map(first.shape, lambda array: array + second.read())
     return facts
 

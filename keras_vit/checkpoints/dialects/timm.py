@@ -104,11 +104,6 @@ def _read_preprocessing(pretrained):
 def write_config(arguments, architecture="vit_base_patch16_224"):
     """Returns the `Folder` for timm's `VisionTransformer`; see `Dialect.write_config`."""
     activation = gelu_of(arguments)
-    has_token = arguments["classifier"].startswith("token")
-    has_position = has_token and arguments["class_token_position"]
-    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead,
-    # add the position embedding of the class token to the class token itself.
-    into_token = has_position and arguments["num_registers"] > 0
     has_known_bias = arguments["attention_bias"] in ("qkvo", "o")
     if arguments["position_embedding"] != "learned" or not has_known_bias:
         return None
@@ -127,13 +122,22 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
         "init_values": arguments["layer_scale"],
         "fc_norm": arguments["pool_norm"],
         "reg_tokens": arguments["num_registers"],
-        "class_token": has_token,
+        "class_token": arguments["classifier"].startswith("token"),
         "pre_norm": arguments["pre_norm"],
-        "no_embed_class": into_token or not has_position,
     }
     if activation != "swiglu":
         config["model_args"]["act_layer"] = activation
-    return Folder(config, class_row="into token" if into_token else "")
+    return with_class_row(config, arguments)
+
+
+def with_class_row(config, arguments, omit=()):
+    """Returns the `Folder` of a model with learned positions, and completes its config."""
+    has_position = arguments["classifier"].startswith("token") and arguments["class_token_position"]
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too. Instead,
+    # add the position embedding of the class token to the class token itself.
+    into_token = has_position and arguments["num_registers"] > 0
+    config["model_args"]["no_embed_class"] = into_token or not has_position
+    return Folder(config, omit=omit, class_row="into token" if into_token else "")
 
 
 def shared_config(arguments, architecture, packed=False):
@@ -177,6 +181,7 @@ def shared_config(arguments, architecture, packed=False):
     }
 
 
+QKV = Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value")
 LAYER_SCALES = (
     ("blocks.{i}.ls1.gamma", f"{BLOCK}LayerScale_0/scale"),
     ("blocks.{i}.ls2.gamma", f"{BLOCK}LayerScale_1/scale"),
@@ -191,10 +196,7 @@ TIMM = Dialect(
         ("patch_embed.proj", "embedding"),
         ("blocks.{i}.norm1", f"{BLOCK}LayerNorm_0"),
         ("blocks.{i}.norm2", f"{BLOCK}LayerNorm_1"),
-        (
-            "blocks.{i}.attn.qkv",
-            Packed(f"{ATTENTION}query", f"{ATTENTION}key", f"{ATTENTION}value"),
-        ),
+        ("blocks.{i}.attn.qkv", QKV),
         ("blocks.{i}.attn.proj", f"{ATTENTION}out"),
         ("blocks.{i}.mlp.fc1", f"{MLP}Dense_0"),
         ("blocks.{i}.mlp.fc2", f"{MLP}Dense_1"),

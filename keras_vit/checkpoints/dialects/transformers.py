@@ -43,7 +43,7 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
     Raises a `NotSupportedError` for models that transformers does not support.
     """
     bias = arguments["attention_bias"]
-    (height, width, channels) = arguments["input_shape"]
+    height, width, channels = arguments["input_shape"]
     # `fields` describe a SwiGLU.
     is_swiglu = arguments["mlp"] == "swiglu"
     gelu = gelu_of({**arguments, "mlp": None} if is_swiglu else arguments)
@@ -62,9 +62,8 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
         raise NotSupportedError(
             f"{architecture} in transformers has attention biases that the model lacks"
         )
-    labels = {}
     if arguments["include_top"]:
-        labels["id2label"] = {i: f"LABEL_{i}" for i in range(arguments["classes"])}
+        fields["id2label"] = {i: f"LABEL_{i}" for i in range(arguments["classes"])}
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -78,7 +77,6 @@ def shared_config(arguments, model_type, architecture, square=False, **fields):
         "patch_size": arguments["patch_size"],
         "num_channels": channels,
         "layer_norm_eps": arguments["epsilon"],
-        **labels,
         **fields,
     }
 
@@ -100,6 +98,18 @@ def write_config(arguments):
 def projections(prefix):
     """Returns the pairs of `q_proj`, `k_proj` and `v_proj`; `prefix` contains the field `{i}`."""
     return [(f"{prefix}{name[0]}_proj", ATTENTION + name) for name in ("query", "key", "value")]
+
+
+def clip_layers(prefix):
+    """Returns the pairs of a block of CLIP's and SigLIP's towers; `prefix` contains `{i}`."""
+    return (
+        (f"{prefix}layer_norm1", f"{BLOCK}LayerNorm_0"),
+        (f"{prefix}layer_norm2", f"{BLOCK}LayerNorm_1"),
+        *projections(f"{prefix}self_attn."),
+        (f"{prefix}self_attn.out_proj", f"{ATTENTION}out"),
+        (f"{prefix}mlp.fc1", f"{MLP}Dense_0"),
+        (f"{prefix}mlp.fc2", f"{MLP}Dense_1"),
+    )
 
 
 # `ViTModel` and `ViTForImageClassification`. In published files, names are like
@@ -173,14 +183,13 @@ def read_preprocessor(config, defaults, file_name):
         "size": config.get("size") is not None and not resized,
         "do_resize": not config.get("do_resize", True),
         "resample": resample not in (2, 3),
-        "keep_aspect_ratio": bool(config.get("keep_aspect_ratio")),
+        "keep_aspect_ratio": config.get("keep_aspect_ratio"),
     }
-    ignored = [name for name, value in is_ignored.items() if value]
+    ignored = [f"{name}={config.get(name)!r}" for name, value in is_ignored.items() if value]
     if ignored:
-        values = ", ".join(f"{name}={config.get(name)!r}" for name in ignored)
         warnings.warn(
-            f"Ignored {values} in {file_name}. Images are resized with bilinear or bicubic "
-            "interpolation, then cropped to the model's image size.",
+            f"Ignored {', '.join(ignored)} in {file_name}. Images are resized with bilinear or "
+            "bicubic interpolation, then cropped to the model's image size.",
             stacklevel=2,
         )
     mean, std = _mean_and_std_of(config)
@@ -228,19 +237,19 @@ def _mean_and_std_of(config):
 def write_preprocessor(model):
     """Returns the preprocessor_config.json for transformers, including `_OWN_FIELDS`."""
     preprocessing = model.preprocessing
-    (height, width, _) = model.image_shape
-    resized = [*preprocessing.resized((height, width))]
+    height, width, _ = model.image_shape
+    resized_height, resized_width = preprocessing.resized((height, width))
     white = 2**preprocessing.bit_depth - 1
     is_stretched = preprocessing.resize == "stretch"
-    size = {"shortest_edge": min(resized)}
+    size = {"shortest_edge": min(resized_height, resized_width)}
     if is_stretched:
-        size = {"height": resized[0], "width": resized[1]}
+        size = {"height": resized_height, "width": resized_width}
     return {
         "image_processor_type": "BitImageProcessor",
         "do_resize": True,
         "size": size,
         "resample": 3 if preprocessing.interpolation == "bicubic" else 2,
-        "do_center_crop": not is_stretched or resized != [height, width],
+        "do_center_crop": not is_stretched or size != {"height": height, "width": width},
         "crop_size": {"height": height, "width": width},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
