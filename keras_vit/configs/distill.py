@@ -19,12 +19,7 @@ from keras_vit.data.loading import name_and_path
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.parse_config_arg(request, "ViT-Ti/16,folder")
-    if choices:
-        raise ValueError(
-            "This config takes a model and a dataset, but no choices. Received: "
-            f"{', '.join(choices)}"
-        )
+    model, dataset, _ = recipes.parse_config_arg(request, "ViT-Ti/16,folder", known=())
     name, path = name_and_path(dataset)
     has_labels = name != "images"
     fields = families.model_fields(model)

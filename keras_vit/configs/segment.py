@@ -22,16 +22,15 @@ _BEST = {"segmentation": "mean_iou", "depth": "abs_rel_error"}
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.parse_config_arg(request, "DINOv2-S/14,folder")
-    task = choices.pop("task", "segmentation")
-    head = choices.pop("head", "dpt" if task == "depth" else "linear")
-    fields = families.model_fields(model)
-    resolution = choices.pop("resolution", 28 * fields.get("patch_size", 16))
-    if choices or task not in _BEST:
-        raise ValueError(
-            "This config takes a model, a dataset and the choices head=linear or dpt, resolution "
-            f"and task=segmentation or depth. Received: {request!r}"
-        )
+    model, dataset, choices = recipes.parse_config_arg(
+        request, "DINOv2-S/14,folder", known=("head", "resolution", "task")
+    )
+    task = choices.get("task", "segmentation")
+    if task not in _BEST:
+        raise ValueError(f"`task` must be one of {', '.join(_BEST)}. Received: task={task!r}")
+    head = choices.get("head", "dpt" if task == "depth" else "linear")
+    patch_size = families.model_fields(model).get("patch_size", 16)
+    resolution = choices.get("resolution", 28 * patch_size)
     name, path = name_and_path(dataset)
     name = "depth" if task == "depth" and name in _SOURCES else _SOURCES.get(name, name)
     architecture = families.model_config(model)

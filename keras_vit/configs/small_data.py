@@ -28,12 +28,7 @@ from keras_vit.recipes import small_data
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,pets")
-    if choices:
-        raise ValueError(
-            "This config takes a model and a dataset, but no choices. Received: "
-            f"{', '.join(choices)}"
-        )
+    model, dataset, _ = recipes.parse_config_arg(request, "ViT-B/16,pets", known=())
     name, path = name_and_path(dataset)
     fields = families.model_fields(model)
     # ResNets have neither stochastic depth nor layer decay.

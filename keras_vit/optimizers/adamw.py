@@ -3,7 +3,7 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_vit.optimizers.base import Optimizer
 
@@ -36,6 +36,9 @@ class AdamW(Optimizer):
     Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay
         Regularization". The updates match a recorded trajectory of optax's AdamW.
     """
+
+    argument_names = (*Optimizer.argument_names, "beta_1", "beta_2", "epsilon")
+    other_slots = ("velocity",)
 
     def __init__(
         self,
@@ -70,39 +73,22 @@ class AdamW(Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
 
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self.velocities = self.add_slots(variables, "velocity", "float32")
-
-    def slots_of(self, index: int) -> list[keras.Variable]:
-        return [self.momentums[index], self.velocities[index]]
-
-    def new_slots(
-        self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]
-    ) -> list[keras.KerasTensor]:
+    def new_slots(self, gradient: KerasTensor, slots: list[KerasTensor]) -> list[KerasTensor]:
         momentum, velocity = slots
         momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * momentum, "float32")
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * velocity
         return [momentum, velocity]
 
-    def factors(
-        self, rate: keras.KerasTensor, step: keras.KerasTensor
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def factors(self, rate: KerasTensor, step: KerasTensor) -> tuple[KerasTensor, KerasTensor]:
         # Fold the bias corrections into scalars to save passes over the weights.
         step = ops.cast(step + 1, "float32")
         return rate / (1 - ops.power(self.beta_1, step)), ops.sqrt(1 - ops.power(self.beta_2, step))
 
     def scaled_direction(
-        self, slots: list[keras.KerasTensor], factors: tuple[keras.KerasTensor, keras.KerasTensor]
-    ) -> keras.KerasTensor:
+        self, slots: list[KerasTensor], factors: tuple[KerasTensor, KerasTensor]
+    ) -> KerasTensor:
         momentum, velocity = slots
         rate_of_momentum, root_of_correction = factors
         return (
             rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
         )
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("beta_1", "beta_2", "epsilon")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -19,6 +19,11 @@ class Optimizer(keras.optimizers.Optimizer):
     arguments.
     """
 
+    # Arguments that are attributes of the same names.
+    argument_names: tuple[str, ...] = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")
+    # Names of the float32 slot variables that each parameter has besides its momentum.
+    other_slots: tuple[str, ...] = ()
+
     def __init__(
         self,
         learning_rate,
@@ -59,7 +64,9 @@ class Optimizer(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
+        self.momentums = self._add_slots(variables, "momentum", self.momentum_dtype)
+        others = [self._add_slots(variables, name, "float32") for name in self.other_slots]
+        self.slots = [*zip(self.momentums, *others)]
         self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
         self.starts = [0] * len(variables)
         self.decays = [
@@ -72,13 +79,9 @@ class Optimizer(keras.optimizers.Optimizer):
         late = {id(variable) for variable in variables}
         self.starts = [update * (id(v) in late) for v in self._trainable_variables]
 
-    def add_slots(self, variables, name, dtype):
+    def _add_slots(self, variables, name, dtype):
         """Creates a slot variable of zeros for each variable."""
         return [self.add_variable(v.shape, dtype=dtype, name=f"{v.name}_{name}") for v in variables]
-
-    def slots_of(self, index):
-        """Returns the slot variables of parameter `index`."""
-        return [self.momentums[index]]
 
     def new_slots(self, gradient, slots):
         """Returns the new float32 slot values of one parameter, without assigning them."""
@@ -98,24 +101,21 @@ class Optimizer(keras.optimizers.Optimizer):
         """Returns the slot values of each parameter and the number of previous updates; `state`
         contains the values of `self.variables`."""
         values = self._values(state)
-        slots = [
-            [values[id(slot)] for slot in self.slots_of(index)] for index in range(len(self.decays))
-        ]
+        slots = [[values[id(slot)] for slot in slots] for slots in self.slots]
         return slots, values[id(self.iterations)]
 
     def join_state(self, state, slots, step):
         """Returns `state` with other slot values and another number of updates; the inverse of
         `split_state`."""
         values = self._values(state)
-        for index, values_of_parameter in enumerate(slots):
-            places = [id(slot) for slot in self.slots_of(index)]
-            values.update(zip(places, values_of_parameter, strict=True))
+        for variables, new_values in zip(self.slots, slots, strict=True):
+            values.update(zip(map(id, variables), new_values, strict=True))
         values[id(self.iterations)] = step
         return list(values.values())
 
     def _values(self, state):
         """Returns a dict from the ids of `self.variables` to their values, in this order."""
-        return {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
+        return dict(zip(map(id, self.variables), state, strict=True))
 
     def learning_rate_at(self, state):
         """Returns the next update's float32 learning rate; `state` contains the values of
@@ -125,7 +125,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
-        variables = [*self.slots_of(index), variable]
+        variables = [*self.slots[index], variable]
         *slots, weight = map(ops.convert_to_tensor, variables)
         scalars = self.scalars(index, learning_rate, self.iterations, {})
         weight, slots = self.update_parameter(
@@ -170,8 +170,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]
 
     def get_config(self):
-        names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in self.argument_names}
         return {**super().get_config(), "weight_decay": self.decay, **own}
 
 
@@ -198,20 +197,20 @@ def layerwise_multipliers(variables, layer_decay):
     if layer_decay == 1:
         return [1.0] * len(variables)
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
-    numbers = [int(block[1]) for block in blocks if block]
-    if not numbers:
+    last = max((int(block[1]) for block in blocks if block), default=-1)
+    if last < 0:
         raise ValueError(
             "`layer_decay` must be 1 unless the model has trainable variables in layers named "
             f"encoderblock_0, encoderblock_1 and so on. Received: layer_decay={layer_decay}"
         )
-    depths = []
+    multipliers = []
     depth = 0
     # Variables are in model order: the embedding, before the first block, has depth 0, and the
     # head, after the last block, has the largest depth.
     for block in blocks:
         if block:
             depth = int(block[1]) + 1
-        elif depth == max(numbers) + 1:
+        elif depth == last + 1:
             depth += 1
-        depths.append(depth)
-    return [layer_decay ** (max(numbers) + 2 - depth) for depth in depths]
+        multipliers.append(layer_decay ** (last + 2 - depth))
+    return multipliers

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 
-def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTensor:
+def global_norm(gradients: Sequence[KerasTensor | None]) -> KerasTensor:
     """Returns the L2 norm over all gradients as a float32 scalar; ignores gradients that are
     None."""
     squares = [
@@ -18,8 +17,8 @@ def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTen
 
 
 def clip_by_global_norm(
-    gradients: Sequence[keras.KerasTensor | None], norm: float
-) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
+    gradients: Sequence[KerasTensor | None], norm: float
+) -> tuple[Sequence[KerasTensor | None], KerasTensor]:
     """Scales gradients down to a global norm of at most `norm`.
 
     With data parallelism, sum the gradients over replicas first.
@@ -56,7 +55,7 @@ def clip_factor(gradients, norm):
     return ops.where(before < norm, 1.0, norm / before), before
 
 
-def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
+def ema_update(old: KerasTensor, new: KerasTensor, decay: float) -> KerasTensor:
     """Returns the next exponential moving average, `decay * old + (1 - decay) * new`, in the dtype
     of `old`.
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_vit.optimizers.base import Optimizer
 
@@ -28,6 +28,8 @@ class SGD(Optimizer):
         match a trajectory recorded with that code.
     """
 
+    argument_names = (*Optimizer.argument_names, "momentum")
+
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
@@ -41,15 +43,8 @@ class SGD(Optimizer):
             raise ValueError(f"`momentum` must be in [0, 1). Received: momentum={momentum}")
         self.momentum = momentum
 
-    def new_slots(
-        self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]
-    ) -> list[keras.KerasTensor]:
+    def new_slots(self, gradient: KerasTensor, slots: list[KerasTensor]) -> list[KerasTensor]:
         return [gradient + ops.cast(self.momentum * slots[0], "float32")]
 
-    def scaled_direction(
-        self, slots: list[keras.KerasTensor], factors: keras.KerasTensor
-    ) -> keras.KerasTensor:
+    def scaled_direction(self, slots: list[KerasTensor], factors: KerasTensor) -> KerasTensor:
         return factors * slots[0]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "momentum": self.momentum}

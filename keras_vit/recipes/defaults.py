@@ -1,6 +1,8 @@
 """The fields of a config, with their defaults. The values 0, "" and False turn an optional feature
 off."""
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 from keras_vit import families
@@ -103,15 +105,18 @@ def model_fields(task: str, architecture: str) -> dict[str, Any]:
     """
     fields = families.model_fields(architecture)
     if task == "masked_patches":
-        fields = {
-            name: value
-            for name, value in fields.items()
-            if name not in ("representation_size", "head_bias")
-        }
         fields |= {"masking_rate": 0.5, "target": "mean_color"}
+        for name in ("representation_size", "head_bias"):
+            fields.pop(name, None)
     if task in dense_heads.TASKS:
         fields |= dense_heads.FIELDS
     return fields
+
+
+def with_defaults(fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a model and the defaults of its other `model_fields`."""
+    optional = {name: value for name, value in fields.items() if not isinstance(value, type)}
+    return {**optional, **arguments}
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
@@ -133,15 +138,13 @@ def defaults(**changes: Any) -> dict[str, Any]:
         "distillation",
     ):
         fields = model_fields(merged["task"], merged["architecture"])
-        optional = {name: value for name, value in fields.items() if not isinstance(value, type)}
-        merged["model"] = {**optional, **_checked(fields, merged["model"], "`model`")}
+        merged["model"] = with_defaults(fields, _checked(fields, merged["model"], "`model`"))
     return merged
 
 
 def _merged(fields, changes, where):
-    merged = {
-        name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()
-    }
+    """Returns a copy of `fields`, updated with checked changes."""
+    merged = copy.deepcopy(fields)
     for name, value in _checked(fields, changes, where).items():
         if name in ("model", "data"):
             merged[name] = dict(value)

@@ -4,6 +4,7 @@ pair."""
 from typing import Any
 
 from keras_vit import families
+from keras_vit.recipes.defaults import with_defaults
 
 _SIZE = ("hidden_size", "num_layers", "mlp_dim", "num_heads")
 _OPTIMIZER = {
@@ -51,24 +52,19 @@ def towers(model: str, locked: bool = False) -> dict[str, Any]:
         ValueError: the name is unknown, or the model is not a Vision Transformer.
     """
     fields = families.model_config(model)
-    size = {name: fields["model"][name] for name in _SIZE if name in fields["model"]}
+    arguments = fields["model"]
+    size = {name: arguments[name] for name in _SIZE if name in arguments}
     if len(size) < len(_SIZE):
         raise ValueError(
             "The image tower must be a Vision Transformer, whose size the text tower gets. "
             f"Received: {model!r}"
         )
-    optional = {
-        name: value
-        for name, value in families.model_fields(fields["architecture"]).items()
-        if not isinstance(value, type)
-    }
-    pool = {} if locked or "classifier" in fields["model"] else {"classifier": "map"}
+    if not locked:
+        arguments = {"classifier": "map", **arguments}
     return {
         "architecture": fields["architecture"],
         "model": {
-            **optional,
-            **fields["model"],
-            **pool,
+            **with_defaults(families.model_fields(fields["architecture"]), arguments),
             "text": {**size, "vocabulary_size": 0, "dropout": 0.0},
             "scale": 10.0,
             "bias": -10.0,

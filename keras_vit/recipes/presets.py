@@ -1,5 +1,6 @@
 """The papers' recipes for a model and a dataset, as changes to a config's defaults."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -17,23 +18,30 @@ _PRETRAINING_DATA = {
 
 
 def parse_config_arg(
-    text: str, example: str = "ViT-B/16,cifar10"
+    text: str, example: str = "ViT-B/16,cifar10", known: Sequence[str] | None = None
 ) -> tuple[str, str, dict[str, Any]]:
     """Parses the text after the colon in `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
+
+    Args:
+        text: the text.
+        example: an example of a text, for the error message.
+        known: names of the choices that the config takes; None for any.
 
     Returns: `(model, dataset, choices)`: two names, and a dict of the choices, with numeric values
         converted to numbers.
 
     Raises:
-        ValueError: the text does not have this form. The error message shows `example`.
+        ValueError: the text does not have this form, or a choice is not in `known`.
     """
     model, _, rest = text.partition(",")
     dataset, *words = rest.split(",")
     choices = dict(word.split("=", 1) for word in words if "=" in word)
-    if not model or not dataset or len(choices) != len(words):
+    is_known = known is None or set(choices) <= set(known)
+    if not model or not dataset or len(choices) != len(words) or not is_known:
+        allowed = "optional choices" if known is None else ", ".join(known) or "no choices"
         raise ValueError(
-            f"The config needs a model, a dataset and optional choices, such as {example}. "
-            f"Received: {text!r}"
+            f"The config takes a model, a dataset and {allowed}, such as {example}. Received: "
+            f"{text!r}"
         )
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
@@ -140,10 +148,9 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     plain, large = (378, 518) if "/14" in model else (384, 512)
     resolution = choices.get("resolution", plain)
     if set(choices) - {"resolution"} or resolution not in (plain, large):
-        received = ", ".join(f"{name}={value}" for name, value in choices.items())
-        raise ValueError(f"{model} takes only resolution={plain} or {large}. Received: {received}")
+        raise ValueError(f"{model} takes only resolution={plain} or {large}. Received: {choices=}")
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
-    if plain == 378 and resolution == plain:
+    if resolution == 378:
         recipe += " (384 is not a multiple of 14)"
     dropout = {} if _is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     # As in section 4.1 and BiT, which resize to 448 and crop to 384.
@@ -196,20 +203,14 @@ def _row_of(rows, table, model, dataset, choices):
         known = f"rows for {', '.join(datasets)}" if datasets else "no row for this model"
         raise ValueError(f"{table} has {known}. Received: model={model!r}, dataset={dataset!r}")
     fields = chosen._asdict()
-    options = {
-        name: values
-        for name, values in fields.items()
-        if isinstance(values, tuple) and name != "models"
-    }
+    fields.pop("models", None)
+    options = {name: values for name, values in fields.items() if isinstance(values, tuple)}
     is_complete = all(choices.get(name) in values for name, values in options.items())
     if not is_complete or set(choices) - set(options):
-        known = "; ".join(
-            f"{name} must be one of {', '.join(map(_text, values))}"
-            for name, values in options.items()
+        known = [f"{name} from {', '.join(map(str, options[name]))}" for name in options]
+        raise ValueError(
+            f"{model} on {dataset} needs {'; '.join(known) or 'no choices'}. Received: {choices=}"
         )
-        received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items())
-        known = f"several values to choose from: {known}" if known else "no choices"
-        raise ValueError(f"{model} on {dataset} has {known}. Received: {received or 'no choice'}")
     # Take the values of the table, because a choice on the command line may be an int.
     return fields | {name: values[values.index(choices[name])] for name, values in options.items()}
 
@@ -219,7 +220,3 @@ def _number(text):
         return float(text) if "." in text or "e" in text else int(text)
     except ValueError:
         return text
-
-
-def _text(value):
-    return value if isinstance(value, str) else f"{value:g}"

@@ -92,47 +92,41 @@ class Tokenizer:
             )
         self.vocabulary_size = sizes[-1]
         id_of = self._vocabulary.id_of
-        of_family = (name for name, rules in _FAMILIES.items() if id_of(rules.end) is not None)
-        self.family = next(of_family, "")
-        if not self.family:
+        known = [name for name, rules in _FAMILIES.items() if id_of(rules.end) is not None]
+        if not known:
             ends = ", ".join(rules.end for rules in _FAMILIES.values())
             raise ValueError(
                 f"The vocabulary must have an end token of CLIP or SigLIP ({ends}). Received: "
                 f"{path}"
             )
+        self.family = known[0]
         rules = _FAMILIES[self.family]
         self.end_id = id_of(rules.end)
-        self.start_id = None if rules.start is None else id_of(rules.start)
-        self.pad_id = self.end_id if rules.pad is None else id_of(rules.pad)
+        self.start_id = id_of(rules.start) if rules.start else None
+        self.pad_id = id_of(rules.pad or rules.end)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the ids of texts, int32 `(N, length)`.
 
         Raises:
-            ValueError: `texts` is one string instead of a list, or contains other values.
+            ValueError: `texts` is one string instead of a list.
         """
-        texts = texts if isinstance(texts, str) else list(texts)
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        if isinstance(texts, str):
             raise ValueError(f"`texts` must be a list of strings. Received: {texts!r:.200}")
-        cleaned = [self._clean(text) for text in texts]
+        cleaned = [text.lower() for text in texts]
+        if _FAMILIES[self.family].without_punctuation:
+            cleaned = [" ".join(text.translate(_NO_PUNCTUATION).split()) for text in cleaned]
         ids = np.full((len(cleaned), self.length), self.pad_id, "int32")
         start = [] if self.start_id is None else [self.start_id]
         for row, found in zip(ids, self._vocabulary.encode(cleaned)):
             body = [*start, *found][: self.length - 1]
-            row[: len(body)] = body
-            row[len(body)] = self.end_id
+            row[: len(body) + 1] = [*body, self.end_id]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, lower-cased and without start, end and padding tokens."""
         special = (self.start_id, self.end_id, self.pad_id)
         return self._vocabulary.decode([int(i) for i in ids if i not in special]).strip()
-
-    def _clean(self, text):
-        text = text.lower()
-        if _FAMILIES[self.family].without_punctuation:
-            text = " ".join(text.translate(_NO_PUNCTUATION).split())
-        return text
 
 
 def find_file(source: str | os.PathLike) -> str:

@@ -131,9 +131,9 @@ def test_list_is_divided_by_a_column_or_a_pattern(groups, tmp_path):
     [
         ({"groups": r"^(p\d+)_"}, "in the name of each image.*'00.jpg'"),
         ({"groups": "0"}, "regular expression with one"),
-        ({"groups": "("}, "`groups` must be a regular expression"),
+        ({"groups": "("}, "regular expression with one"),
         ({"groups": r"\d*(x?)"}, "in the name of each image"),
-        ({"groups": "([.])jpg"}, "classes with a single group"),
+        ({"groups": "([.])jpg"}, "classes with a single image or group"),
         ({"fold": "0/5"}, "fold='0/5'"),
         ({"fold": "6/5"}, "fold='6/5'"),
         ({"fold": "1/1"}, "fold='1/1'"),

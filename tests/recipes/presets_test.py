@@ -146,15 +146,27 @@ def test_augreg_choices_set_config_fields():
 @pytest.mark.parametrize(
     ("preset", "model", "dataset", "choices", "message"),
     [
-        ("pretraining", "ViT-L/16", "imagenet21k", {}, "epochs .* 30, 90. Received: no choice"),
-        ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs .* 7, 14. .*epochs=8"),
-        ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "no choices. Received: epochs"),
+        (
+            "pretraining",
+            "ViT-L/16",
+            "imagenet21k",
+            {},
+            r"epochs from 30.0, 90.0. Received: choices=\{\}",
+        ),
+        (
+            "pretraining",
+            "ViT-L/16",
+            "jft300m",
+            {"epochs": 8},
+            "epochs from 7.0, 14.0. .*'epochs': 8",
+        ),
+        ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "no choices. Received: .*'epochs'"),
         ("pretraining", "ViT-H/14", "imagenet21k", {}, "rows for jft300m, imagenet2012"),
         ("pretraining", "DeiT", "imagenet21k", {}, "no row for this model"),
         ("augreg", "R50x1", "imagenet2012", {}, "hybrid for AugReg. .*model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for .*dataset='mnist'"),
         ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "resolution=378 or 518"),
-        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "only resolution.*rate=0.1"),
+        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "only resolution.*'rate': 0.1"),
     ],
 )
 def test_rejects_choices_that_are_not_in_the_tables(preset, model, dataset, choices, message):

@@ -133,15 +133,14 @@ def split_of_caption_tfds(split, name, *, path="", image_key="", caption_key="ca
             each item of `captions`.
     """
     image_key = image_key or "image"
-    keys = [image_key, caption_key.split("/")[0]]
-    builder, parts, decoders = tfds.open_split(name, split, path, keys)
+    keys = caption_key.split("/")
+    stored = tfds.open_split(name, split, path, [image_key, keys[0]])
 
-    def parse(record):
-        stored = builder.info.features.deserialize_example(record, decoders=decoders)
-        caption = functools.reduce(lambda value, key: value[key], caption_key.split("/"), stored)
-        return {"image": stored[image_key], "caption": caption}
+    def example_of(values):
+        caption = functools.reduce(lambda value, key: value[key], keys, values)
+        return {"image": values[image_key], "caption": caption}
 
-    source = tfds.read_parts(builder, name, split, parts, parse, class_names=(), target="texts")
+    source = tfds.stored_source(stored, example_of, class_names=(), target="texts")
     _check_first(source, caption_key)
     return source
 

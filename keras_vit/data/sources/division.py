@@ -1,6 +1,7 @@
 """Divides images into a training and a test split by a hash of their names or groups."""
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -86,13 +87,11 @@ class Division:
         if split.startswith("tune_"):
             kept = self._part(kept, units, classes, split == "tune_val", "", "tune/")
         if names and not kept:
-            what = "group" if self.groups else "image"
-            advice = "change --config.data.test_share, or create subfolders `train` and `test`"
-            if self.fold:
-                advice = "use fewer folds"
             raise ValueError(
-                f"The split has no images, because classes with a single {what} are only used for "
-                f"training and others have too few: {advice}. Received: split={split!r}, {self}"
+                "The split has no images, because classes with a single image or group are only "
+                "used for training and others have too few: change --config.data.test_share, use "
+                "fewer folds, or create subfolders `train` and `test`. Received: "
+                f"split={split!r}, {self}"
             )
         return kept
 
@@ -100,14 +99,10 @@ class Division:
         """Returns what is never divided: the group of an image, or the image."""
         if not self.groups:
             return f"{label}/{name}"
-        try:
-            pattern = re.compile(self.groups)
-        except re.error as error:
-            raise ValueError(
-                f"`groups` must be a regular expression ({error}). Received: groups={self.groups!r}"
-            ) from None
-        found = pattern.search(name if "/" in self.groups else os.path.basename(name))
-        if pattern.groups != 1 or not found or not found[1]:
+        found = None
+        with contextlib.suppress(re.error):
+            found = re.search(self.groups, name if "/" in self.groups else os.path.basename(name))
+        if not found or found.re.groups != 1 or not found[1]:
             raise ValueError(
                 "`groups` must be a column of the list, or a regular expression with one (group) "
                 f"that is in the name of each image. Received: groups={self.groups!r}, {name!r}"
@@ -131,11 +126,10 @@ class Division:
             if fold and len(members) > 1:
                 number, folds = map(int, fold.split("/"))
                 # Small classes start at different folds.
-                chosen = members[(number + zlib.crc32(os.fsencode(label))) % folds :: folds]
+                test.update(members[(number + zlib.crc32(os.fsencode(label))) % folds :: folds])
             else:
                 count = min(max(round(self.test_share * len(members)), 1), len(members) - 1)
-                chosen = members[:count]
-            test.update(chosen)
+                test.update(members[:count])
         return [row for row in rows if (units[row] in test) == is_test]
 
 

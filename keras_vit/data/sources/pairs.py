@@ -11,7 +11,7 @@ from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, files_below,
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tables import Files, read_table
 from keras_vit.data.sources.text_files import names_in
-from keras_vit.data.sources.tfds import open_split, read_parts
+from keras_vit.data.sources.tfds import open_split, stored_source
 from keras_vit.files import is_dir
 
 ENDINGS = {"mask": (".png",), "depth": (".png", ".npy")}
@@ -77,14 +77,13 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
             "--config.data.class_names must be a file with the names of the classes. Received: "
             f"class_names='' for {name!r}"
         )
-    builder, parts, decoders = open_split(name, split, path, [image_key, label_key])
-
-    def parse(record):
-        stored = builder.info.features.deserialize_example(record, decoders=decoders)
-        return {"image": stored[image_key], "mask": tf.cast(stored[label_key], tf.int64)}
-
+    stored = open_split(name, split, path, [image_key, label_key])
     names = check_names(names_in(class_names))
-    return read_parts(builder, name, split, parts, parse, class_names=names, target="masks")
+
+    def example_of(values):
+        return {"image": values[image_key], "mask": tf.cast(values[label_key], tf.int64)}
+
+    return stored_source(stored, example_of, class_names=names, target="masks")
 
 
 def _pairs(key, split, path, class_names, division):

@@ -100,28 +100,24 @@ class Source:
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the source, without its examples."""
         shape = self.image_spec.shape
-        white = np.asarray(self.max_value).item()
-        image = {
-            "shape": shape.as_list() if shape.rank is not None else None,
-            "dtype": self.image_spec.dtype.name,
-        }
         return {
             "num_examples": int(self.num_examples),
             "class_names": [*map(str, self.class_names)],
             "options": self.options,
             "empty_is_negative": self.empty_is_negative,
-            "max_value": white,
-            "image": image,
+            "max_value": np.asarray(self.max_value).item(),
+            "image": {
+                "shape": None if shape.rank is None else shape.as_list(),
+                "dtype": self.image_spec.dtype.name,
+            },
         }
 
     @classmethod
     def from_description(cls, description: Mapping) -> "Source":
         """Returns a source with the properties of the source that `describe` described, but without
         its examples."""
-        fields = {
-            name: description[name]
-            for name in ("num_examples", "options", "max_value", "empty_is_negative")
-        }
+        names = ("num_examples", "options", "max_value", "empty_is_negative")
+        fields = {name: description[name] for name in names}
         source = cls(_read_nothing, class_names=tuple(description["class_names"]), **fields)
         vars(source)["image_spec"] = tf.TensorSpec(**description["image"])  # the cached property
         return source
@@ -254,10 +250,7 @@ def check_disjoint(train: Source, test: Source, splits: str) -> None:
     for name, start, stop in test.stored():
         ranges[name].append((start, stop))
     for name, start, stop in train.stored():
-        if any(
-            start < other_stop and other_start < stop
-            for other_start, other_stop in ranges.get(name, ())
-        ):
+        if any(start < last and first < stop for first, last in ranges[name]):
             raise ValueError(
                 "The training and test splits must have no common examples, such as 'tune_train' "
                 "and 'tune_val', which divide 'train'; or must be equal, to measure the training "
@@ -271,13 +264,13 @@ def checksum_of(paths, moves=False):
     If `moves`, the name of the folder that contains all files may change.
     """
     checksum = 0
+    parts = [path.split("/") for path in paths]
     depth = -2
     if moves:
-        folders = [path.split("/")[:-1] for path in paths]
-        depth = len(os.path.commonprefix(folders))  # noqa: RUF071 (compares lists of names)
-    for path in paths:
-        size = os.stat(path).st_size if "://" not in path and os.path.exists(path) else -1
-        name = "/".join(path.split("/")[depth:])  # independent of the location of the dataset
+        depth = len(os.path.commonprefix([names[:-1] for names in parts]))  # noqa: RUF071 (lists)
+    for path, names in zip(paths, parts):
+        size = os.stat(path).st_size if os.path.exists(path) else -1
+        name = "/".join(names[depth:])  # independent of the location of the dataset
         checksum = zlib.crc32(f"{name} {size}\n".encode("utf-8", "surrogateescape"), checksum)
     return checksum
 

@@ -6,9 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from keras_vit.data.sources.listing import IMAGE_ENDINGS, entries, warn_once
+from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, warn_once
 from keras_vit.data.sources.text_files import csv_rows, text_of
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
@@ -34,7 +32,7 @@ class Files:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._names: dict[str, set[str]] = {}
+        self._present: dict[str, set[str]] = {}
 
     def path(self, name: str) -> str:
         """Returns the path of a file, whether it exists or not."""
@@ -45,16 +43,16 @@ class Files:
 
     def find(self, name: str) -> str | None:
         """Returns the path of an existing file, of which `name` may lack the ending, or None."""
-        folder, file = posixpath.split(self.path(name))
-        folder = folder or "."
-        if folder not in self._names:
-            self._names[folder] = set(entries(folder)[1]) if tf.io.gfile.isdir(folder) else set()
-        names = self._names[folder]
-        if file in names:
-            return posixpath.join(folder, file)
-        complete = [file + ending for ending in _ENDINGS if file + ending in names]
+        path = self.path(name)
+        folder = posixpath.dirname(path)
+        if folder not in self._present:
+            self._present[folder] = existing([path])
+        present = self._present[folder]
+        complete = [path + ending for ending in _ENDINGS if path + ending in present]
         # Of two files that differ only in the ending, none is guessed.
-        return posixpath.join(folder, complete[0]) if file and len(complete) == 1 else None
+        if path not in present and len(complete) == 1:
+            return complete[0]
+        return path if path in present else None
 
 
 class _Table(NamedTuple):

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -44,37 +45,39 @@ def tfds(
             `class_names` are missing or do not fit the dataset.
     """
     keys = [image_key] if callable(label_key) else [image_key, label_key]
-    builder, parts, decoders = open_split(name, split, data_dir, keys)
-    features = builder.info.features
+    stored = open_split(name, split, data_dir, keys)
+    features = stored.builder.info.features
     known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
     _check_class_names(name, known, names)
 
-    def parse(record):
-        stored = features.deserialize_example(record, decoders=decoders)
-        label = tf.cast(label_key(stored) if callable(label_key) else stored[label_key], tf.int64)
+    def example_of(values):
+        label = tf.cast(label_key(values) if callable(label_key) else values[label_key], tf.int64)
         # A negative label means that the image has none, as in ImageNet's test split.
         label = tf.boolean_mask(label[None], [label >= 0]) if label.shape.rank == 0 else label
-        return {"image": stored[image_key], "label": label}
+        return {"image": values[image_key], "label": label}
 
-    return read_parts(
-        builder,
-        name,
-        split,
-        parts,
-        parse,
+    return stored_source(
+        stored,
+        example_of,
         class_names=names,
         max_value=255 // scale,
         empty_is_negative=not callable(label_key) and hasattr(features[label_key], "feature"),
     )
 
 
-def open_split(name, split, data_dir, keys):
-    """Returns the builder of a dataset, the parts of a split, and decoders that keep the images
-    encoded.
+class StoredSplit(NamedTuple):
+    """A split of a dataset of TFDS."""
 
-    `keys` must be names of features; the first one is that of the image.
-    """
+    title: str  # the names of the dataset and the split
+    builder: Any
+    parts: list  # the parts of files that contain the split
+    decoders: dict  # keep the images encoded
+
+
+def open_split(name, split, data_dir, keys):
+    """Returns a `StoredSplit`; `keys` must be names of features, the first one that of the
+    image."""
     # Import it here, because the import takes seconds.
     import tensorflow_datasets
 
@@ -98,25 +101,35 @@ def open_split(name, split, data_dir, keys):
             f"`tfds.builder({name!r}).download_and_prepare()`. Received: split={split!r} "
             f"({str(error).splitlines()[0]})"
         ) from None
-    return builder, parts, {keys[0]: tensorflow_datasets.decode.SkipDecoding()}
+    decoders = {keys[0]: tensorflow_datasets.decode.SkipDecoding()}
+    return StoredSplit(f"{name} {split}", builder, parts, decoders)
 
 
-def read_parts(builder, name, split, parts, parse, **fields):
-    """Returns the source of a split, read by index if the files allow it, otherwise in order.
+def stored_source(stored, example_of, **fields):
+    """Returns the source of a `StoredSplit`, read by index if the files allow it, otherwise in
+    order.
 
-    `parse` maps a record to an example, and `fields` has further fields of `Source`.
+    `example_of` maps the values of all features to an example, and `fields` has further fields of
+    `Source`.
     """
+    parts = stored.parts
+    info = stored.builder.info
+
+    def parse(record):
+        return example_of(info.features.deserialize_example(record, decoders=stored.decoders))
+
     files = [str(part.filename) for part in parts]
     skips = [part.skip for part in parts]
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     fields["checksum"] = functools.partial(checksum_of, files)
     fields["stored"] = lambda: zip(files, skips, map(int.__add__, skips, lengths))
-    kind = builder.info.file_format.value
+    kind = info.file_format.value
     if kind == "tfrecord":
         return source_of_files(files, parse, skips, lengths, **fields)
     if kind != "array_record":
         raise ValueError(
-            f"The format of the files must be tfrecord or array_record. Received: {kind} in {name}"
+            "The format of the files must be tfrecord or array_record. Received: "
+            f"{kind} in {info.name}"
         )
     from array_record.python.array_record_data_source import ArrayRecordDataSource
 
@@ -126,7 +139,7 @@ def read_parts(builder, name, split, parts, parse, **fields):
         record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
         return parse(tf.ensure_shape(record, []))
 
-    return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **fields)
+    return Source(read, sum(lengths), name_of=f"{stored.title} example {{}}".format, **fields)
 
 
 def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_key=""):

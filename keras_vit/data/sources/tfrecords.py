@@ -6,9 +6,9 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import pathlib
-import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -138,7 +138,7 @@ def source_of_files(files, parse, skips=None, lengths=None, **fields):
         shards = Shards(counts, open_tfrecords(files, skips), parse)
         namer = record_namer(files, counts, skips)
         return Source(None, shards.num_examples, shards=shards, name_of=namer, **fields)
-    index = RecordIndex(files, skips, lengths or [None] * len(files))
+    index = RecordIndex(files, skips, lengths or [math.inf] * len(files))
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **fields)
 
 
@@ -291,9 +291,9 @@ def _image_reader(keys, dtype, shape, max_value):
                 f"pixel values. Received: image_shape={shape}, max_value={max_value}, "
                 "image_dtype=''"
             )
-        return lambda example: (
-            example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
-        )
+        if len(keys) == 1:
+            return lambda example: example[keys[0]]
+        return lambda example: tf.stack([example[key] for key in keys])
     try:
         dtype = tf.as_dtype(dtype)
     except TypeError as error:
@@ -321,7 +321,7 @@ class RecordIndex:
     """An index of the records in local TFRecord files.
 
     Of file i, the index omits the first `skips[i]` records and has the next `lengths[i]`, or all
-    further records if `lengths[i]` is None.
+    further records if `lengths[i]` is infinite.
     """
 
     def __init__(self, files, skips, lengths):
@@ -350,25 +350,20 @@ class RecordIndex:
 
 
 def _offsets(path, skip, take):
-    """Returns the byte offsets of `take` records, or of all if it is None, after the first `skip`:
-    int64; reads only record lengths."""
+    """Returns the byte offsets of up to `take` records after the first `skip`, int64; reads only
+    record lengths."""
     offsets = []
     place = 0
-    try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            while place < size and (take is None or len(offsets) < skip + take):
-                header = os.pread(file.fileno(), _HEADER, place)
-                length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
-                if not length or place + _FRAME + length > size:
-                    raise ValueError(
-                        "A TFRecord file must contain complete records and must not be compressed "
-                        f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
-                    )
-                offsets.append(place)
-                place += _FRAME + length
-    except OSError as error:
-        raise ValueError(
-            f"The TFRecord file cannot be opened ({error}). Received: {path!r}"
-        ) from None
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        while place < size and len(offsets) < skip + take:
+            header = os.pread(file.fileno(), _HEADER, place)
+            length = int.from_bytes(header[:8], "little") if len(header) == _HEADER else 0
+            if not length or place + _FRAME + length > size:
+                raise ValueError(
+                    "A TFRecord file must contain complete records and must not be compressed "
+                    f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
+                )
+            offsets.append(place)
+            place += _FRAME + length
     return np.array(offsets, np.int64)[skip:]
