@@ -141,11 +141,9 @@ def unpack(batch: np.ndarray) -> np.ndarray:
     places = batch[:, :, -2:, 0].astype(int)  # 0 for padding
     rows, columns = np.maximum(places.max((0, 1)), 1)
     images = np.full((len(batch), rows, columns, side, side, channels), -1.0, batch.dtype)
-    for image, patches, at in zip(images, batch, places):
-        real = at[:, 0] > 0
-        image[at[real, 0] - 1, at[real, 1] - 1] = patches[real, :-2].reshape(
-            -1, side, side, channels
-        )
+    number, patch = np.nonzero(places[..., 0])
+    row, column = places[number, patch].T - 1
+    images[number, row, column] = batch[number, patch, :-2].reshape(-1, side, side, channels)
     return images.transpose(0, 1, 3, 2, 4, 5).reshape(
         len(batch), rows * side, columns * side, channels
     )
@@ -197,12 +195,7 @@ def preprocess(
         cut = cut.transpose(0, 2, 1, 3, 4).reshape(grid[0] * grid[1], -1)
         patches.append(np.pad(cut, ((0, max_patches - len(cut)), (0, 0))))
         shapes.append(grid)
-    values = patch_size**2 * channels
-    return pack(
-        np.reshape(patches, (-1, max_patches, values)),
-        np.reshape(shapes, (-1, 2)),
-        channels=channels,
-    )
+    return pack(np.stack(patches), np.array(shapes), channels=channels)
 
 
 def _resized(image, patch_size, max_patches):

@@ -1,7 +1,9 @@
 """Shared helpers for plots and HTML pages; matplotlib is imported on first use."""
 
 import html
+import os
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,6 +77,11 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
     return (images - low) / (high - low)
 
 
+def to_uint8(picture: np.ndarray) -> np.ndarray:
+    """Converts a picture with values in [0, 1] to uint8."""
+    return np.uint8(np.rint(255 * picture))
+
+
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
     """Overlays a heatmap of `values`, `(H, W)`, on a gray version of `picture`, `(H, W, 3)`; both
     are in [0, 1]."""
@@ -89,6 +96,13 @@ def shortened(text: str, width: int) -> str:
     for matplotlib."""
     half = (width - 1) // 2
     return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
+
+
+def draw(path: str | os.PathLike, function: Callable[..., object], *arguments: Any) -> None:
+    """Draws the file `path`, which may be remote, with `function(local_path, *arguments)`."""
+    with tempfile.TemporaryDirectory() as folder:  # matplotlib cannot write to remote paths
+        function(f"{folder}/picture.png", *arguments)
+        files.copy(f"{folder}/picture.png", path)
 
 
 class Page:
@@ -108,9 +122,7 @@ class Page:
         `columns` is the number of columns in the picture. On a narrow screen, a picture scrolls
         instead of shrinking below 96 pixels per column.
         """
-        with tempfile.TemporaryDirectory() as folder:  # matplotlib cannot write to remote paths
-            function(f"{folder}/{name}", *arguments)
-            files.copy(f"{folder}/{name}", self.folder / name)
+        draw(self.folder / name, function, *arguments)
         self._write(f"drew {self.folder / name}")
         heading = html.escape(heading)
         text = html.escape(text)
@@ -123,16 +135,14 @@ class Page:
     def save(self, facts, items=(), table=()):
         """Writes `index.html` with the facts, a table, the pictures and a numbered list of items;
         returns its path."""
-        listed = [f"<li>{html.escape(item)}</li>" for item in items]
-        lines = "\n".join(table)
-        parts = [
-            f"<p>{html.escape(facts)}</p>",
-            *([f"<pre>{html.escape(lines)}</pre>"] if table else []),
-            "<main>",
-            *self._parts,
-            "</main>",
-            *(["<ol>", *listed, "</ol>"] if listed else []),
-        ]
-        with files.atomic_write(self.folder / "index.html") as file:
-            file.write(_PAGE.format(title=html.escape(self._title), body="\n".join(parts)))
-        return self.folder / "index.html"
+        body = [f"<p>{html.escape(facts)}</p>"]
+        if table:
+            lines = "\n".join(table)
+            body.append(f"<pre>{html.escape(lines)}</pre>")
+        body += ["<main>", *self._parts, "</main>"]
+        if items:
+            body += ["<ol>", *(f"<li>{html.escape(item)}</li>" for item in items), "</ol>"]
+        path = self.folder / "index.html"
+        with files.atomic_write(path) as file:
+            file.write(_PAGE.format(title=html.escape(self._title), body="\n".join(body)))
+        return path

@@ -105,11 +105,10 @@ def _parse(name, positional):
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
         _end(f"--config must be a file or one of {', '.join(_config_names())}: {_text(error)}")
-    takes_more = bool(positional) and positional[-1].endswith("...")
-    if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
-        wanted = "this command takes only flags"
-        if positional:
-            wanted = f"{' and '.join(positional)} are expected"
+    expected = " and ".join(positional)
+    too_many = len(words) > len(positional) and not expected.endswith("...")
+    if len(words) < len(positional) or too_many:
+        wanted = f"{expected} are expected" if expected else "this command takes only flags"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
 
@@ -117,11 +116,10 @@ def _parse(name, positional):
 def _set_length(config, overrides):
     """Lets `total_steps` or `total_epochs` of the command line replace the other field of the
     config file."""
-    given = [name for name in ("total_steps", "total_epochs") if overrides.get(name)]
-    if given == ["total_steps"] and "total_epochs" not in overrides:
-        config.total_epochs = 0.0
-    if given == ["total_epochs"] and "total_steps" not in overrides:
-        config.total_steps = 0
+    fields = ["total_steps", "total_epochs"]
+    for given, other in zip(fields, reversed(fields)):
+        if overrides.get(given) and other not in overrides:
+            config[other] = 0
 
 
 def _print_help(module, name, defined):
@@ -130,9 +128,7 @@ def _print_help(module, name, defined):
     for flag in defined:
         value = (flag.default_as_str or "").replace(f"{CONFIGS}/", "")
         default = "" if flag.default in (None, "", []) else f" (default: {value})"
-        text = textwrap.fill(
-            f"{flag.help}{default}", 96, initial_indent="      ", subsequent_indent="      "
-        )
+        text = textwrap.indent(textwrap.fill(f"{flag.help}{default}", 90), " " * 6)
         print(f"  --{flag.name}\n{text}")
 
 

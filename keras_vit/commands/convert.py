@@ -111,11 +111,8 @@ def read(source):
             )
         model, details = shared_flags.load_model(source)
         return model, class_names_for(model, details.get("class_names"))
-    grid = _integers("grid", FLAGS.grid, 2)
-    overrides = {
-        "num_heads": FLAGS.num_heads,
-        "input_shape": _integers("input_shape", FLAGS.input_shape, 3),
-    }
+    grid = _integers("grid", 2)
+    overrides = {"num_heads": FLAGS.num_heads, "input_shape": _integers("input_shape", 3)}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     model, report = build_and_load(source, channels=FLAGS.channels, source_grid=grid, **overrides)
     print(report.full())
@@ -150,11 +147,13 @@ def verify(model, case):
     return float(np.abs(results - logits).max())
 
 
-def _integers(flag, values, count):
+def _integers(flag, count):
+    """Returns the value of a flag as a tuple of `count` positive integers, or None."""
+    values = FLAGS[flag].value
     if values is None:
         return None
     if len(values) != count or not all(value.isdigit() and int(value) > 0 for value in values):
         raise ValueError(
             f"--{flag} must be {count} positive integers. Received: --{flag}={','.join(values)}"
         )
-    return tuple(int(value) for value in values)
+    return tuple(map(int, values))

@@ -26,7 +26,7 @@ from keras_vit.commands import demo_pixels, shared_flags
 from keras_vit.commands.image_files import Classifier
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import find_vision_transformer
-from keras_vit.plots import overlaid
+from keras_vit.plots import overlaid, to_uint8
 
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
@@ -51,18 +51,18 @@ def define_flags():
 
 
 def main():
-    import_gradio()
+    gradio = import_gradio()
     chosen = shared_flags.chosen_model()
-    shows_pixels = predicts_of(chosen[0])
-    if shows_pixels:
+    if predicts_of(chosen[0]):
         model = demo_pixels.PixelModel(*chosen, FLAGS.class_names)
+        build = demo_pixels.build_page
     else:
         model = DemoModel(*chosen, FLAGS.class_names)
+        build = build_page
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:
         # Components of a page read this variable when they are created.
         os.environ["GRADIO_TEMP_DIR"] = folder
-        page = demo_pixels.build_page(model, import_gradio()) if shows_pixels else build_page(model)
-        serve(page, FLAGS.host, FLAGS.port)
+        serve(build(model, gradio), gradio, FLAGS.host, FLAGS.port)
 
 
 def import_gradio():
@@ -97,8 +97,7 @@ class DemoModel:
         self.title = title
         self.class_names = self._classifier.class_names
         self.reader = self._classifier.reader
-        height, width, _ = model.input_shape[1:]
-        self.facts = f"{model.count_params():,} parameters; images of {width} x {height} pixels"
+        self.facts = demo_pixels.facts_of(model)
         try:
             vit = find_vision_transformer(model)
             vit.check_grid()
@@ -108,9 +107,10 @@ class DemoModel:
             self.grid = vit.grid
             self.layers = vit.num_layers
             self.heads = vit.num_heads
-            rows, columns = self.grid
-            blocks = f"{self.layers} layers of {self.heads} heads"
-            self.facts += f"; {blocks}, {rows} x {columns} patches"
+            self.facts += (
+                f"; {self.layers} layers of {self.heads} heads, "
+                f"{self.grid[0]} x {self.grid[1]} patches"
+            )
 
     def probabilities(self, image):
         """Returns `{class name: probability}` for an image, float32 `(H, W, C)`.
@@ -134,16 +134,15 @@ class DemoModel:
         return rollout[0], attention[0]
 
 
-def build_page(model):
+def build_page(model, gradio):
     """Builds the `gradio.Blocks` for a `DemoModel`; each browser tab has its own image and
     patch."""
-    gradio = import_gradio()
 
     def read(path):
         """Reads an uploaded image; returns the values of `state`, `patch`, `classes` and
         `original`."""
         if path is None:
-            return None, None, None, None
+            return [None] * 4
         try:
             image, picture = model.reader.read(Path(path).name, Path(path).read_bytes())
         except ValueError as error:
@@ -170,12 +169,9 @@ def build_page(model):
             )
         return f"### Attention of {query}", *pictures
 
-    with gradio.Blocks(
-        title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)
-    ) as page:
+    with demo_pixels.new_page(model, gradio) as page:
         state = gradio.State(None)
         patch = gradio.State(None)
-        gradio.Markdown(f"# {model.title}\n{model.facts}")
         _connect(_lay_out(gradio, model), state, patch, read, choose_patch, draw)
     return page
 
@@ -246,9 +242,7 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
     rows, columns = (
         np.arange(size) * count // size for size, count in zip((height, width), attention.shape)
     )
-    picture = np.uint8(
-        np.rint(255 * overlaid(picture / 255, unit[rows[:, None], columns], opacity))
-    )
+    picture = to_uint8(overlaid(picture / 255, unit[rows[:, None], columns], opacity))
     if patch is not None:
         inside = (rows == patch[0])[:, None] & (columns == patch[1])
         picture[inside & ~binary_erosion(inside, iterations=3)] = 255
@@ -276,7 +270,7 @@ async def add_policy(request, call_next):
     return response
 
 
-def serve(page, host, port):
+def serve(page, gradio, host, port):
     """Serves the page until Ctrl-C or SIGTERM."""
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
@@ -301,14 +295,13 @@ def serve(page, host, port):
             footer_links=[],
             max_file_size="100mb",
             app_kwargs={"middleware": middleware},
-            theme=import_gradio().themes.Default(
-                font=["system-ui", "sans-serif"], font_mono=["monospace"]
-            ),
+            theme=gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         )
-    reach = "anyone who can reach this machine can open it"
-    if host in LOCAL:
-        reach = "only this machine can open it"
-    print(f"the page is at http://{host}:{port} ({reach}); press Ctrl-C to stop", flush=True)
+    visitors = "only this machine" if host in LOCAL else "anyone who can reach this machine"
+    print(
+        f"the page is at http://{host}:{port} ({visitors} can open it); press Ctrl-C to stop",
+        flush=True,
+    )
     stop.wait()
     page.close(verbose=False)
     print("stopped", flush=True)

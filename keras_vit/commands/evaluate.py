@@ -58,7 +58,7 @@ def main():
     check_folder(output)
     model, details, title = shared_flags.chosen_model(takes_towers=True)
     class_names = details.get("class_names") or ()
-    config = (details.get("recipe") or {}).get("data") or {}
+    config = shared_flags.run_data(details)
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share, class_names, config)
     inputs, data = load_data(model, details, evaluators, config)
     if FLAGS.pages:

@@ -16,7 +16,6 @@ LiteRT and ONNX files contain no class names, preprocessing or signatures, so th
 require --format=saved_model.
 """
 
-import sys
 import tempfile
 
 import numpy as np
@@ -106,9 +105,10 @@ def check_flags():
             "--output must not end in .tflite or .onnx, because --format=auto selects the file "
             f"extension. Received: output={FLAGS.output!r}"
         )
-    # --exif also affects how the images of --calibrate are read.
-    serving = SERVING if FLAGS.calibrate else (*SERVING, "exif")
-    unused = [f"--{name}" for name in serving if FLAGS[name].present]
+    unused = [f"--{name}" for name in SERVING if FLAGS[name].present]
+    # Otherwise, --exif affects how the images of --calibrate are read.
+    if FLAGS["exif"].present and not FLAGS.calibrate:
+        unused.append("--exif")
     if unused and FLAGS.format != "saved_model":
         raise ValueError(
             f"These flags require --format=saved_model. Received: {', '.join(unused)} with "
@@ -131,19 +131,20 @@ def main():
     check_flags()
     paths = find_images([FLAGS.calibrate]) if FLAGS.calibrate else []
     model, details, _ = shared_flags.chosen_model()
-    if FLAGS.class_names:
-        details["class_names"] = shared_flags.read_class_names(
-            FLAGS.class_names, model.output_shape[-1]
-        )
+    details = shared_flags.with_class_names(details, FLAGS.class_names, model)
     if FLAGS.exif is not None:
-        details["exif"] = FLAGS.exif
+        details = {**details, "exif": FLAGS.exif}
     if paths and FLAGS.format == "saved_model" and predicts_of(model):
         raise ValueError(
             "--calibrate compares classes, which a model that predicts pixels has only in files; "
             f"its SavedModel is verified without images. Received: calibrate={FLAGS.calibrate!r}"
         )
-    classifier = Classifier(model, details, takes_pixels=True) if paths else None
-    images = read_images(classifier.reader, paths) if paths else None
+    classifier = None
+    images = None
+    if paths:
+        classifier = Classifier(model, details, takes_pixels=True)
+        chosen = np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int))
+        images, _ = classifier.reader.read_all([paths[i] for i in chosen])
     if FLAGS.format == "auto":
         export_fastest(model, details, classifier, images)
     elif FLAGS.format == "saved_model":
@@ -153,32 +154,14 @@ def main():
         print(choosing.FORMATS[name].write(model, FLAGS.output, quantization or "none", images))
 
 
-def read_images(reader, paths):
-    """Reads up to `MOST_IMAGES` images, float32 `(N, H, W, C)`, evenly spaced in `paths`; prints
-    read errors."""
-    images = []
-    for i in np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int)):
-        try:
-            images.append(reader.read(str(paths[i]), paths[i].read_bytes())[0])
-        except (OSError, ValueError) as error:
-            print(error, file=sys.stderr)
-    if not images:
-        raise ValueError(
-            "At least one image must be readable; see the errors above. Received: "
-            f"calibrate={FLAGS.calibrate!r}"
-        )
-    return np.stack(images)
-
-
 def export_fastest(model, details, classifier, images):
     with tempfile.TemporaryDirectory() as folder:
         measurements = choosing.measure(model, folder, images)
         name, reason = choosing.choose(measurements, calibrated=images is not None)
         print(reason)
         if name.startswith("saved_model"):
-            export_saved_model(
-                model, details, name.partition(" ")[2] or "float32", classifier, images
-            )
+            precision = name.partition(" ")[2] or "float32"
+            export_saved_model(model, details, precision, classifier, images)
             return
         output = FLAGS.output + choosing.FORMATS[name.removesuffix("_int8")].ending
         files.copy(measurements[name][0].path, output)
@@ -199,11 +182,8 @@ def export_saved_model(model, details, precision, classifier, images):
         print(f"on CPUs with AMX, it is faster with {devices.ENVIRONMENT} in the environment")
     print(f"exported to {path}")
     if images is not None:
-        probabilities = comparison.saved_model_probabilities(path, images)
         expected = comparison.in_batches(classifier.probabilities, images)
         reference = images, expected, comparison.count_of(images)
-        print(
-            comparison.compare(
-                path, comparison.saved_model_size(path), model, reference, probabilities
-            )
-        )
+        size = comparison.saved_model_size(path)
+        probabilities = comparison.saved_model_probabilities(path, images)
+        print(comparison.compare(path, size, model, reference, probabilities))

@@ -1,19 +1,22 @@
 """Reads the user's image files and predicts their classes."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import export
+from keras_vit import export, terminal
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, files_below, printable
+from keras_vit.export.decoding import Decoder
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
-from keras_vit.plots import to_pictures
+from keras_vit.plots import to_pictures, to_uint8
+from keras_vit.preprocessing import preprocessing_of
 
 
 def find_images(sources):
@@ -22,17 +25,15 @@ def find_images(sources):
     paths = []
     for source in map(Path, sources):
         if not source.exists():
-            raise ValueError(
-                f"The file or folder does not exist. Received: {printable(str(source))}"
-            )
+            raise ValueError(f"The file or folder does not exist. Received: {printable(source)}")
         inside = [source]
         if source.is_dir():
             inside = sorted(source / name for name in files_below(str(source)))
-            if not inside:
-                endings = ", ".join(IMAGE_ENDINGS)
-                raise ValueError(
-                    f"The folder contains no images ({endings}). Received: {printable(str(source))}"
-                )
+        if not inside:
+            raise ValueError(
+                f"The folder contains no images ({', '.join(IMAGE_ENDINGS)}). Received: "
+                f"{printable(source)}"
+            )
         paths += inside
     return paths
 
@@ -57,18 +58,15 @@ class Classifier:
                 f"output_shape={model.output_shape}"
             )
         activation = details.get("activation") or logits_activation_of(model)
-        names = details.get("class_names")
-        if class_names:
-            names = shared_flags.read_class_names(class_names, model.output_shape[-1])
-        trained_on = (details.get("recipe") or {}).get("data") or {}
+        details = shared_flags.with_class_names(details, class_names, model)
         self.class_names, decoder = export.check(
             model,
-            class_names=names,
+            class_names=details.get("class_names"),
             signatures=("serving_default",),
             activation=activation,
             rounding=details.get("rounding"),
             exif=details.get("exif"),
-            max_megapixels=trained_on.get("max_megapixels", Options.max_megapixels),
+            max_megapixels=max_megapixels_of(details),
         )
         self.model = model
         self.reader = ImageFileReader(decoder)
@@ -96,14 +94,46 @@ class ImageFileReader:
     def read(self, name, content):
         """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it,
         uint8 `(H, W, 3)`."""
-        try:
-            image = self._decode(tf.constant(content)).numpy()
-        except tf.errors.OpError as error:
-            raise ValueError(f"{name} cannot be read: it is {refusal_in(error)}.") from error
-        return image, np.uint8(np.rint(255 * to_pictures(image[None], self._preprocessing)[0]))
+        image = decoded(self._decode, name, content)
+        return image, to_uint8(to_pictures(image[None], self._preprocessing)[0])
+
+    def read_all(self, paths):
+        """Reads files as inputs of the model; prints the errors of unreadable files.
+
+        Returns the images, float32 `(N, H, W, C)`, and their paths.
+        """
+        images = []
+        readable = []
+        for path in paths:
+            try:
+                images.append(self.read(printable(path), path.read_bytes())[0])
+                readable.append(path)
+            except (OSError, ValueError) as error:
+                terminal.write(error, sys.stderr)
+        if not images:
+            raise ValueError(
+                "At least one image must be readable; see the errors above. Received: "
+                f"{len(paths)} files"
+            )
+        return np.stack(images), readable
 
 
-def refusal_in(error):
-    """Returns what is wrong with a file, according to a `tf.errors.OpError`."""
-    refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
-    return refused[1] if refused else "damaged"
+def reader_of(model):
+    """Returns an `ImageFileReader` with the preprocessing of a model."""
+    return ImageFileReader(Decoder(tuple(model.input_shape[1:]), preprocessing_of(model)))
+
+
+def decoded(decode, name, content):
+    """Returns `decode(content)` as an array; the error for a bad file says what is wrong with the
+    file `name`."""
+    try:
+        return decode(tf.constant(content)).numpy()
+    except tf.errors.OpError as error:
+        refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
+        reason = refused[1] if refused else "damaged"
+        raise ValueError(f"{name} cannot be read: it is {reason}.") from error
+
+
+def max_megapixels_of(details):
+    """Returns the maximum size of an image, as in the model's training."""
+    return shared_flags.run_data(details).get("max_megapixels", Options.max_megapixels)

@@ -10,18 +10,15 @@ spaced test images. Damaged image files are skipped.
 """
 
 import os
-import sys
 
 import numpy as np
 from absl import flags
 
-import keras_vit
-from keras_vit import data, files, terminal
+from keras_vit import data, files
 from keras_vit.commands import shared_flags
-from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
+from keras_vit.commands.image_files import Classifier, find_images, reader_of
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, printable
 from keras_vit.evaluation.collecting import read_test_examples, sample_indices
-from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.report import write_report
 
 FLAGS = flags.FLAGS
@@ -45,11 +42,9 @@ def main():
     classifier = find_classifier(model, details)
     images, names = read_images(model, details, FLAGS.count)
     print(f"images of {FLAGS.data or 'the run'}: {len(images)}")
-    captions = [
-        f"{said}\n{name}"
-        for said, name in zip(predictions(classifier, images[: FLAGS.shown]), names)
-    ]
     shown = FLAGS.shown
+    texts = predictions(classifier, images[:shown])
+    captions = [f"{text}\n{name}" for text, name in zip(texts, names)]
     page = write_report(model, images, FLAGS.output, title, others, shown, captions=captions)
     print(f"wrote {page}")
 
@@ -94,26 +89,8 @@ def read_images(model, details, count):
         images, _, names = read_test_examples(inputs, np.array(indices))
         return images, names
     paths = find_images([source])
-    if model.input_shape[-1] > 4:
-        raise ValueError(
-            "Image files have at most 4 channels, but the model's images have "
-            f"{model.input_shape[-1]}; use a dataset instead. Received: data={source!r}"
-        )
-    paths = _spread_first(paths)[:count]
-    reader = ImageFileReader(
-        Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
-    )
-    images = []
-    names = []
-    for path in paths:
-        try:
-            images.append(reader.read(printable(str(path)), path.read_bytes())[0])
-            names.append(printable(path.name))
-        except (OSError, ValueError) as error:
-            if path == paths[-1] and not images:
-                raise
-            terminal.write(error, sys.stderr)
-    return np.stack(images), names
+    images, paths = reader_of(model).read_all(_spread_first(paths)[:count])
+    return images, [printable(path.name) for path in paths]
 
 
 def _spread_first(items):

@@ -1,6 +1,5 @@
 """Writes what a dense model predicts for each pixel of image files."""
 
-import collections
 import os
 import sys
 from pathlib import Path
@@ -9,28 +8,26 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import export, files, terminal
-from keras_vit.commands import shared_flags
-from keras_vit.commands.image_files import find_images, refusal_in
-from keras_vit.data import images
-from keras_vit.data.options import Options
+from keras_vit.commands.image_files import decoded, find_images, max_megapixels_of
 from keras_vit.data.sources.listing import printable
 from keras_vit.data.targets.masks import overlay
 from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.plots import to_uint8
 
 
-def checked_details(model, details, class_names=""):
-    """Returns `details`, with the names in the file `class_names` if it is set.
+def pixel_decoder(model, details):
+    """Returns the `Decoder` for the image files of a dense model.
 
     Raises a `ValueError` unless there is a name for each class of a mask.
     """
-    if class_names:
-        names = shared_flags.read_class_names(class_names, model.output_shape[-1])
-        details = {**details, "class_names": names}
-    names = details.get("class_names")
-    export.check(model, class_names=names, signatures=("serving_default",))
-    return details
+    _, decoder = export.check(
+        model,
+        class_names=details.get("class_names"),
+        signatures=("serving_default",),
+        max_megapixels=max_megapixels_of(details),
+    )
+    return decoder
 
 
 def write_pixels(model, details, sources, output, windows=False, top=5):
@@ -41,14 +38,14 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
     Prints the `top` largest classes of each image, or the range of its depths. Returns the number
     of files that cannot be read.
     """
-    preprocessing = preprocessing_of(model)
+    decoder = pixel_decoder(model, details)
+    preprocessing = decoder.preprocessing
     unreadable = 0
     for path, name in output_names(sources).items():
         try:
-            image = decode_file(path, preprocessing, details)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            text = f"{printable(str(path))} cannot be read: {reason_of(error)}"
-            terminal.write(text, sys.stderr)
+            image = decoded(decoder.decode, printable(path), path.read_bytes())
+        except (OSError, ValueError) as error:
+            terminal.write(error, sys.stderr)
             unreadable += 1
             continue
         outputs = predict_pixels(model, image, preprocessing, windows)
@@ -57,7 +54,7 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
             text = _write_depths(output, name, outputs[..., 0])
         else:
             text = _write_masks(output, name, outputs, picture, details.get("class_names"), top)
-        terminal.write(f"{printable(str(path))}  {text}")
+        terminal.write(f"{printable(path)}  {text}")
     return unreadable
 
 
@@ -68,45 +65,25 @@ def output_names(sources):
     Raises:
         ValueError: two images would have the same name.
     """
-    names = {}
+    paths = {}
     for source in map(Path, sources):
         for path in find_images([source]):
             inside = path.relative_to(source) if source.is_dir() else Path(path.name)
-            names[path] = str(inside.with_suffix(""))
-    twice = [name for name, count in collections.Counter(names.values()).items() if count > 1]
-    if twice:
-        raise ValueError(
-            "Images must have different names without their endings, because the masks get these "
-            f"names; predict one folder at a time. Received: {printable(twice[0])} twice"
-        )
-    return names
-
-
-def decode_file(path, preprocessing, details):
-    """Returns the pixels of a file, uint8 or float32 `(H, W, C)`, before they are resized."""
-    trained_on = (details.get("recipe") or {}).get("data") or {}
-    pixels = images.decode(
-        tf.constant(path.read_bytes()),
-        trained_on.get("max_megapixels", Options.max_megapixels),
-        exif=preprocessing.exif,
-        channels=preprocessing.channels,
-        bit_depth=preprocessing.bit_depth,
-        library=preprocessing.library,
-    )
-    return pixels.numpy()
-
-
-def reason_of(error):
-    """Returns why a file cannot be read."""
-    is_refused = isinstance(error, tf.errors.OpError)
-    return f"it is {refusal_in(error)}." if is_refused else terminal.first_line(error)
+            name = str(inside.with_suffix(""))
+            if paths.setdefault(name, path) != path:
+                raise ValueError(
+                    "Images must have different names without their endings, because the masks get "
+                    "these names; predict one folder at a time. Received: "
+                    f"{printable(name)} twice"
+                )
+    return {path: name for name, path in paths.items()}
 
 
 def _write_masks(output, name, outputs, picture, class_names, top):
     classes = outputs.argmax(-1)
     number = outputs.shape[-1]
     _write_png(output, f"masks/{name}.png", classes[..., None])
-    drawn = np.uint8(np.rint(255 * overlay(picture, classes, number)))
+    drawn = to_uint8(overlay(picture, classes, number))
     _write_png(output, f"overlays/{name}.png", drawn)
     shares = np.bincount(classes.ravel(), minlength=number) / classes.size
     names = class_names or range(number)
@@ -120,7 +97,7 @@ def _write_depths(output, name, depths):
     with files.atomic_write(path, "wb") as file:
         np.save(file, depths.astype("float32"))
     low, high = float(depths.min()), float(depths.max())
-    gray = np.uint8(np.rint(255 * (depths - low) / max(high - low, 1e-12)))
+    gray = to_uint8((depths - low) / max(high - low, 1e-12))
     _write_png(output, f"pictures/{name}.png", gray[..., None])
     return f"{low:.4g} to {high:.4g}"
 

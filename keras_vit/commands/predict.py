@@ -25,9 +25,9 @@ import collections
 import contextlib
 import csv
 import functools
-import io
 import json
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,7 +36,7 @@ from absl import flags
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import Classifier, find_images
-from keras_vit.commands.pixels import checked_details, write_pixels
+from keras_vit.commands.pixels import write_pixels
 from keras_vit.data.sources.listing import printable
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import takes_any_size
@@ -106,27 +106,32 @@ def main(*sources):
 def write_predictions(classifier, paths):
     """Writes one prediction at a time, in the selected format; returns the number of readable
     files."""
-    width = min(max(len(printable(str(path))) for path in paths), 60)
+    width = min(max(len(printable(path)) for path in paths), 60)
     done = 0
     with files.atomic_write(FLAGS.output) if FLAGS.output else contextlib.nullcontext() as file:
         write = file.write if file else lambda text: terminal.write(text.removesuffix("\n"))
+        table = csv.writer(types.SimpleNamespace(write=write), lineterminator="\n")
         if FLAGS.wide:
-            write(csv_row(["id", *classifier.class_names]))
+            table.writerow(["id", *classifier.class_names])
         elif FLAGS.csv:
-            write("image,rank,class,probability\n")
+            table.writerow(["image", "rank", "class", "probability"])
         function = classifier.probabilities
         if FLAGS.tta == "flip":
             function = functools.partial(mean_of_mirrored, function)
-        for path, row in predict(classifier, function, paths, FLAGS.batch_size):
+        for path, row in predict(classifier.reader, function, paths, FLAGS.batch_size):
             done += 1
             if FLAGS.wide:
-                write(csv_row([printable(path.stem), *map(float, row)]))
+                table.writerow([printable(path.stem), *map(float, row)])
                 continue
             best = [
                 (classifier.class_names[i], float(row[i]))
                 for i in np.argsort(-row, kind="stable")[: FLAGS.top]
             ]
-            write(format_prediction(printable(str(path)), best, width))
+            if FLAGS.csv:
+                for rank, prediction in enumerate(best, start=1):
+                    table.writerow([printable(path), rank, *prediction])
+            else:
+                write(format_prediction(printable(path), best, width))
     return done
 
 
@@ -138,7 +143,7 @@ def predict_dense(model, details, sources):
             f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}, "
             f"tta={FLAGS.tta!r}"
         )
-    details = checked_details(model, details, FLAGS.class_names)
+    details = shared_flags.with_class_names(details, FLAGS.class_names, model)
     unreadable = write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
     if unreadable:
         terminal.write(f"{unreadable} files cannot be read", sys.stderr)
@@ -153,7 +158,7 @@ def check_ids(paths):
         if other is not path:
             raise ValueError(
                 "With --wide, file names without their ending must be unique. Received: "
-                f"{printable(str(other))}, {printable(str(path))}"
+                f"{printable(other)}, {printable(path)}"
             )
 
 
@@ -173,17 +178,16 @@ def mean_of_mirrored(function, images):
     return (function(images) + function(np.ascontiguousarray(images[:, :, ::-1]))) / 2
 
 
-def predict(source, function, paths, batch_size):
+def predict(reader, function, paths, batch_size):
     """Yields `(path, output)` for each readable file; prints errors of other files to standard
     error.
 
-    `source` has the `model` and the `reader` of image files; `function` maps a batch of images to
-    their outputs.
+    `function` maps a batch of images, float32 `(B, H, W, C)`, to their outputs.
     """
 
     def read(path):
         try:
-            return source.reader.read(printable(str(path)), path.read_bytes())[0]
+            return reader.read(printable(path), path.read_bytes())[0]
         except (OSError, ValueError) as error:
             return error
 
@@ -195,23 +199,20 @@ def predict(source, function, paths, batch_size):
         for first in range(0, len(paths), size):
             batch = paths[first : first + size]
             images = list(pool.map(read, batch))
-            fine = [isinstance(image, np.ndarray) for image in images]
-            # Keep the batch size fixed, so that the model is compiled once. Rows without an image
-            # stay zero.
-            inputs = np.zeros((size, *source.model.input_shape[1:]), "float32")
-            for i in np.flatnonzero(fine):
-                inputs[i] = images[i]
-            outputs = function(inputs) if any(fine) else inputs
+            readable = [image for image in images if isinstance(image, np.ndarray)]
+            # Repeat an image to keep the batch size, so that the model is compiled once.
+            inputs = readable + readable[:1] * (size - len(readable))
+            outputs = iter(function(np.stack(inputs)) if readable else ())
             update(first + len(batch))
-            for path, is_fine, image, row in zip(batch, fine, images, outputs):
-                if is_fine:
-                    yield path, row
+            for path, image in zip(batch, images):
+                if isinstance(image, np.ndarray):
+                    yield path, next(outputs)
                 else:
                     terminal.write(image, sys.stderr)
 
 
 def format_prediction(name, best, width):
-    """Returns the output for one image in the selected format.
+    """Returns the line for one image, in JSON or plain text.
 
     `best` lists `(class name, probability)`, best first.
     """
@@ -220,15 +221,7 @@ def format_prediction(name, best, width):
             {"class": class_name, "probability": probability} for class_name, probability in best
         ]
         return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"
-    if FLAGS.csv:
-        rows = ([name, rank, *prediction] for rank, prediction in enumerate(best, start=1))
-        return "".join(map(csv_row, rows))
-    said = ", ".join(f"{class_name} {100 * probability:.1f} %" for class_name, probability in best)
-    return f"{name:{width}}  {said}\n"
-
-
-def csv_row(values):
-    """Returns a line of a CSV file."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue()
+    classes = ", ".join(
+        f"{class_name} {100 * probability:.1f} %" for class_name, probability in best
+    )
+    return f"{name:{width}}  {classes}\n"

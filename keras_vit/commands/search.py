@@ -20,10 +20,9 @@ from absl import flags
 import keras_vit
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
-from keras_vit.commands.image_files import ImageFileReader, find_images
+from keras_vit.commands.image_files import find_images, reader_of
 from keras_vit.commands.predict import predict
 from keras_vit.data.sources.listing import printable
-from keras_vit.export.decoding import Decoder
 from keras_vit.models import TwoTowers
 from keras_vit.models.any_model import weights_digest
 from keras_vit.models.zero_shot_words import embed_texts, tokenizer_of
@@ -47,20 +46,6 @@ def define_flags():
     )
 
 
-class Embedder:
-    """Computes the embeddings of image files."""
-
-    def __init__(self, towers):
-        self._towers = towers
-        self.model = towers.image
-        shape = tuple(self.model.input_shape[1:])
-        self.preprocessing = towers.preprocessing
-        self.reader = ImageFileReader(Decoder(shape, self.preprocessing))
-
-    def embeddings(self, images):
-        return np.asarray(self._towers.encode_image(images, training=False))
-
-
 def main(*texts):
     if not FLAGS.data:
         raise ValueError("--data must be a folder of images or a file. Received: data=''")
@@ -69,16 +54,16 @@ def main(*texts):
     paths = [path for path in find_images([FLAGS.data]) if path.resolve() != output]
     towers = load_towers()
     tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
-    embedder = Embedder(towers)
-    found, embeddings = image_embeddings(embedder, paths, f"{FLAGS.output}.npz")
+    reader = reader_of(towers.image)
+    found, embeddings = image_embeddings(towers, reader, paths, f"{FLAGS.output}.npz")
     queries = embed_texts(towers, texts, tokenizer)
     scores = queries @ embeddings.T
     best = np.argsort(-scores, axis=1, kind="stable")[:, : FLAGS.top]
     for text, order, scores_of_text in zip(texts, best, scores):
         print(f"{text}:")
         for i in order:
-            print(f"  {scores_of_text[i]:.3f}  {printable(str(found[i]))}")
-    draw(FLAGS.output, embedder.reader, texts, [[found[i] for i in order] for order in best])
+            print(f"  {scores_of_text[i]:.3f}  {printable(found[i])}")
+    draw(FLAGS.output, reader, texts, [[found[i] for i in order] for order in best])
     print(f"drew {FLAGS.output}")
     if len(found) < len(paths):
         unreadable = len(paths) - len(found)
@@ -104,22 +89,26 @@ def load_towers():
     return model
 
 
-def image_embeddings(embedder, paths, cache):
+def image_embeddings(towers, reader, paths, cache):
     """Returns the readable files and their embeddings `(N, E)`; reads and updates the file
     `cache`."""
-    identity = [weights_digest(embedder.model), embedder.preprocessing.to_config()]
+    identity = [weights_digest(towers.image), towers.preprocessing.to_config()]
     digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()
     keys = {path: _key(path) for path in paths}
     known = _read_cache(cache, digest)
     missing = [path for path in paths if keys[path] not in known]
-    rows = predict(embedder, embedder.embeddings, missing, FLAGS.batch_size) if missing else ()
-    known |= {keys[path]: row for path, row in rows}
+    if missing:
+
+        def embed(images):
+            return np.asarray(towers.encode_image(images, training=False))
+
+        rows = predict(reader, embed, missing, FLAGS.batch_size)
+        known |= {keys[path]: row for path, row in rows}
     found = [path for path in paths if keys[path] in known]
     if not found:
         raise ValueError(f"No image can be read. Received: data={FLAGS.data!r}")
     embeddings = np.stack([known[keys[path]] for path in found])
-    new = len(set(missing) & set(found))
-    print(f"{len(found)} images, {new} of them new")
+    print(f"{len(found)} images, {len({*missing} & {*found})} of them new")
     if missing:
         names = np.array([keys[path] for path in found])
         with files.atomic_write(cache, "wb") as file:
@@ -129,8 +118,8 @@ def image_embeddings(embedder, paths, cache):
 
 def _key(path):
     """Returns the key of a file in the cache: its path, size and time of change."""
-    status = Path(path).stat()
-    return f"{printable(str(Path(path).resolve()))} {status.st_size} {status.st_mtime_ns}"
+    status = path.stat()
+    return f"{printable(path.resolve())} {status.st_size} {status.st_mtime_ns}"
 
 
 def _read_cache(path, digest):
@@ -151,8 +140,8 @@ def draw(output, reader, texts, rows):
     for text, paths, axes_of_text in zip(texts, rows, axes):
         axes_of_text[0].set_title(shortened(text, 24 * columns), fontsize=10, loc="left")
         for path, ax in zip(paths, axes_of_text):
-            ax.imshow(reader.read(str(path), Path(path).read_bytes())[1])
-            name = shortened(printable(Path(path).name), 24)
+            ax.imshow(reader.read(str(path), path.read_bytes())[1])
+            name = shortened(printable(path.name), 24)
             ax.text(0.5, -0.03, name, fontsize=7, ha="center", va="top", transform=ax.transAxes)
     with files.atomic_path(output) as temporary:
         figure.savefig(temporary, dpi=100)

@@ -19,7 +19,7 @@ MODELS = "the workdir of a run, the folder of an export or its versions, or a .k
 
 
 def define_model():
-    flags.DEFINE_string("model", "", f"{MODELS[0].upper()}{MODELS[1:]}.")
+    flags.DEFINE_string("model", "", f"{MODELS.capitalize()}.")
     flags.DEFINE_string("variant", "", "Constructor to use instead of --model, such as ViT_B16.")
     flags.DEFINE_string(
         "weights",
@@ -78,7 +78,7 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     if not path:
         name, path = name_and_path(name)
     check_data_name(name)
-    config = (details.get("recipe") or {}).get("data") or {}
+    config = run_data(details)
     part = ""
     if name == "folder" and has_no_splits(path):
         splits = splits_to_read(path, splits, config)
@@ -110,6 +110,12 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
     if not path and not FLAGS.data:
         path = config.get("path", "")
     return inputs, f"{name} {path}".strip() + part
+
+
+def run_data(details):
+    """Returns the `data` fields of the config that a model was trained with; {} if it is
+    unknown."""
+    return details.get("recipe", {}).get("data", {})
 
 
 def check_data_name(name):
@@ -235,6 +241,14 @@ def _load(source):
         f"The folder contains neither a run nor an export. --model takes {MODELS}. Received: "
         f"model={source!r}"
     )
+
+
+def with_class_names(details, source, model):
+    """Returns the details of a model with the class names that `--class_names` selects, unless it
+    is ""."""
+    if not source:
+        return details
+    return {**details, "class_names": read_class_names(source, model.output_shape[-1])}
 
 
 def read_class_names(source, classes):

@@ -32,10 +32,11 @@ from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.file_lists import is_list
 from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.loop import is_better
-from keras_vit.training.progress import format_metrics
+from keras_vit.training.progress import format_metrics, metrics_of_test
 
 FLAGS = flags.FLAGS
 _TRAIN = (sys.executable, "-m", "keras_vit", "train")
+_NO_METRICS = ("run", "rate", "seed", "name")  # the other entries of a row
 
 
 def define_flags():
@@ -143,11 +144,7 @@ def make_rows(
         results = train(name, {"schedule.base": rate, "seed": seed, **changes})
         if results is None:
             results = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
-        metrics = {
-            key.removeprefix("test/"): value
-            for key, value in results.items()
-            if key.startswith("test/")
-        }
+        metrics = metrics_of_test(results)
         rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
         write(rows)
 
@@ -194,26 +191,18 @@ def summary(rows, best_metric="accuracy"):
     standard deviation."""
     lines = ["run    rate      seed  metrics"]
     for row in rows:
-        metrics = {
-            name: value
-            for name, value in row.items()
-            if name not in ("run", "rate", "seed", "name")
-        }
-        said = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
-        lines.append(f"{row['run']:5}  {row['rate']:<8.4g}  {row['seed']:<4}  {said}")
-    final = [
-        row[best_metric]
-        for row in rows
-        if row["run"] == "final" and not math.isnan(row[best_metric])
-    ]
+        metrics = {name: value for name, value in row.items() if name not in _NO_METRICS}
+        text = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
+        lines.append(f"{row['run']:5}  {row['rate']:<8.4g}  {row['seed']:<4}  {text}")
+    final = [row[best_metric] for row in rows if row["run"] == "final"]
+    final = [value for value in final if not math.isnan(value)]
     if len(final) > 1:
         mean = format_metrics({best_metric: statistics.mean(final)})
         deviation = statistics.stdev(final)
         lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
     for row in spread(rows, best_metric):
-        metric = row["metric"]
         mean, lowest, highest = (
-            format_metrics({metric: row[name]}) for name in ("mean", "lowest", "highest")
+            format_metrics({row["metric"]: row[name]}) for name in ("mean", "lowest", "highest")
         )
         without = f", without {row['diverged']} that diverged" if row["diverged"] else ""
         lines.append(
@@ -233,14 +222,12 @@ def spread(rows, best_metric="accuracy"):
         of_rate = [row for row in rows if row["rate"] == rate]
         good = [row for row in of_rate if not _diverged(row, best_metric)]
         for metric in dict.fromkeys(name for row in good for name in row):
-            if metric in ("run", "rate", "seed", "name") or metric.endswith("examples"):
+            if metric in _NO_METRICS or metric.endswith("examples"):
                 continue
             # A fold may lack a metric, for example of a class without test images.
             values = [row[metric] for row in good if not math.isnan(row.get(metric, math.nan))]
-            if not values:
-                continue
-            spreads.append(
-                {
+            if values:
+                row = {
                     "rate": rate,
                     "metric": metric,
                     "mean": statistics.mean(values),
@@ -250,7 +237,7 @@ def spread(rows, best_metric="accuracy"):
                     "runs": len(values),
                     "diverged": len(of_rate) - len(good),
                 }
-            )
+                spreads.append(row)
     return spreads
 
 
@@ -269,12 +256,11 @@ def write_table(folder, rows):
 def _results(workdir, changes):
     """Trains with changes to the config, unless results exist; returns the results, or None if
     training diverged."""
-    config = config_with(changes)
-    if training.Workdir(workdir, config.to_dict(), change=None).results() is None:
-        print(f"run {workdir}", flush=True)
-        if not _train(workdir, changes):
-            return None
-    return training.Workdir(workdir, config.to_dict(), change=None).results()
+    run = training.Workdir(workdir, config_with(changes).to_dict(), change=None)
+    if results := run.results():
+        return results
+    print(f"run {workdir}", flush=True)
+    return run.results() if _train(workdir, changes) else None
 
 
 def config_with(changes):

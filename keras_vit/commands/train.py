@@ -11,12 +11,11 @@ The same command resumes a run that was stopped.
 import functools
 import os
 import re
-import tempfile
 
 import numpy as np
 from absl import flags
 
-from keras_vit import evaluation, export, files, tasks, training
+from keras_vit import evaluation, export, plots, tasks, terminal, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
 from keras_vit.evaluation.plots import predictions
@@ -26,7 +25,7 @@ from keras_vit.plots import to_pictures
 from keras_vit.tasks.patch_sizes import patch_size_rows
 from keras_vit.training import preemption
 from keras_vit.training.plots import accuracy_against_cost, training_curve
-from keras_vit.training.progress import format_metrics
+from keras_vit.training.progress import format_metrics, metrics_of_test
 from keras_vit_cli import START
 
 FLAGS = flags.FLAGS
@@ -49,13 +48,8 @@ def main():
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
     # If the run is already finished, only print its results again.
     if results := workdir.results():
-        metrics = {
-            name.removeprefix("test/"): value
-            for name, value in results.items()
-            if name.startswith("test/")
-        }
-        metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
-        print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
+        metrics = format_metrics(metrics_of_test(results))
+        print(f"This run is done: {metrics}. Everything is in {workdir.path}.")
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)
@@ -121,10 +115,8 @@ def export_model(config, options, workdir, run):
 
     Returns the path of the version, or None if the weights or the test loss are not finite.
     """
-    weights = run.model.get_weights()
-    if not np.isfinite(run.metrics["test/loss"]) or not all(
-        np.isfinite(weight).all() for weight in weights
-    ):
+    values = [run.metrics["test/loss"], *run.model.get_weights()]
+    if not all(np.isfinite(value).all() for value in values):
         print("the model is not exported, because its weights or its test loss are not finite")
         return None
     names = run.inputs.test.class_names
@@ -156,13 +148,9 @@ def predict(version, inputs, picture, number=32):
 
 
 def draw(picture, function):
-    """Draws with `function(path)` and copies the result to `picture`, which may be remote; prints
-    any error."""
+    """Draws the file `picture`, which may be remote, with `function(path)`; prints any error."""
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            function(f"{folder}/picture.png")
-            files.copy(f"{folder}/picture.png", picture)
+        plots.draw(picture, function)
         print(f"drew {picture}")
     except Exception as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        print(f"{picture} was not drawn: {lines[0]}")
+        print(f"{picture} was not drawn: {terminal.first_line(error)}")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit.export.comparison import compare, in_batches, reference, saved_model_size
 from keras_vit.export.devices import chosen_device
 from keras_vit.export.file_format import check_convertible
-from keras_vit.export.graph import inference_copy, write_graph
+from keras_vit.export.graph import inference_copy, write_logits_graph
 from keras_vit.export.litert_file import LITERT
 from keras_vit.export.onnx_file import ONNX
 from keras_vit.terminal import first_line
@@ -89,22 +89,18 @@ def choose(measurements, calibrated):
     ranked = sorted(measurements, key=lambda name: -measurements[name][1])
     best = next(name for name in ranked if not obstacle(name))
     ratio = measurements[best][1] / measurements["saved_model"][1]
-    reason = (
+    reasons = [
         f"{best} is the fastest accurate format, {ratio:.1f} times as fast as the float32 "
-        "SavedModel"
-    )
-    return best, reason + "".join(
-        f"; {name} is faster, but {obstacle(name)}" for name in ranked[: ranked.index(best)]
-    )
+        "SavedModel",
+        *(f"{name} is faster, but {obstacle(name)}" for name in ranked[: ranked.index(best)]),
+    ]
+    return best, "; ".join(reasons)
 
 
 def _saved_model(model, path, spec, precision):
     copy = inference_copy(model, precision, chosen_device(None))
 
-    def logits_of(images):
-        return {"logits": copy(images, training=False)}
-
-    write_graph(path, copy, {"logits": (logits_of, spec)})
+    write_logits_graph(path, copy, spec)
     signature = tf.saved_model.load(path).signatures["logits"]
     return lambda images: signature(images=tf.constant(images))["logits"]
 

@@ -46,13 +46,7 @@ class Decoder:
     def image(self, encoded):
         """Converts an image file, a scalar string, to a float32 tensor of shape `image_shape`."""
         p = self.preprocessing
-        how = {
-            "exif": p.exif,
-            "channels": p.channels,
-            "bit_depth": p.bit_depth,
-            "library": p.library,
-        }
-        image = images.decode(encoded, self.max_megapixels, **how)
+        image = self.decode(encoded)
         if p.resize == "shorter_side":
             size = tf.shape(image)[:2]
             narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
@@ -62,3 +56,16 @@ class Decoder:
             image = checked(image, narrow, message, size)
         image = inputs.kind_for(p).evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)
+
+    def decode(self, encoded):
+        """Returns the pixels of an image file, uint8 or float32 `(H, W, C)`, before they are
+        resized."""
+        p = self.preprocessing
+        return images.decode(
+            encoded,
+            self.max_megapixels,
+            exif=p.exif,
+            channels=p.channels,
+            bit_depth=p.bit_depth,
+            library=p.library,
+        )

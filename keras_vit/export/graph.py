@@ -6,9 +6,9 @@ import tensorflow as tf
 from keras_vit.export.devices import use_forms_for_cpus
 from keras_vit.models.image_model import ImageModel
 
-# Use "bfloat16", not "mixed_bfloat16": on CPUs, casting float32 variables in each call would take a
-# fifth of the time.
-POLICIES = {"float32": "float32", "bfloat16": "bfloat16"}
+# Names of dtype policies. "mixed_bfloat16" would cast float32 variables in each call, which takes a
+# fifth of the time on CPUs.
+PRECISIONS = ("float32", "bfloat16")
 
 
 def inference_copy(model, precision="float32", device="any"):
@@ -17,22 +17,21 @@ def inference_copy(model, precision="float32", device="any"):
     The last layer computes in float32, as do the float32 layers of a mixed-precision model; others
     use `precision`. For the device "cpu", its layers have the forms for CPUs.
     """
-    if precision not in POLICIES:
+    if precision not in PRECISIONS:
         raise ValueError(
-            f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}"
+            f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={precision!r}"
         )
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
             "LoRA adapters must be merged before an export. Save the model as .keras, which "
             f"merges them, and export the loaded model. Received: model={model.name!r}"
         )
-    policy = POLICIES[precision]
     # In a mixed-precision model, keep the policy of float32 layers, because these layers require
     # float32.
     kept_policies = {"float32"} if uses_reduced_precision(model) else set()
     try:
-        config = _replace_policies(model.get_config(), policy, kept_policies)
-        if policy != "float32":
+        config = _replace_policies(model.get_config(), precision, kept_policies)
+        if precision != "float32":
             _keep_last_layer_in_float32(model, config)
         copy = type(model).from_config(config)
         copy.set_weights(model.get_weights())
@@ -76,6 +75,15 @@ def _keep_last_layer_in_float32(model, config):
         _keep_last_layer_in_float32(last, config["layers"][-1]["config"])
     else:
         config["layers"][-1] = _replace_policies(config["layers"][-1], "float32", set())
+
+
+def write_logits_graph(folder, model, spec):
+    """Writes a SavedModel with a signature from `images` with the `TensorSpec` to `logits`."""
+
+    def logits_of(images):
+        return {"logits": model(images, training=False)}
+
+    write_graph(folder, model, {"logits": (logits_of, spec)})
 
 
 def write_graph(folder, model, endpoints):

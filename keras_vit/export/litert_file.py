@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_vit.export.comparison import ExportReport
 from keras_vit.export.file_format import Format
-from keras_vit.export.graph import write_graph
+from keras_vit.export.graph import write_logits_graph
 
 
 def litert(
@@ -44,11 +44,8 @@ def litert(
 
 
 def _convert(model, spec, quantization, images):
-    def logits_of(images):
-        return {"logits": model(images, training=False)}
-
     with tempfile.TemporaryDirectory() as folder:
-        write_graph(folder, model, {"logits": (logits_of, spec)})
+        write_logits_graph(folder, model, spec)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
         if quantization == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -64,14 +65,13 @@ def _convert(model, spec, quantization, images):
     converted, _ = tf2onnx.convert.from_function(
         function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
     )
-    _fold_weights(
-        converted, {name: keras.ops.convert_to_numpy(value) for name, value in weights.items()}
-    )
+    _store_weights(converted.graph, weights)
     _separate_pads_from_max_pools(converted.graph)
-    content = converted.SerializeToString()
+    converted = _optimized(converted)
     # A conversion may succeed and still produce an invalid file, so load and run it.
+    content = converted.SerializeToString()
     _runner(content)(example_images(spec.shape[1:], 1))
-    return _quantized(content, images) if quantization == "int8" else content
+    return _quantized(converted, images) if quantization == "int8" else content
 
 
 def _runner(content):
@@ -83,7 +83,25 @@ def _runner(content):
     return lambda images: session.run(["logits"], {"images": images})[0]
 
 
-def _quantized(content, images):
+def _optimized(model):
+    """Returns an ONNX model with constant expressions folded, and each product fused with its bias.
+
+    If onnxruntime fused them after a quantization, it would compute in float32.
+    """
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return onnx.load(options.optimized_model_filepath)
+
+
+def _quantized(model, images):
     """Returns the content of an ONNX file with int8 kernels, calibrated on every second image; see
     `onnx`."""
     from onnxruntime import quantization
@@ -95,19 +113,19 @@ def _quantized(content, images):
             return next(self.batches, None)
 
     kinds = ["MatMul", "Gemm", "Conv"]
+    kernels = {tensor.name for tensor in model.graph.initializer}
+    products = [
+        node.name
+        for node in model.graph.node
+        if node.op_type in kinds and kernels.intersection(node.input)
+    ]
+    # Suppress the advice to preprocess the model.
+    quantization.quant_utils.add_pre_process_metadata(model)
     with tempfile.TemporaryDirectory() as folder:
-        model = _fused(content, f"{folder}/fused.onnx")
-        kernels = {tensor.name for tensor in model.graph.initializer}
-        products = [
-            node.name
-            for node in model.graph.node
-            if node.op_type in kinds and kernels.intersection(node.input)
-        ]
-        # Suppress the advice to preprocess the model.
-        quantization.quant_utils.add_pre_process_metadata(model)
+        path = Path(folder, "int8.onnx")
         quantization.quantize_static(
             model,
-            f"{folder}/int8.onnx",
+            path,
             Reader(),
             nodes_to_quantize=products,
             per_channel=True,
@@ -115,24 +133,7 @@ def _quantized(content, images):
             activation_type=quantization.QuantType.QUInt8,
             extra_options={"OpTypesToExcludeOutputQuantization": kinds},
         )
-        with open(f"{folder}/int8.onnx", "rb") as file:
-            return file.read()
-
-
-def _fused(content, path):
-    """Writes the content of an ONNX file to `path` with each product fused with its bias, and
-    returns the model.
-
-    If onnxruntime fused them after the quantization, it would compute in float32.
-    """
-    import onnx
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = path
-    onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return onnx.load(path)
+        return path.read_bytes()
 
 
 def _erfc(graph, node, name, _):
@@ -144,49 +145,17 @@ def _erfc(graph, node, name, _):
     graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
 
 
-def _fold_weights(model, weights):
-    """Replaces the inputs named in `weights` with constants, and precomputes nodes that depend only
-    on constants."""
+def _store_weights(graph, weights):
+    """Replaces the inputs of a graph that are named in `weights` with constants."""
     from onnx import numpy_helper
 
-    graph = model.graph
     images = [value for value in graph.input if value.name not in weights]
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    constants |= {name: numpy_helper.from_array(value, name) for name, value in weights.items()}
-    known = {"", *constants}
-    folded = []
-    kept = []
-    for node in graph.node:
-        if known.issuperset(node.input):
-            folded.append(node)
-            known.update(node.output)
-        else:
-            kept.append(node)
-    read = {name for node in kept for name in node.input}
-    names = [name for node in folded for name in node.output if name in read]
-    if names:
-        values = zip(names, _computed(model, folded, constants, names))
-        constants |= {name: numpy_helper.from_array(value, name) for name, value in values}
-    del graph.input[:], graph.node[:], graph.initializer[:]
+    del graph.input[:]
     graph.input.extend(images)
-    graph.node.extend(kept)
-    graph.initializer.extend(tensor for name, tensor in constants.items() if name in read)
-
-
-def _computed(model, nodes, constants, names):
-    """Returns the values `names` that nodes of a model compute from constants."""
-    import onnxruntime
-    from onnx import helper
-
-    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
-    read = {name for node in nodes for name in node.input}
-    inputs = [constants[name] for name in read & constants.keys()]
-    part = helper.make_graph(nodes, "constants", [], outputs, inputs)
-    content = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
-    session = onnxruntime.InferenceSession(
-        content.SerializeToString(), providers=["CPUExecutionProvider"]
+    graph.initializer.extend(
+        numpy_helper.from_array(keras.ops.convert_to_numpy(variable), name)
+        for name, variable in weights.items()
     )
-    return session.run(names, {})
 
 
 def _separate_pads_from_max_pools(graph):

@@ -124,7 +124,8 @@ def saved_model(
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     activation = logits_activation_of(model) if activation is None else activation
-    _check_arguments(name, version=version, top=top, max_batch_size=max_batch_size)
+    first = 1 if version is None else version
+    _check_arguments(name, version=first, top=top, max_batch_size=max_batch_size)
     versions.check_version(base_dir, version)
     labels, decoder = check(
         model,
@@ -187,28 +188,19 @@ def _served_in_graphs(model, activation, decoder, labels, top):
 
 def _preprocessing_entry(decoder, rounding, exif, max_megapixels):
     """Returns the entry "preprocessing" of a card."""
-    preprocessing = None
+    entry = {"model": None, "rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
     if decoder is not None:
         preprocessing = decoder.preprocessing.to_config()
-        rounding = decoder.preprocessing.rounding
-        exif = decoder.preprocessing.exif
-    return {
-        "model": preprocessing,
-        "rounding": rounding,
-        "exif": exif,
-        "max_megapixels": max_megapixels,
-    }
+        entry |= {"model": preprocessing} | {
+            key: preprocessing[key] for key in ("rounding", "exif")
+        }
+    return entry
 
 
-def _check_arguments(name, *, version, top, max_batch_size):
+def _check_arguments(name, **counts):
     """Raises a `ValueError` for a name or a number that no SavedModel can have."""
-    counts = {
-        "version": 1 if version is None else version,
-        "top": top,
-        "max_batch_size": max_batch_size,
-    }
     for argument, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if type(value) is not int or value < 1:
             raise ValueError(
                 f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}"
             )
@@ -260,9 +252,12 @@ def check(
     labels = _labels_of(model, class_names)
     if signatures == ("tensor",):
         return labels, None
-    changes: dict[str, Any] = {"rounding": rounding, "exif": exif}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    preprocessing = dataclasses.replace(preprocessing_of(model), **changes)
+    preprocessing = preprocessing_of(model)
+    preprocessing = dataclasses.replace(
+        preprocessing,
+        rounding=preprocessing.rounding if rounding is None else rounding,
+        exif=preprocessing.exif if exif is None else exif,
+    )
     return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_vit.data import inputs
 from keras_vit.data.images import checked
 from keras_vit.export import dense_signatures
+from keras_vit.export.comparison import example_images
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.any_model import (
@@ -21,7 +21,7 @@ from keras_vit.models.any_model import (
     output_shape_of,
 )
 from keras_vit.models.features import FeatureModel, returns_features
-from keras_vit.preprocessing import Preprocessing, find_preprocessing
+from keras_vit.preprocessing import find_preprocessing
 
 ENCODED = "image/encoded"  # the feature of a `tf.train.Example` that contains an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
@@ -128,24 +128,15 @@ def _tensor(served):
         # Check the outputs too, because finite but huge pixels overflow inside the model.
         return {name: _checked_output(output) for name, output in outputs.items()}
 
-    height, width, channels = served.model.input_shape[1:]
+    shape = tuple(served.model.input_shape[1:])
 
     def example_inputs(image_files):
-        middle = (127.5,) * channels
-        preprocessing = find_preprocessing(served.model) or Preprocessing(middle, middle)
-        kind = inputs.kind_for(preprocessing)
-        images = []
-        for file in image_files:
-            gray = tf.image.rgb_to_grayscale(tf.io.decode_image(file, 3, expand_animations=False))
-            image = tf.repeat(tf.cast(gray, tf.float32), channels, -1)
-            images.append(kind.evaluation_image(image, (height, width), preprocessing))
-        return tf.stack(images)
+        preprocessing = find_preprocessing(served.model)
+        if preprocessing is None or shape[-1] > 4:
+            return tf.constant(example_images(shape, len(image_files)))
+        return Decoder(shape, preprocessing)(tf.constant(image_files))
 
-    return Signature(
-        function,
-        tf.TensorSpec((None, height, width, channels), tf.float32, "images"),
-        example_inputs,
-    )
+    return Signature(function, tf.TensorSpec((None, *shape), tf.float32, "images"), example_inputs)
 
 
 def _checked_output(output):
@@ -163,14 +154,12 @@ def _classify(served):
         return {"classes": classes, "scores": scores}
 
     def example_inputs(image_files):
-        features = [
-            {ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))}
-            for file in image_files
-        ]
-        examples = [
-            tf.train.Example(features=tf.train.Features(feature=feature)) for feature in features
-        ]
-        return tf.constant([example.SerializeToString() for example in examples])
+        examples = []
+        for file in image_files:
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+            features = tf.train.Features(feature={ENCODED: feature})
+            examples.append(tf.train.Example(features=features).SerializeToString())
+        return tf.constant(examples)
 
     return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)
 

@@ -40,14 +40,12 @@ def example_files(image_shape, count=3):
     """Returns a list of deterministic image files, as bytes: smooth noise in a size that differs
     from the model's."""
     height, width, channels = image_shape
-    stored = channels if channels in (2, 4) else 3
+    is_png = channels in (2, 4)
+    stored = channels if is_png else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
-    images = tf.cast(
-        tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2)), tf.uint8
-    )
-    if channels in (2, 4):
-        return [tf.io.encode_png(image).numpy() for image in images]
-    return [tf.io.encode_jpeg(image, quality=95).numpy() for image in images]
+    size = (height + height // 4 + 1, width + width // 2 + 2)
+    encode = tf.io.encode_png if is_png else tf.io.encode_jpeg
+    return [encode(image).numpy() for image in tf.cast(tf.image.resize(noise, size), tf.uint8)]
 
 
 def verification_case(signature, image_files):

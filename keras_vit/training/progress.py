@@ -142,6 +142,15 @@ def format_metrics(metrics, separator=", ", percent=".2f"):
     return separator.join(f"{name} {number(name, value)}" for name, value in metrics.items())
 
 
+def metrics_of_test(results):
+    """Returns the metrics of the test split from the results of a run, without their prefix."""
+    return {
+        name.removeprefix("test/"): value
+        for name, value in results.items()
+        if name.startswith("test/")
+    }
+
+
 def format_seconds(seconds):
     """Formats seconds as `m:ss`, or as `h:mm:ss` for one hour or more."""
     minutes, seconds = divmod(round(seconds), 60)

@@ -48,9 +48,9 @@ def searched(photos, tmp_path, monkeypatch, capsys):
 
 def test_best_files_come_first(searched, photos, tmp_path):
     towers, lines = searched(0, "a white image", "black")
-    embedder = search.Embedder(towers)
+    reader = search.reader_of(towers.image)
     files = sorted(photos.iterdir())
-    pixels = np.stack([embedder.reader.read(str(p), p.read_bytes())[0] for p in files])
+    pixels = np.stack([reader.read(str(p), p.read_bytes())[0] for p in files])
     texts = ["a white image", "black"]
     ids = keras_vit.text.Tokenizer(tmp_path / "tokenizer.json", 6)(texts)
     cosines = np.asarray(towers.encode_text(ids)) @ np.asarray(towers.encode_image(pixels)).T

@@ -98,7 +98,7 @@ def _is_hidden(name):
     return name.startswith(".") or name in _SYSTEM_FOLDERS
 
 
-def printable(name: str) -> str:
+def printable(name: str | os.PathLike[str]) -> str:
     """Returns a file name in printable form: normalized to NFC, with invalid UTF-8 bytes escaped,
     such as `\\xff`."""
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
