@@ -79,7 +79,7 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
 
 def to_uint8(picture: np.ndarray) -> np.ndarray:
     """Converts a picture with values in [0, 1] to uint8."""
-    return np.uint8(np.rint(255 * picture))
+    return np.rint(255 * picture).astype("uint8")
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from keras_vit import files, terminal
-from keras_vit.data.sources.listing import entries, printable, visible_folders
+from keras_vit.data.sources.listing import files_below, printable
 
 HEIC = (".heic", ".heif")
 TIFF = (".tif", ".tiff")
@@ -18,37 +18,22 @@ INSTALL = 'pip install "keras_vit[heic]"'
 _PNG_MODES = ("1", "L", "LA", "P", "I;16", "RGB", "RGBA")
 
 
-def convertible(folder):
-    """Returns the files of a folder and its visible subfolders that can be converted."""
-    names = [
-        name
-        for name in entries(folder)[1]
-        if name.lower().endswith(ENDINGS) and not name.startswith(".")
-    ]
-    paths = [f"{folder}/{name}" for name in names]
-    for name in visible_folders(folder):
-        paths += convertible(f"{folder}/{name}")
-    return paths
-
-
 def convert(folder, target):
     """Converts `a/1.heic` in a folder to `a/1.heic.jpg` in the folder `target`.
 
     Returns the number of converted files, and a dict from skipped files to reasons.
     """
-    paths = convertible(folder)
-    _check(folder, target, paths)
+    names = files_below(folder, ENDINGS)
+    _check(folder, target, names)
     skipped = {}
-    with terminal.progress_bar("converting", len(paths), "images") as update:
-        for done, path in enumerate(paths, start=1):
-            converted = Path(target, Path(path).relative_to(folder))
-            if reason := _convert(path, converted):
-                skipped[printable(path)] = reason
-            update(done)
-    return len(paths) - len(skipped), skipped
+    for name in terminal.track(names, "converting", "images"):
+        path = Path(folder, name)
+        if reason := _convert(path, Path(target, name)):
+            skipped[printable(path)] = reason
+    return len(names) - len(skipped), skipped
 
 
-def _check(folder, target, paths):
+def _check(folder, target, names):
     if files.is_remote(folder) or files.is_remote(target):
         raise ValueError(f"--convert needs local folders. Received: convert={target!r}")
     if Path(target).exists() and not Path(target).is_dir():
@@ -61,7 +46,7 @@ def _check(folder, target, paths):
     try:
         import PIL  # noqa: F401
 
-        if any(path.lower().endswith(HEIC) for path in paths):
+        if any(name.lower().endswith(HEIC) for name in names):
             import pillow_heif
 
             pillow_heif.register_heif_opener()
@@ -77,16 +62,16 @@ def _convert(path, target):
         image = _upright(path)
     except Exception as error:  # Pillow raises errors of many kinds for damaged files
         return terminal.first_line(error)
-    is_png = path.lower().endswith(TIFF) or image.has_transparency_data
+    is_png = path.suffix.lower() in TIFF or image.has_transparency_data
     if not is_png and image.mode not in ("L", "RGB"):
         image = image.convert("RGB")
     target = target.with_name(f"{target.name}.{'png' if is_png else 'jpg'}")
     if os.path.lexists(target):
         return f"{target} exists"
-    how = {"format": "PNG"} if is_png else {"format": "JPEG", "quality": 95}
     files.make_dirs(target.parent)
     with files.atomic_path(target) as temporary:
-        image.save(temporary, **how, icc_profile=image.info.get("icc_profile"))
+        # PNG files have no quality.
+        image.save(temporary, quality=95, icc_profile=image.info.get("icc_profile"))
     return ""
 
 

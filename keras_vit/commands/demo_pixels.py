@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.commands.image_files import decoded
-from keras_vit.commands.pixels import pixel_decoder
+from keras_vit.commands.pixels import pixel_decoder, scaled
 from keras_vit.commands.shared_flags import with_class_names
 from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
@@ -48,10 +48,8 @@ class PixelModel:
         outputs = predict_pixels(self._model, image, preprocessing)
         picture = to_uint8(picture_of(image, 2**preprocessing.bit_depth - 1))
         if predicts_of(self._model) == "depth":
-            depths = outputs[..., 0]
-            low, high = float(depths.min()), float(depths.max())
-            share = (depths - low) / max(high - low, 1e-12)
-            return picture, [(share, f"depth, {low:.4g} to {high:.4g}")]
+            depths, text = scaled(outputs[..., 0])
+            return picture, [(depths, f"depth, {text}")]
         classes = outputs.argmax(-1)
         masks = {i: classes == i for i in np.unique(classes)}
         return picture, [

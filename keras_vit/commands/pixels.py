@@ -96,10 +96,16 @@ def _write_depths(output, name, depths):
     files.make_dirs(os.path.dirname(path))
     with files.atomic_write(path, "wb") as file:
         np.save(file, depths.astype("float32"))
-    low, high = float(depths.min()), float(depths.max())
-    gray = to_uint8((depths - low) / max(high - low, 1e-12))
-    _write_png(output, f"pictures/{name}.png", gray[..., None])
-    return f"{low:.4g} to {high:.4g}"
+    gray, text = scaled(depths)
+    _write_png(output, f"pictures/{name}.png", to_uint8(gray)[..., None])
+    return text
+
+
+def scaled(depths):
+    """Scales depths to [0, 1]; returns them, and their range as a text."""
+    low = float(depths.min())
+    high = float(depths.max())
+    return (depths - low) / max(high - low, 1e-12), f"{low:.4g} to {high:.4g}"
 
 
 def _write_png(output, name, pixels):

@@ -6,8 +6,6 @@ Each title shows up to three labels of the image, with their proportions unless 
 images have more than three channels, the first three are drawn.
 """
 
-import os
-
 from absl import flags
 
 from keras_vit import files
@@ -30,12 +28,11 @@ def main():
     columns = min(FLAGS.batch_size, 8)
     rows = -(-FLAGS.batch_size // columns)
     figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
-    ending = FLAGS.output.rpartition(".")[2]
-    folder = os.path.dirname(FLAGS.output) or "."
-    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(folder):
+    command_line.check_output(FLAGS.output)
+    if FLAGS.output.rpartition(".")[2] not in figure.canvas.get_supported_filetypes():
         raise ValueError(
-            "--output must be an image file, such as .png or .pdf, in an existing folder. "
-            f"Received: output={FLAGS.output!r}"
+            "--output must be an image file, such as .png or .pdf. Received: "
+            f"output={FLAGS.output!r}"
         )
     # Draw both batches, one below the other.
     config = FLAGS.config.copy_and_resolve_references()

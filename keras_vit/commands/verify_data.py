@@ -24,7 +24,7 @@ from absl import flags
 from keras_vit import data, files, terminal
 from keras_vit.commands import command_line, conversion
 from keras_vit.data.file_kinds import KINDS
-from keras_vit.data.sources.listing import printable
+from keras_vit.data.sources.listing import files_below, printable
 
 FLAGS = flags.FLAGS
 
@@ -59,7 +59,7 @@ def main():
     if FLAGS.convert:
         convert()
         return
-    if FLAGS.data and (unread := conversion.convertible(FLAGS.data)):
+    if FLAGS.data and (unread := files_below(FLAGS.data, conversion.ENDINGS)):
         print(
             f"not read: {len(unread)} HEIC, AVIF or TIFF files, such as {printable(unread[0])}; "
             f"--convert=FOLDER converts them ({conversion.INSTALL})"
