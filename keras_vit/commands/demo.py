@@ -160,13 +160,15 @@ def build_page(model, gradio):
         query = "the output"
         if patch is not None:
             query = f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
+        names = ("All layers (rollout)", f"Layer {int(layer)}")
         maps = model.attention(state[0], patch, int(layer), int(head) or None)
-        pictures = []
-        for name, attention in zip(("All layers (rollout)", f"Layer {int(layer)}"), maps):
-            label = f"{name}: 0 to {100 * attention.max():.3g} %"
-            pictures.append(
-                gradio.Image(attention_picture(state[1], attention, patch), label=label)
+        pictures = [
+            gradio.Image(
+                attention_picture(state[1], attention, patch),
+                label=f"{name}: 0 to {100 * attention.max():.3g} %",
             )
+            for name, attention in zip(names, maps)
+        ]
         return f"### Attention of {query}", *pictures
 
     with demo_pixels.new_page(model, gradio) as page:

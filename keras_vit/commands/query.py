@@ -50,14 +50,11 @@ def main(*paths):
     for i, name in enumerate(names):
         if "top_classes" in outputs:
             best = zip(outputs["top_classes"][i], outputs["top_probabilities"][i])
-            best = [(x.decode() if isinstance(x, bytes) else x, p) for x, p in best][: FLAGS.top]
         else:
             probabilities = np.array(outputs["probabilities"][i])
-            best = [
-                (f"class {j}", probabilities[j]) for j in np.argsort(-probabilities)[: FLAGS.top]
-            ]
+            best = ((f"class {j}", probabilities[j]) for j in np.argsort(-probabilities))
         shown = [f"{label} {100 * probability:.1f} %" for label, probability in best]
-        print(f"{name}: {', '.join(shown)}")
+        print(f"{name}: {', '.join(shown[: FLAGS.top])}")
 
 
 def read_inputs(paths):
@@ -138,9 +135,11 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            text = (
+            raise ValueError(
                 f"The server rejected the request: {error.details()} Received: {error.code()} from "
                 f"{address}"
-            )
-            raise ValueError(text) from error
-    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+            ) from error
+    outputs = {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+    if "top_classes" in outputs:
+        outputs["top_classes"] = np.char.decode(outputs["top_classes"].astype("S"), "utf-8")
+    return outputs

@@ -40,12 +40,11 @@ def main():
     config.seed = FLAGS.seed
     inputs = load_inputs(config, print)
     train = inputs.train_batches(start_step=FLAGS.step)
-    test = inputs.eval_batches()
-    batches = [
-        ("train", FLAGS.step, train, inputs.train_target),
-        ("test", 0, test, inputs.test_target),
-    ]
-    for part, (split, step, dataset, kind) in zip(figure.subfigures(2, 1), batches):
+    upper, lower = figure.subfigures(2, 1)
+    for part, split, step, dataset, kind in (
+        (upper, "train", FLAGS.step, train, inputs.train_target),
+        (lower, "test", 0, inputs.eval_batches(), inputs.test_target),
+    ):
         images, targets, weights = (values.numpy() for values in next(iter(dataset)))
         inputs.bad_examples(split, print).update(step)
         part.suptitle(f"{split}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
