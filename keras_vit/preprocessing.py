@@ -202,6 +202,12 @@ def preprocess_input(
             if image.ndim == 3:  # `prepare` refuses others
                 _check_pixels(ops.convert_to_tensor(image), white)
         return preprocessing.layout.prepare(images, preprocessing, model.input_shape[1:])
+    if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
+        raise ValueError(
+            "`images` must all be resized to the model's input size, because the model takes "
+            "images of one size. "
+            f"Received: shapes={[np.shape(image) for image in images]}"
+        )
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(

@@ -28,9 +28,9 @@ def write(text, file=None):
     file.flush()
 
 
-def first_line(error, length=200):
-    """Returns the first line of a text or an exception's message, cut to `length` characters."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:length]
+def first_line(error):
+    """Returns the first line of a text or an exception's message, cut to 200 characters."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
 
 
 @contextlib.contextmanager
@@ -59,9 +59,9 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
         yield lambda done: bar.update(done - bar.n)
 
 
-def track(items, name, unit):
-    """Iterates over a sequence and updates a `progress_bar`."""
-    with progress_bar(name, len(items), unit) as update:
+def track(items, name, unit, total=None):
+    """Iterates over items and updates a `progress_bar`; `total` is by default their length."""
+    with progress_bar(name, len(items) if total is None else total, unit) as update:
         for done, item in enumerate(items, start=1):
             yield item
             update(done)

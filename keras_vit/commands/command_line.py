@@ -132,7 +132,7 @@ def _print_help(module, name, defined):
         print(f"  --{flag.name}\n{text}")
 
 
-def define_config(default="digits"):
+def define_config():
     """Defines the flag `--config` and, through it, an override flag for every field."""
     names = ", ".join(_config_names())
     text = (
@@ -141,7 +141,7 @@ def define_config(default="digits"):
     )
     try:
         config_flags.DEFINE_config_file(
-            "config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments
+            "config", str(CONFIGS / "digits.py"), text, sys_argv=_arguments
         )
     except AttributeError as error:  # overrides are checked against the default config immediately
         _end(f"the config has no such field: {_text(error)}")

@@ -36,7 +36,9 @@ def define_flags():
     flags.DEFINE_string("model", "", "The workdir of a run of the task image_text.")
     flags.DEFINE_string("weights", "", "Published weights with both towers, a path or a URL.")
     flags.DEFINE_string("tokenizer", "", "Path or repository; by default, that of the weights.")
-    flags.DEFINE_string("data", "", "Folder of images, which is searched recursively, or a file.")
+    flags.DEFINE_string(
+        "data", None, "Folder of images, which is searched recursively, or a file.", required=True
+    )
     flags.DEFINE_integer("top", 8, "Number of images per text, best first.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
     flags.DEFINE_string(
@@ -47,8 +49,6 @@ def define_flags():
 
 
 def main(*texts):
-    if not FLAGS.data:
-        raise ValueError("--data must be a folder of images or a file. Received: data=''")
     command_line.check_output(FLAGS.output)
     output = Path(FLAGS.output).resolve()
     paths = [path for path in find_images([FLAGS.data]) if path.resolve() != output]

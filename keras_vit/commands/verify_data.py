@@ -16,6 +16,7 @@ With `--convert`, the command converts HEIC, AVIF and TIFF files to JPEG (qualit
 TIFF files and images with transparency. It needs the packages of `keras_vit[heic]`.
 """
 
+import functools
 import os
 import sys
 
@@ -67,16 +68,9 @@ def main():
     fields = FLAGS.config.data.to_dict()
     sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)
     total = sum(source.num_examples for source in sources.values())
-
-    def show_progress(examples):
-        with terminal.progress_bar("verifying", total, "images") as update:
-            for done, example in enumerate(examples, start=1):
-                yield example
-                update(done)
-
-    report = data.verify(
-        sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads}
-    )
+    options = {**data.option_fields(fields), "threads": FLAGS.threads}
+    show_progress = functools.partial(terminal.track, name="verifying", unit="images", total=total)
+    report = data.verify(sources, show_progress, **options)
     if FLAGS.output:
         files.write_json(FLAGS.output, report)
     if print_report(report):

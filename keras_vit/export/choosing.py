@@ -4,9 +4,13 @@ import statistics
 import time
 from pathlib import Path
 
-import tensorflow as tf
-
-from keras_vit.export.comparison import compare, in_batches, reference, saved_model_size
+from keras_vit.export.comparison import (
+    compare,
+    in_batches,
+    reference,
+    saved_model_runner,
+    saved_model_size,
+)
 from keras_vit.export.devices import chosen_device
 from keras_vit.export.file_format import check_convertible
 from keras_vit.export.graph import inference_copy, write_logits_graph
@@ -99,10 +103,8 @@ def choose(measurements, calibrated):
 
 def _saved_model(model, path, spec, precision):
     copy = inference_copy(model, precision, chosen_device(None))
-
     write_logits_graph(path, copy, spec)
-    signature = tf.saved_model.load(path).signatures["logits"]
-    return lambda images: signature(images=tf.constant(images))["logits"]
+    return saved_model_runner(path, "logits", "logits")
 
 
 def _images_per_second(run, batch, seconds):

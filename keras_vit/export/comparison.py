@@ -71,8 +71,9 @@ def reference(model, images=None):
     return images, outputs, name
 
 
-def in_batches(function, images, size=16):
-    """Calls a function on batches of images; returns its outputs `(N, ...)` in float32."""
+def in_batches(function, images):
+    """Calls a function on batches of up to 16 images; returns its outputs `(N, ...)` in float32."""
+    size = 16
     parts = [function(images[start : start + size]) for start in range(0, len(images), size)]
     return np.concatenate(
         [keras.ops.convert_to_numpy(keras.ops.cast(part, "float32")) for part in parts]
@@ -82,8 +83,13 @@ def in_batches(function, images, size=16):
 def saved_model_probabilities(path, images):
     """Returns the probabilities `(N, classes)` that the signature `tensor` of a SavedModel
     computes."""
-    signature = tf.saved_model.load(path).signatures["tensor"]
-    return in_batches(lambda part: signature(images=tf.constant(part))["probabilities"], images)
+    return in_batches(saved_model_runner(path, "tensor", "probabilities"), images)
+
+
+def saved_model_runner(path, signature, output):
+    """Returns a function from images to an output of a SavedModel's signature."""
+    function = tf.saved_model.load(path).signatures[signature]
+    return lambda images: function(images=tf.constant(images))[output]
 
 
 def saved_model_size(path):

@@ -19,21 +19,20 @@ def chosen_device(device: str | None) -> str:
     Raises:
         ValueError: the device is unknown.
     """
-    if device not in (*DEVICES, None):
+    if device is None:
+        return "any" if {"gpu", "tpu"} & set(found_devices()) else "cpu"
+    if device not in DEVICES:
         raise ValueError(
             f"`device` must be None or one of {', '.join(DEVICES)}. Received: device={device!r}"
         )
-    if device is None:
-        return "any" if {"gpu", "tpu"} & set(found_devices()) else "cpu"
     return device
 
 
 def found_devices() -> list[str]:
     """Returns the kinds of devices that TensorFlow or the Keras backend finds, such as "cpu"."""
     # On JAX, accelerators may be hidden from TensorFlow, or unknown to it.
-    names = keras.distribution.list_devices()
-    kinds = {name.partition(":")[0] for name in names}
-    kinds.update(device.device_type.lower() for device in tf.config.list_physical_devices())
+    kinds = {name.partition(":")[0] for name in keras.distribution.list_devices()}
+    kinds |= {device.device_type.lower() for device in tf.config.list_physical_devices()}
     return sorted(kinds)
 
 

@@ -96,17 +96,22 @@ class Signature:
     example_inputs: Callable  # maps image files to an input tensor, for warm-up and verification
 
 
-def _of_files(function):
-    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+def _of_files(served, compute):
+    """Returns a signature that maps image files to `compute(images)`."""
+    return Signature(
+        lambda image_bytes: compute(served.decoder(image_bytes)),
+        tf.TensorSpec((None,), tf.string, "image_bytes"),
+        tf.constant,
+    )
 
 
 def _serving_default(served):
     if served.pixels:
-        return _of_files(lambda image_bytes: served.pixels(served.decoder(image_bytes)))
+        return _of_files(served, served.pixels)
     compute = served.probabilities
 
-    def function(image_bytes):
-        probabilities = compute(served.decoder(image_bytes))
+    def function(images):
+        probabilities = compute(images)
         top_classes, top_probabilities = served.top_classes(probabilities)
         return {
             "probabilities": probabilities,
@@ -114,7 +119,7 @@ def _serving_default(served):
             "top_probabilities": top_probabilities,
         }
 
-    return _of_files(function)
+    return _of_files(served, function)
 
 
 def _tensor(served):
@@ -167,13 +172,13 @@ def _classify(served):
 def _features(served):
     compute = served.features
     return _of_files(
-        lambda files: dict(zip(("representation", "patches"), compute(served.decoder(files))))
+        served, lambda images: dict(zip(("representation", "patches"), compute(images)))
     )
 
 
 def _attention(served):
     compute = served.attention
-    return _of_files(lambda image_bytes: {"attention": compute(served.decoder(image_bytes))})
+    return _of_files(served, lambda images: {"attention": compute(images)})
 
 
 SIGNATURES = {

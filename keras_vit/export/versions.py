@@ -64,10 +64,10 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
         card = load_card(path)
     except ValueError:
         return False
-    has_same_details = card["class_names"] == list(class_names) and card[
-        "activation"
-    ] == logits_activation_of(model)
-    return has_same_details and card.get("weights_sha256") == weights_digest(model)
+    details = (card["class_names"], card["activation"])
+    if details != (list(class_names), logits_activation_of(model)):
+        return False
+    return card.get("weights_sha256") == weights_digest(model)
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
