@@ -122,12 +122,11 @@ def _normalized(label):
 
 def _paths_of(path, files, rows):
     """Returns the path of the file of each row of the list `path`."""
-    found = [files.find(row.file) for row in rows]
-    if missing := [files.path(row.file) for row, place in zip(rows, found) if place is None]:
+    paths = [files.find(row.file) or "" for row in rows]
+    if missing := [files.path(row.file) for row, place in zip(rows, paths) if not place]:
         raise ValueError(
             f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
         )
-    paths = [str(place) for place in found]
     labels = {(place, row.label) for place, row in zip(paths, rows)}
     counts = collections.Counter(place for place, _ in labels)
     if twice := [place for place, count in counts.items() if count > 1]:

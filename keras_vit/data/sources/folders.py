@@ -142,13 +142,13 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     """
     path = existing_folder(path)
     classes = {name: visible_folders(posixpath.join(path, name)) for name in visible_folders(path)}
-    splits = [name for name in classes if classes[name]]
-    without_classes = [name for name in classes if image_names(posixpath.join(path, name))[0]]
-    if not splits or (without_classes and not _SPLITS & set(splits)):
+    splits = {name for name in classes if classes[name]}
+    without_classes = {name for name in classes if image_names(posixpath.join(path, name))[0]}
+    if not splits or (without_classes and not _SPLITS & splits):
         return {"": folder(path)}
-    names = sorted({printable(name) for split in splits for name in classes[split]})
+    names = sorted({printable(name) for inside in classes.values() for name in inside})
     return {
-        split: folder(path, split, names) for split in dict.fromkeys([*splits, *without_classes])
+        split: folder(path, split, names) for split in classes if split in splits | without_classes
     }
 
 

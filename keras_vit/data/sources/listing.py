@@ -73,13 +73,13 @@ def entries(path: str) -> tuple[list[str], list[str]]:
     """Returns the names of the folders and of the other entries in a folder, each sorted."""
     try:
         if "://" in path:
-            names = tf.io.gfile.listdir(path)
-            folders = {
-                name for name in names if name.endswith("/") or _is_remote_folder(path, name)
+            is_folder = {
+                name.rstrip("/"): name.endswith("/") or _is_remote_folder(path, name)
+                for name in tf.io.gfile.listdir(path)
             }
-            return sorted(name.rstrip("/") for name in folders), sorted(set(names) - folders)
-        with os.scandir(path) as scanned:
-            is_folder = {entry.name: entry.is_dir() for entry in scanned}
+        else:
+            with os.scandir(path) as scanned:
+                is_folder = {entry.name: entry.is_dir() for entry in scanned}
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"The folder cannot be listed ({error}). Received: path={path!r}"

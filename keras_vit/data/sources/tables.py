@@ -177,46 +177,34 @@ def _has_swallowed_rows(cells, files):
     return any(files.find(part.strip()) for line in lines for part in re.split("[,;\t]", line))
 
 
-def _file_column(table, files, file_column, label_column):
-    """Returns the index of the column with the files."""
-    candidates = [i for i, name in enumerate(table.names) if name != (label_column or None)]
-    return _column(
-        table,
-        "file_column",
-        file_column,
-        candidates,
-        HEADERS,
-        lambda i: all(map(files.find, table.cells(i)[:_SHOWN_ROWS])),
-    )
+def _file_column(table, files, name, label_column):
+    """Returns the index of the column with the files: a usual header, or else existing files."""
+    candidates = [i for i in range(len(table.names)) if table.names[i] != (label_column or None)]
+    likely = [i for i in candidates if table.names[i].lower() in HEADERS]
+    if len(likely) != 1:
+        likely = [i for i in candidates if all(map(files.find, table.cells(i)[:_SHOWN_ROWS]))]
+    return _chosen(table, "file_column", name, candidates, likely)
 
 
-def _label_column(table, file, label_column):
-    """Returns the index of the column with the labels."""
-    candidates = [i for i in range(len(table.names)) if i != file]
-    is_only = len(candidates) == 1
-    return _column(
-        table, "label_column", label_column, candidates, _LABEL_HEADERS, lambda i: is_only
-    )
+def _label_column(table, file, name):
+    """Returns the index of the column with the labels: the only other one, or a usual header."""
+    likely = candidates = [i for i in range(len(table.names)) if i != file]
+    if len(candidates) > 1:
+        likely = [i for i in candidates if table.names[i].lower() in _LABEL_HEADERS]
+    return _chosen(table, "label_column", name, candidates, likely)
 
 
-def _column(table, field, value, candidates, headers, is_likely):
-    """Returns the index of the column named `value`; if it is "", of the only candidate with a
-    usual header, or else of the only likely one."""
-    names = [table.names[i] for i in candidates]
-    if value:
-        found = [i for i in candidates if table.names[i] == value]
-        rule = f"be one of the columns {', '.join(names)}"
-    else:
-        found = [i for i in candidates if table.names[i].lower() in headers]
-        if len(found) != 1:
-            found = [i for i in candidates if is_likely(i)]
-        rule = f"be set, because it is unclear which of the columns {', '.join(names)} is meant"
-    if len(found) != 1:
+def _chosen(table, field, name, candidates, likely):
+    """Returns the index of the column `name`, a candidate, or of the only likely one if it is
+    ""."""
+    chosen = [i for i in candidates if table.names[i] == name] if name else likely
+    if len(chosen) != 1:
+        columns = ", ".join(table.names[i] for i in candidates)
         raise ValueError(
-            f"`{field}` must {rule} (--config.data.{field}). Received: {field}={value!r} for "
-            f"{table.path!r}"
+            f"`{field}` must be set to one of the columns {columns} (--config.data.{field}). "
+            f"Received: {field}={name!r} for {table.path!r}"
         )
-    return found[0]
+    return chosen[0]
 
 
 def _class_columns(table, file, class_names, group_column):
