@@ -112,7 +112,7 @@ def find_preprocessing(
     """
     if published.is_name(source):
         found = published.entries_of(source)
-        if sizes and ":" not in os.fspath(source):
+        if sizes and not published.file_name(source):
             found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
         known = [entry.preprocessing for entry in found]
     else:

@@ -130,16 +130,20 @@ def _assign(plan):
     head_is_zero = False
     for name, (array, _) in terminal.track(assignments, "checking weights", "arrays"):
         values = array.read()
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"The array {name!r} in the checkpoint contains NaN or infinity. Received: "
-                f"{plan.source}"
-            )
+        check_finite(name, values, plan.source)
         head_is_zero |= name == "head/kernel" and not values.any()
     for name, (array, function) in terminal.track(assignments, "reading weights", "arrays"):
         variable = plan.variables[name]
         variable.assign(function(array.read()).reshape(variable.shape))
     return head_is_zero
+
+
+def check_finite(name, values, source):
+    """Raises a `ValueError` if an array of a checkpoint contains NaN or infinity."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}"
+        )
 
 
 def _check_numerics(model, checkpoint, source):

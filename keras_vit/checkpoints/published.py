@@ -151,7 +151,7 @@ def find(source, sizes=(), resolution=None):
         entries = [entry for entry in entries if entry.url == hub.URL + os.fspath(source)]
     found = [entry for entry in entries if entry.model in sizes]
     if named and not found:
-        content = f"The file contains a {entries[0].model}. " if ":" in os.fspath(source) else ""
+        content = f"The file contains a {entries[0].model}. " if file_name(source) else ""
         raise ValueError(f"{content}{known_names(sizes)} Received: weights={source!r}")
     same_resolution = [entry for entry in found if entry.resolution == resolution]
     return next(iter(same_resolution or found), None)
@@ -159,10 +159,15 @@ def find(source, sizes=(), resolution=None):
 
 def entries_of(source):
     """Returns the published files of a collection, or the one that "collection:name" names."""
-    collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
-    if name:
+    collection = os.fspath(source).partition(":")[0]
+    if name := file_name(source):
         return [find_file(collection, name)]
     return [entry for entry in published_files() if entry.collection == collection]
+
+
+def file_name(source):
+    """Returns the name of the file in "collection:name", or "" for a collection."""
+    return os.fspath(source).removesuffix(".npz").partition(":")[2]
 
 
 def find_file(collection, name):

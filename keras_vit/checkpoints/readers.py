@@ -44,9 +44,10 @@ class LazyArray:
 
 
 class _File(contextlib.ExitStack):
-    """An open file.
+    """An open file, a context manager.
 
-    Its `arrays`, `{name: LazyArray}`, are readable until the context manager exits.
+    Its `arrays`, `{name: LazyArray}`, are readable until it exits. A subclass adds them with
+    `_lazy_array`, and its method `_read(name, key)` returns the values of one.
     """
 
     comment = ""
@@ -56,10 +57,6 @@ class _File(contextlib.ExitStack):
         self.path = path
         self.arrays = {}
         self._last = {}
-
-    def _read(self, name, key):
-        """Returns the values of an array; each kind of file implements it."""
-        raise NotImplementedError
 
     def _lazy_array(self, name, shape, dtype, key):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_cached(name, key))

@@ -29,9 +29,9 @@ FAMILY = _size.register(
             _size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")
         ),
         *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),
-        vit.augreg(_size.table, "R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
-        vit.augreg(_size.table, "R26+ViT-S/32", "light1", 0.1),
-        vit.augreg(_size.table, "R+ViT-Ti/16", "none", 0.03),
+        vit.augreg("R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
+        vit.augreg("R26+ViT-S/32", "light1", 0.1),
+        vit.augreg("R+ViT-Ti/16", "none", 0.03),
     ),
     rules={"augreg": vit.AUGREG_RULE},
     reference="https://github.com/google-research/vision_transformer",

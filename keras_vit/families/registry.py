@@ -80,13 +80,12 @@ class Sizes:
         """
         arguments = {**self.shared, **arguments}
         default_name = constructor_name(size).lower()
-        default_shape = parameters_of(self.constructor)["input_shape"].default
 
         def build(name: str = default_name, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
             of_weights: dict[str, Any] = {}
             if kwargs.get("weights") is not None:
-                of_weights = self._arguments_of_weights(size, default_shape, kwargs)
+                of_weights = self._arguments_of_weights(size, kwargs)
             return self.constructor(**{**self.table[size], **of_weights, **kwargs}, name=name)
 
         parameters = [
@@ -101,16 +100,16 @@ class Sizes:
         self.functions[build.__name__] = build
         return build
 
-    def _arguments_of_weights(self, size, default_shape, kwargs):
+    def _arguments_of_weights(self, size, kwargs):
         """Returns the arguments that the argument `weights` implies, and downloads the weights.
 
         The download comes before the model is built, so that a wrong name fails fast.
         """
         arguments = {**self.table[size], **kwargs}
-        known = {"input_shape": default_shape, **arguments}
-        weights = known.pop("weights")
-        side = known["input_shape"][0]
-        names = find_sizes(known)
+        weights = arguments["weights"]
+        default_shape = parameters_of(self.constructor)["input_shape"].default
+        side = arguments.get("input_shape", default_shape)[0]
+        names = find_sizes(arguments)
         names = [size] if size in names else names  # another family may have the same size
         entry = published.find(weights, names, side)
         published.resolve(weights, names, side)
@@ -129,10 +128,8 @@ def _arguments_of_file(path, arguments):
     They are `{"include_top": False}` for a file without a head if `classes` is not set, and {}
     otherwise.
     """
-    if "num_heads" not in arguments:
-        return {}
     with contextlib.suppress(ValueError):  # `checkpoints.load` reports bad files
-        _, found = inference.find_arguments(path, arguments["num_heads"])
+        _, found = inference.find_arguments(path, arguments.get("num_heads"))
         if found.get("include_top") is False and arguments.get("classes") is None:
             return {"include_top": False}
     return {}
@@ -365,8 +362,8 @@ def published_entry(source):
     if not published.is_name(source):
         return None
     entries = published.entries_of(source)
-    if ":" not in os.fspath(source):
-        names = ", ".join(f"{source}:{entry.name}" for entry in entries)
+    if not published.file_name(source):
+        names = ", ".join(f"{entry.collection}:{entry.name}" for entry in entries)
         raise ValueError(
             f"`source` must name one file of the collection {source!r}: {names}. To select the "
             f"file by size, pass weights={source!r} to the constructor of a size. Received: "

@@ -40,15 +40,16 @@ def adapt(weights, facts, config):
     """Reshapes the patch matrix to a kernel, and a grid of positions to a sequence."""
     channels = siglip.tower_of(config).get("num_channels", 3)
     kernel = weights.get(names.EMBEDDING)
-    is_matrix = kernel is not None and len(kernel.shape) == 2
-    side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
-    if not side or side**2 * channels != kernel.shape[0]:
+    if not kernel or len(kernel.shape) != 2:
+        return facts
+    side = math.isqrt(kernel.shape[0] // channels)
+    if side**2 * channels != kernel.shape[0]:
         return facts
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
     arguments = {"max_patches": 256, **facts.arguments}  # the value of the published models
     positions = weights.get(names.POSITIONS)
     # big_vision stores a grid `(rows, columns, D)`.
-    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:
+    if positions and len(positions.shape) == 3 and positions.shape[0] > 1:
         rows, columns, hidden_size = positions.shape
         weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
         facts = replace(facts, grid=(rows, columns))

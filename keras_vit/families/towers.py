@@ -1,6 +1,7 @@
 """Text towers of CLIP, SigLIP and SigLIP 2: their sizes, and models with both towers from files."""
 
 import logging
+import math
 import os
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras_vit.arguments import check_arguments
 from keras_vit.checkpoints import hub, names, published
 from keras_vit.checkpoints.dialects import text as dialects
 from keras_vit.checkpoints.formats import open_checkpoint
+from keras_vit.checkpoints.loading import check_finite
 from keras_vit.families import registry, siglip
 from keras_vit.families.inference import dimension
 from keras_vit.families.shared import B, L
@@ -194,17 +196,13 @@ def _checked(name, array, shape, source):
 
     Raises a `ValueError` for another size, NaN or infinity.
     """
-    size = int(np.prod(shape))
-    if int(np.prod(array.shape)) != size:
+    if math.prod(array.shape) != math.prod(shape):
         raise ValueError(
             f"The array {name!r} must have shape {tuple(shape)}. Received: shape={array.shape} in "
             f"{source}"
         )
     values = array.read()
-    if not np.isfinite(values).all():
-        raise ValueError(
-            f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}"
-        )
+    check_finite(name, values, source)
     return values.reshape(shape)
 
 

@@ -37,15 +37,19 @@ def rows(table, collection, classes, resolution, models, ending=""):
         yield PublishedWeights(collection, name, model, url, classes, resolution, units)
 
 
-def augreg(models, model, aug, wd, do=0.0, sd=0.0):
+def augreg(model, aug, wd, do=0.0, sd=0.0):
     """Returns the `PublishedWeights` of an AugReg file trained on ImageNet-21k.
 
     The augmentation levels "light0" and "light1" in AugReg's file names are "light1" and "light2"
     in the paper.
     """
-    return parse_augreg(
-        f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models
-    )
+    name = f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}"
+    return _augreg_row(name, model, 21843, 224)
+
+
+def _augreg_row(name, model, classes, side):
+    url = f"{_BUCKET}/augreg/{name}.npz"
+    return PublishedWeights("augreg", name, model, url, classes, side)
 
 
 def _augreg_model(model):
@@ -67,24 +71,16 @@ _DOWNSTREAM_CLASSES = {
 }
 
 
-def parse_augreg(name, models=None):
-    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None.
-
-    `models` are the names of the sizes to compare; None for all sizes.
-    """
+def parse_augreg(name):
+    """Returns the `PublishedWeights` for a file name in AugReg's naming scheme, or None."""
     match = _AUGREG_NAME.fullmatch(name)
-    if not match:
+    models = [size for size in sizes() if match and _augreg_model(size) == match["model"]]
+    if not models:
         return None
-    known = models or sizes()
-    model = next((size for size in known if _augreg_model(size) == match["model"]), None)
-    if model is None:
-        return None
-    classes = {"i1k": 1000}.get(match["ds"], 21843)
+    classes = 1000 if match["ds"] == "i1k" else 21843
     if match["adapt_ds"]:
         classes = _DOWNSTREAM_CLASSES.get(match["adapt_ds"])
-    return PublishedWeights(
-        "augreg", name, model, f"{_BUCKET}/augreg/{name}.npz", classes, int(match["res"] or 224)
-    )
+    return _augreg_row(name, models[0], classes, int(match["res"] or 224))
 
 
 AUGREG_RULE = (
@@ -103,13 +99,13 @@ PUBLISHED = (
         _size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")
     ),
     # AugReg files pre-trained on ImageNet-21k, one for each of these sizes.
-    augreg(_size.table, "ViT-L/16", "strong1", 0.1),
-    augreg(_size.table, "ViT-B/16", "medium1", 0.1),
-    augreg(_size.table, "ViT-S/16", "light1", 0.03),
-    augreg(_size.table, "ViT-Ti/16", "none", 0.03),
-    augreg(_size.table, "ViT-B/32", "light1", 0.1),
-    augreg(_size.table, "ViT-S/32", "none", 0.1),
-    augreg(_size.table, "ViT-B/8", "medium2", 0.1),
+    augreg("ViT-L/16", "strong1", 0.1),
+    augreg("ViT-B/16", "medium1", 0.1),
+    augreg("ViT-S/16", "light1", 0.03),
+    augreg("ViT-Ti/16", "none", 0.03),
+    augreg("ViT-B/32", "light1", 0.1),
+    augreg("ViT-S/32", "none", 0.1),
+    augreg("ViT-B/8", "medium2", 0.1),
 )
 
 FAMILY = _size.register(

@@ -228,5 +228,6 @@ def test_from_pretrained_loads_a_named_file(publish_tiny, tmp_path):
         model = keras_vit.from_pretrained(file)
         assert model.input_shape == (None, 32, 32, 3)
         assert model.output_shape == (None, 5)
-    with pytest.raises(ValueError, match="one file .*: sam:tiny"):
-        keras_vit.from_pretrained("sam")
+    for collection in ("sam", "sam:"):
+        with pytest.raises(ValueError, match="one file .*: sam:tiny"):
+            keras_vit.from_pretrained(collection)

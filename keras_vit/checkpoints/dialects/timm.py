@@ -34,14 +34,12 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     pool = arguments.get("global_pool", config.get("global_pool"))
     activation = arguments.get("act_layer")
     norm = arguments.get("norm_layer")
-    _check_supported(
-        name, arguments, pool, {"act_layer": activations, "norm_layer": ("layernorm",)}
-    )
+    _check_supported(name, arguments, pool, activations)
     pretrained = config.get("pretrained_cfg") or {}
-    heads = arguments.get("num_heads")
     # The name of a model implies some defaults.
+    heads = next((heads for start, heads in _HEADS.items() if name.startswith(start)), None)
     facts = Facts(
-        num_heads=heads or _heads_of(name),
+        num_heads=arguments.get("num_heads") or heads,
         image_size=arguments.get("img_size") or (pretrained.get("input_size") or [])[1:],
         pool=pool,
     )
@@ -58,12 +56,7 @@ def read_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     return facts
 
 
-def _heads_of(name):
-    """Returns the number of heads in `_HEADS` for a model of timm, or None."""
-    return next((heads for start, heads in _HEADS.items() if name.startswith(start)), None)
-
-
-def _check_supported(name, arguments, pool, known_layers):
+def _check_supported(name, arguments, pool, activations):
     """Raises a `ValueError` for a model that cannot be built from its config."""
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
         raise ValueError(
@@ -72,11 +65,12 @@ def _check_supported(name, arguments, pool, known_layers):
         )
     if re.match(_OTHERS, name):
         raise ValueError(f"{name} is not supported")
-    unknown = [key for key in arguments if not _ARGUMENTS.fullmatch(key)]
+    unknown = [
+        f"{key}={value!r}" for key, value in arguments.items() if not _ARGUMENTS.fullmatch(key)
+    ]
     if unknown:
-        listed = ", ".join(f"{key}={arguments[key]!r}" for key in unknown)
-        raise ValueError(f"these `model_args` are not supported: {listed}")
-    for key, known in known_layers.items():
+        raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
+    for key, known in (("act_layer", activations), ("norm_layer", ("layernorm",))):
         if arguments.get(key) not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {arguments[key]!r}")
 
