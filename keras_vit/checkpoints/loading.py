@@ -97,7 +97,7 @@ def load_into(model, source, options=None, given=()):
     if "preprocessing" not in given and fields:
         _set_preprocessing(model, fields)
     if options.head == "new":
-        _initialize_head(model, plan.report.new)
+        _initialize_head(model)
     elif facts.logits_activation is not None:
         model.input_preprocessing.logits_activation = facts.logits_activation
     _LOG.info("%s", plan.report)
@@ -173,9 +173,9 @@ def _check_numerics(model, checkpoint, source):
         )
 
 
-def _initialize_head(model, new_entries):
-    """Resets the head to its initial values."""
-    if any(name.startswith("head/") for name, _ in new_entries):
+def _initialize_head(model):
+    """Resets the head, if the model has one, to its initial values."""
+    if model.head is not None:
         head = type(model.head).from_config(model.head.get_config())
         head.build_from_config(model.head.get_build_config())
         model.head.set_weights(head.get_weights())

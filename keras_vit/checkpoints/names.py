@@ -7,29 +7,29 @@ import re
 
 # Substitutions, applied in this order, that convert the path of a variable,
 # `layer/sublayer/weight`, to its canonical name.
-_RENAMES = [
-    (r"^(class_token|register_tokens)/", ""),
-    (r"^resnet_stem/", ""),
-    (r"^resnet/conv_root/", "root_block/conv_root/"),
-    (r"^resnet/", ""),
-    (r"^pool_norm/", "fc_norm/"),
-    (r"^pool/", "MAPHead_0/"),
-    (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
-    (r"^position_embedding/", "Transformer/posembed_input/"),
-    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),
-    (r"^(encoderblock_\d+|encoder_norm|pre_norm)/", r"Transformer/\1/"),
-    (r"/norm(_1)?/", "/LayerNorm_0/"),
-    (r"/attention/", "/MultiHeadDotProductAttention_0/"),
-    (r"/norm_2/", "/LayerNorm_1/"),
-    (r"/mlp_1/", "/MlpBlock_0/Dense_0/"),
-    (r"/mlp_2/", "/MlpBlock_0/Dense_1/"),
-    (r"/mlp_gate/", "/MlpBlock_0/Dense_gate/"),
-    (r"/mlp_norm/", "/MlpBlock_0/LayerNorm_0/"),
-    (r"/layer_scale_1/", "/LayerScale_0/"),
-    (r"/layer_scale_2/", "/LayerScale_1/"),
-    (r"/gamma$", "/scale"),
-    (r"/beta$", "/bias"),
-]
+_RENAMES = {
+    r"^(class_token|register_tokens)/": "",
+    r"^resnet_stem/": "",
+    r"^resnet/conv_root/": "root_block/conv_root/",
+    r"^resnet/": "",
+    r"^pool_norm/": "fc_norm/",
+    r"^pool/": "MAPHead_0/",
+    r"^(block\d+)_(unit\d+)/": r"\1/\2/",
+    r"^position_embedding/": "Transformer/posembed_input/",
+    r"^position_embedding_(\d+)/": r"Transformer/encoderblock_\1/posembed_input/",
+    r"^(encoderblock_\d+|encoder_norm|pre_norm)/": r"Transformer/\1/",
+    r"/norm(_1)?/": "/LayerNorm_0/",
+    r"/attention/": "/MultiHeadDotProductAttention_0/",
+    r"/norm_2/": "/LayerNorm_1/",
+    r"/mlp_1/": "/MlpBlock_0/Dense_0/",
+    r"/mlp_2/": "/MlpBlock_0/Dense_1/",
+    r"/mlp_gate/": "/MlpBlock_0/Dense_gate/",
+    r"/mlp_norm/": "/MlpBlock_0/LayerNorm_0/",
+    r"/layer_scale_1/": "/LayerScale_0/",
+    r"/layer_scale_2/": "/LayerScale_1/",
+    r"/gamma$": "/scale",
+    r"/beta$": "/bias",
+}
 # Templates of the names in a block.
 BLOCK = "Transformer/encoderblock_{i}/"
 ATTENTION = BLOCK + "MultiHeadDotProductAttention_0/"
@@ -51,7 +51,7 @@ _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)
 
 def canonical_name(path):
     """Converts the path of a variable to its canonical name; leaves canonical names unchanged."""
-    for pattern, replacement in _RENAMES:
+    for pattern, replacement in _RENAMES.items():
         path = re.sub(pattern, replacement, path)
     return path
 

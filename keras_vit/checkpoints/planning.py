@@ -36,7 +36,7 @@ class LoadOptions:
         grid = self.source_grid
         if grid is not None and (np.shape(grid) != (2,) or min(grid) < 1):
             raise ValueError(
-                f"`source_grid` must be (rows, columns), both positive. Received: "
+                "`source_grid` must be (rows, columns), both positive. Received: "
                 f"source_grid={grid!r}"
             )
         if self.channels not in (None, "sum", "tile"):
@@ -276,7 +276,7 @@ class LoadPlan:
         found = self._file_grid(name)
         if found is None or old_shape[0] != 1:
             return None
-        (old_grid, file_rows) = found
+        old_grid, file_rows = found
         model_rows = shape[1] - math.prod(new_grid)
         if file_rows and model_rows not in (0, file_rows):
             return None

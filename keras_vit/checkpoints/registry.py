@@ -1,7 +1,7 @@
 """Defines the registry of model families, which `keras_vit.families` fills."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -53,7 +53,7 @@ NUMERICS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PublishedWeights:
     """A file of published weights.
 
@@ -78,7 +78,7 @@ class PublishedWeights:
     classes: int | None = None
     resolution: int | None = None
     representation_size: int = 0
-    preprocessing: Mapping[str, Any] = dataclasses.field(
+    preprocessing: Mapping[str, Any] = field(
         # As in `vit_jax`: resize without keeping the aspect ratio, and scale pixels to [-1, 1].
         default_factory=lambda: {
             "mean": [127.5] * 3,
@@ -87,10 +87,10 @@ class PublishedWeights:
             "crop_fraction": 1.0,
         }
     )
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Family:
     """A family of models.
 
@@ -113,16 +113,16 @@ class Family:
     """
 
     constructor: Callable[..., keras.Model]
-    sizes: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
     identity: tuple[str, ...] = ()
     infer: Callable[[Mapping, Facts], dict | None] | None = None
     dialects: tuple[Dialect, ...] = ()
     published: tuple[PublishedWeights, ...] = ()
-    rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(
+    rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = field(
         default_factory=dict
     )
     reference: str = ""
-    functions: Mapping[str, Callable[..., keras.Model]] = dataclasses.field(default_factory=dict)
+    functions: Mapping[str, Callable[..., keras.Model]] = field(default_factory=dict)
     optional_prefix: str = ""
 
     def builds(self, name: str) -> bool:

@@ -1,11 +1,11 @@
 """The report of a load."""
 
-import dataclasses
+from dataclasses import dataclass, field
 
 _MAX_LINES = 20  # per kind of array; a file with optimizer state has hundreds of unused arrays
 
 
-@dataclasses.dataclass
+@dataclass
 class LoadReport:
     """A report on how a load used every array of the model and the file.
 
@@ -28,12 +28,12 @@ class LoadReport:
 
     model: str
     source: str
-    loaded: list = dataclasses.field(default_factory=list)
-    resampled: list = dataclasses.field(default_factory=list)
-    adapted: list = dataclasses.field(default_factory=list)
-    new: list = dataclasses.field(default_factory=list)
-    dropped: list = dataclasses.field(default_factory=list)
-    unused: list = dataclasses.field(default_factory=list)
+    loaded: list = field(default_factory=list)
+    resampled: list = field(default_factory=list)
+    adapted: list = field(default_factory=list)
+    new: list = field(default_factory=list)
+    dropped: list = field(default_factory=list)
+    unused: list = field(default_factory=list)
 
     def __str__(self):
         lines = [f"{self.source} -> {self.model}: {len(self.loaded)} arrays loaded"]

@@ -227,48 +227,40 @@ def infer(shapes, facts):
     """
     if "Transformer/pre_norm/scale" not in shapes:
         return None
-    arguments = inference.infer(shapes, facts)
-    return arguments and {"mlp": "unknown", **arguments}
+    return {"mlp": "unknown", **inference.infer(shapes, facts)}
 
 
-_FILES = (
-    ("openai", (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
-    (
-        "laion2b",
-        (
-            ("B/32", 224),
-            ("B/16", 224),
-            ("L/14", 224),
-            ("H/14", 224),
-            ("g/14", 224),
-            ("bigG/14", 224),
-        ),
-    ),
-    ("datacompxl", (("B/32", 224), ("B/32", 256), ("B/16", 224), ("L/14", 224))),
-    ("dfn2b", (("B/16", 224), ("L/14", 224))),
-    ("dfn5b", (("H/14", 224), ("H/14", 378))),
+# The size, the patch size and the side of the images, in pixels, of each file.
+_FILES = {
+    "openai": ("B/32/224", "B/16/224", "L/14/224", "L/14/336"),
+    "laion2b": ("B/32/224", "B/16/224", "L/14/224", "H/14/224", "g/14/224", "bigG/14/224"),
+    "datacompxl": ("B/32/224", "B/32/256", "B/16/224", "L/14/224"),
+    "dfn2b": ("B/16/224", "L/14/224"),
+    "dfn5b": ("H/14/224", "H/14/378"),
+}
+_SMALLER_CROPS = (
+    "vit_base_patch16_clip_224.openai",
+    "vit_base_patch32_clip_224.openai",
+    "vit_base_patch32_clip_224.laion2b",
 )
-_SMALLER_CROPS = [
-    f"vit_base_patch{name}"
-    for name in ("16_clip_224.openai", "32_clip_224.openai", "32_clip_224.laion2b")
-]
 # Output size of the head, the size of the space shared with the text tower.
 _UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}
 
 
 def _rows():
-    for collection, models in _FILES:
-        for model, side in models:
-            letter, patch = model.split("/")
-            architecture = f"vit_{WORDS[letter]}_patch{patch}_clip_{side}"
+    for collection, files in _FILES.items():
+        for file in files:
+            size, patch_size, side = file.split("/")
+            architecture = f"vit_{WORDS[size]}_patch{patch_size}_clip_{side}"
             name = f"{architecture}.{collection}"
             gelu = {"mlp": gelu_of_release(architecture, collection)}
             fields = dict(PREPROCESSING)
             if name in _SMALLER_CROPS:
                 fields["crop_fraction"] = 0.9
-            if (collection, letter) == ("laion2b", "L"):
+            if (collection, size) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
-            yield timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
+            model = f"CLIP-{size}/{patch_size}"
+            yield timm_row(collection, name, model, _UNITS[size], int(side), fields, gelu)
 
 
 FAMILY = _size.register(

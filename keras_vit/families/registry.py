@@ -80,12 +80,13 @@ class Sizes:
         """
         arguments = {**self.shared, **arguments}
         default_name = constructor_name(size).lower()
+        default_shape = parameters_of(self.constructor)["input_shape"].default
 
         def build(name: str = default_name, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
             of_weights: dict[str, Any] = {}
             if kwargs.get("weights") is not None:
-                of_weights = self._arguments_of_weights(size, kwargs)
+                of_weights = self._arguments_of_weights(size, default_shape, kwargs)
             return self.constructor(**{**self.table[size], **of_weights, **kwargs}, name=name)
 
         parameters = [
@@ -100,14 +101,13 @@ class Sizes:
         self.functions[build.__name__] = build
         return build
 
-    def _arguments_of_weights(self, size, kwargs):
+    def _arguments_of_weights(self, size, default_shape, kwargs):
         """Returns the arguments that the argument `weights` implies, and downloads the weights.
 
         The download comes before the model is built, so that a wrong name fails fast.
         """
         arguments = {**self.table[size], **kwargs}
         weights = arguments["weights"]
-        default_shape = parameters_of(self.constructor)["input_shape"].default
         side = arguments.get("input_shape", default_shape)[0]
         names = find_sizes(arguments)
         names = [size] if size in names else names  # another family may have the same size

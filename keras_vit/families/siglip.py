@@ -16,16 +16,10 @@ SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters without a head", patch_size=
 SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters without a head", patch_size=16, **B)
 SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters without a head", patch_size=16, **L)
 SigLIP_So400m14 = _size(
-    "SigLIP-So400m/14",
-    "427.7M parameters without a head",
-    patch_size=14,
-    **SO400M,
+    "SigLIP-So400m/14", "427.7M parameters without a head", patch_size=14, **SO400M
 )
 SigLIP_So400m16 = _size(
-    "SigLIP-So400m/16",
-    "427.8M parameters without a head",
-    patch_size=16,
-    **SO400M,
+    "SigLIP-So400m/16", "427.8M parameters without a head", patch_size=16, **SO400M
 )
 SigLIP_g_opt16 = _size(
     "SigLIP-g-opt/16", "1163.1M parameters without a head", patch_size=16, **G_OPT
@@ -55,17 +49,17 @@ TIMM = replace(
 )
 
 
-def read_config(config):
-    """Returns the facts in a config.json; see `Dialect.read_config`."""
-    return transformers.read_config({**DEFAULTS, **tower_of(config)})
-
-
 # Defaults of missing fields in a config.json.
 DEFAULTS = {
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
     "num_attention_heads": 12,
 }
+
+
+def read_config(config):
+    """Returns the facts in a config.json; see `Dialect.read_config`."""
+    return transformers.read_config({**DEFAULTS, **tower_of(config)})
 
 
 def tower_of(config):

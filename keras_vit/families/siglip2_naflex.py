@@ -33,7 +33,7 @@ def infer(shapes, facts):
     """Infers the arguments of a NaFlex model; see `Family.infer`."""
     budget = facts.arguments.get("max_patches")
     arguments = inference.infer(shapes, facts) if budget else None
-    return None if arguments is None else {**arguments, "max_patches": budget}
+    return arguments and {**arguments, "max_patches": budget}
 
 
 def adapt(weights, facts, config):
