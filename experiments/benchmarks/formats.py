@@ -28,7 +28,9 @@ OpenVINO and timm are skipped if they are not installed.
 """
 
 import csv
+import functools
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -41,6 +43,8 @@ from pathlib import Path
 # Functions import the libraries, so that the peak memory of a process includes no unused ones.
 import formats_worker
 from absl import app, flags, logging
+from vit_models import keras_hub_model
+from workers import Worker, in_turns
 
 FLAGS = flags.FLAGS
 FORMATS = (
@@ -57,7 +61,6 @@ FORMATS = (
     "openvino_bfloat16",
     "onnx",
     "onnx_int8",
-    "onnx_dynamic_int8",
     "litert",
     "litert_int8",
     "keras_hub",
@@ -66,7 +69,6 @@ FORMATS = (
     "timm_compile",
     "timm_bfloat16_compile",
     "timm_bfloat16_frozen",
-    "timm_onnx",
 )
 # Variables of the environment: bfloat16 products of float32 arrays in TensorFlow, and constant
 # weights in TensorFlow and PyTorch.
@@ -141,10 +143,11 @@ def prepare(folder):
     sizes = {
         "hidden_size": model.hidden_size,
         "mlp_dim": model.arguments["mlp_dim"],
-        "layers": len(model.blocks),
-        "heads": model.arguments["num_heads"],
+        "num_layers": len(model.blocks),
+        "num_heads": model.arguments["num_heads"],
         "tokens": 1 + model.grid[0] * model.grid[1],
         "patch_size": model.patch_size,
+        "image_size": model.input_shape[1],
         "classes": model.output_shape[-1],
     }
     (folder / "sizes.json").write_text(json.dumps(sizes))
@@ -193,11 +196,6 @@ def write_export(model, name, folder, images):
         weights = "int8" if name in ("litert_int8", "onnx_int8") else "none"
         spec = check_convertible(model, name)
         path.write_bytes(form.content(model, spec, weights, images))
-    if name == "onnx_dynamic_int8":
-        from onnxruntime import quantization
-
-        int8 = quantization.QuantType.QInt8
-        quantization.quantize_dynamic(path, path, weight_type=int8, per_channel=True)
 
 
 def write_int8_products(sizes, folder):
@@ -220,7 +218,7 @@ def products(sizes, dtype):
     import tensorflow as tf
 
     random = np.random.default_rng(0)
-    heads = sizes["heads"]
+    heads = sizes["num_heads"]
     size = sizes["hidden_size"]
     hidden = sizes["mlp_dim"]
     shapes = ((size, size), (size, 2 * size), (size, size), (size, hidden), (hidden, size))
@@ -228,7 +226,7 @@ def products(sizes, dtype):
     def kernel(rows, columns):
         return tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype)
 
-    blocks = [[kernel(*shape) for shape in shapes] for _ in range(sizes["layers"])]
+    blocks = [[kernel(*shape) for shape in shapes] for _ in range(sizes["num_layers"])]
 
     def flat(x):  # a 2-D product is faster
         return tf.reshape(x, (-1, size))
@@ -285,8 +283,10 @@ def load_tensorflow(name, folder):
     if name.startswith("saved_model"):
         return load_saved_model(folder / name), versions
     if name == "keras_hub":
-        model, own_version = keras_hub_model(folder)
-        versions = f"{own_version}, {versions}"
+        import keras_hub
+
+        model = keras_hub_model(**json.loads((folder / "sizes.json").read_text()))
+        versions = f"keras-hub {keras_hub.__version__}, {versions}"
     else:
         import keras_vit
 
@@ -313,24 +313,6 @@ def load_saved_model(path):
     return log_probabilities
 
 
-def keras_hub_model(folder):
-    """Returns keras-hub's model of the same sizes, and its version."""
-    import keras_hub
-    import numpy as np
-
-    sizes = json.loads((folder / "sizes.json").read_text())
-    backbone = keras_hub.models.ViTBackbone(
-        image_shape=np.load(folder / "images.npy", mmap_mode="r").shape[1:],
-        patch_size=sizes["patch_size"],
-        num_layers=sizes["layers"],
-        num_heads=sizes["heads"],
-        hidden_dim=sizes["hidden_size"],
-        mlp_dim=sizes["mlp_dim"],
-    )
-    model = keras_hub.models.ViTImageClassifier(backbone, num_classes=sizes["classes"])
-    return model, f"keras-hub {keras_hub.__version__}"
-
-
 def load_litert(name, folder):
     import tensorflow as tf
 
@@ -340,12 +322,8 @@ def load_litert(name, folder):
 
 
 def load_onnx(name, folder):
-    import numpy as np
     import onnxruntime
 
-    is_timm = name.startswith("timm")
-    if is_timm:  # the Python with torch writes the file
-        subprocess.run(timm_command("write_timm_onnx", folder), check=True, stdout=sys.stderr)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count()
     session = onnxruntime.InferenceSession(
@@ -353,12 +331,8 @@ def load_onnx(name, folder):
     )
     source = session.get_inputs()[0].name
 
-    def logits(images):
-        if is_timm:  # channels first
-            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        return session.run(None, {source: images})[0]
-
-    return logits, f"ONNX Runtime {onnxruntime.__version__}"
+    versions = f"ONNX Runtime {onnxruntime.__version__}"
+    return lambda images: session.run(None, {source: images})[0], versions
 
 
 def load_openvino(name, folder):
@@ -381,109 +355,82 @@ def load(name, folder):
         return load_limits(folder), ""
     loaders = {
         "onnx": load_onnx,
-        "timm": load_onnx,
         "litert": load_litert,
         "openvino": load_openvino,
     }
     return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
-class Worker:
-    """A child process that runs one format or the matrix products, and answers the main process."""
+def start_worker(name, model, folder):
+    """Starts a process that runs one format or, for "limits", the matrix products."""
+    command = script(name, model, folder)
+    if name.startswith("timm"):
+        command = timm_command(name, folder)
+    environment = {"OMP_NUM_THREADS": str(os.cpu_count()), **ENVIRONMENT.get(name, {})}
+    return Worker(name, command, **environment)
 
-    def __init__(self, name, arguments, folder):
-        self._name = name
-        command = [sys.executable, __file__, *sys.argv[1:], *arguments, f"--worker={name}"]
-        if name.startswith("timm") and name != "timm_onnx":
-            command = timm_command(name, folder)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": str(os.cpu_count()),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            **ENVIRONMENT.get(name, {}),
-        }
-        self._process = subprocess.Popen(command, env=environment, **pipes)
-        self.facts = self._answer()
 
-    def _answer(self):
-        line = self._process.stdout.readline()
-        return json.loads(line) if line else {"error": "the process ended; see its output above"}
-
-    def query(self, *command):
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        if "error" in answer:
-            raise app.UsageError(f"{self._name}: {answer['error']}")
-        return answer
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
+def script(worker, model, folder):
+    """Returns a command that runs this script as a child process."""
+    flags_of_child = [f"--models={model}", f"--folder={folder}", f"--worker={worker}"]
+    return [sys.executable, *sys.argv, *flags_of_child]
 
 
 def precision_of(name):
     return next((precision for precision in ("bfloat16", "int8") if precision in name), "float32")
 
 
-def measure(names, arguments, folder, batch_sizes):
-    """Returns `{format: facts}` and `{(format, batch size): [[seconds, MB], ...]}`.
+def measure(names, model, folder, batch_sizes):
+    """Returns `{format: facts}` of the formats that run, and `{(format, batch size): [(seconds,
+    MB), ...]}`.
 
     The measurements of the matrix products have a precision, such as "float32", in place of the
     format.
     """
-    workers = {name: Worker(name, arguments, folder) for name in ("limits", *names)}
-    facts = {name: workers[name].facts for name in names}
-    for name in [name for name in names if "error" in facts[name]]:
-        workers.pop(name).close()
-    queries = []
+    workers = {"limits": start_worker("limits", model, folder)}
+    for name in names:
+        try:
+            workers[name] = start_worker(name, model, folder)
+        except RuntimeError as error:  # a format that fails must not stop the others
+            print(f"{model}, {name} was not run: {error}", flush=True)
+    facts = {name: worker.facts for name, worker in workers.items() if name != "limits"}
+    runs = {}
     for size in batch_sizes:
-        for name in workers:
-            if name == "limits":
-                queries += [(name, precision, size, (precision, size)) for precision in LIMITS]
-            else:
-                queries.append((name, precision_of(name), size, (name, size)))
-    answers = {key: [] for *_, key in queries}
-    for number in range(FLAGS.rounds + 1):
-        for name, precision, size, key in queries:
-            answer = workers[name].query(precision, size)
-            if number:  # the first round warms up
-                answers[key].append(answer)
-    for process in workers.values():
-        process.close()
+        for precision in LIMITS:
+            runs[precision, size] = functools.partial(workers["limits"].query, precision, size)
+        for name in facts:
+            runs[name, size] = functools.partial(workers[name].query, precision_of(name), size)
+    in_turns(runs, 1)  # warms up
+    answers = in_turns(runs, FLAGS.rounds)
+    for worker in workers.values():
+        worker.close()
     return facts, answers
 
 
 def rows_of(model, names, folder, batch_sizes):
     """Measures formats of a model in alternation, and returns their rows of the table."""
-    arguments = [f"--models={model}", f"--folder={folder}"]
-    facts, answers = measure(names, arguments, folder, batch_sizes)
+    facts, answers = measure(names, model, folder, batch_sizes)
     rows = []
-    for name in names:
-        if "error" in facts[name]:
-            print(f"{model}, {name} was not run: {facts[name]['error']}", flush=True)
-            continue
-        for size in batch_sizes:
-            seconds, limit = (
-                statistics.median(answer[0] for answer in answers[key, size])
-                for key in (name, precision_of(name))
-            )
-            row = {
-                "model": model,
-                "format": name,
-                "batch size": size,
-                "images/s": size / seconds,
-                "share": limit / seconds,
-                "MB of memory": max(answer[1] for answer in answers[name, size]),
-                "MB of file": size_of(folder / name),
-                "processor": processor(),
-                **facts[name],
-            }
-            if name == "keras_hub":  # has other weights, so its outputs are not comparable
-                row |= {"difference": "", "same class": ""}
-            rows.append({column: shown(value) for column, value in row.items()})
-            print(" | ".join(str(rows[-1][column]) for column in COLUMNS[:-2]), flush=True)
+    for name, size in itertools.product(facts, batch_sizes):
+        seconds, limit = (
+            statistics.median(answer[0] for answer in answers[key, size])
+            for key in (name, precision_of(name))
+        )
+        row = {
+            "model": model,
+            "format": name,
+            "batch size": size,
+            "images/s": size / seconds,
+            "share": limit / seconds,
+            "MB of memory": max(answer[1] for answer in answers[name, size]),
+            "MB of file": size_of(folder / name),
+            "processor": processor(),
+            **facts[name],
+        }
+        if name == "keras_hub":  # has other weights, so its outputs are not comparable
+            row |= {"difference": "", "same class": ""}
+        rows.append({column: shown(value) for column, value in row.items()})
+        print(" | ".join(str(rows[-1][column]) for column in COLUMNS[:-2]), flush=True)
     return rows
 
 
@@ -516,7 +463,7 @@ def main(_):
     if FLAGS.worker == "prepare":
         return prepare(folder)
     if FLAGS.worker:
-        return formats_worker.serve(lambda: load(FLAGS.worker, folder), folder)
+        return formats_worker.serve_format(lambda: load(FLAGS.worker, folder), folder)
     for flag, known in (("formats", FORMATS), ("models", MODELS)):
         if unknown := set(FLAGS[flag].value) - set(known):
             raise app.UsageError(
@@ -530,9 +477,7 @@ def main(_):
     rows = []
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
-            script = [sys.executable, __file__, *sys.argv[1:]]
-            script += [f"--models={model}", f"--folder={folder}", "--worker=prepare"]
-            subprocess.run(script, check=True, stdout=sys.stderr)
+            subprocess.run(script("prepare", model, folder), check=True, stdout=sys.stderr)
             for start in range(0, len(names), FLAGS.at_once):
                 group = names[start : start + FLAGS.at_once]
                 rows += rows_of(model, group, Path(folder), batch_sizes)

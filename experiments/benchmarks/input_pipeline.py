@@ -6,19 +6,12 @@ pipelines.
 The upper limit decodes, crops and resizes JPEGs in memory in a parallel map, with the same files
 and crops as the whole pipeline. The limit and the stages return their results in groups of one
 batch, so that Python's overhead is the same. The plain pipelines decode whole images, then crop and
-flip with tf.image or Keras layers. If Grain is installed, a pipeline in Grain is measured too.
-Other load on the machine changes the CPU time per image less than the images per second.
+flip with tf.image or Keras layers. Other load on the machine changes the CPU time per image less than the images per second.
 
-`--memory` also measures the peak memory with more epochs and with a longer list. `--million` also
-measures the time to start at step 100,000 with a folder of a million files. `--order` only compares
-two ways to read records: in order, as for remote files, and by index. `--ahead` only counts the
-prefetched batches.
+`--order` only compares two ways to read records: in order, as for remote files, and by index.
 """
 
-import dataclasses
 import functools
-import os
-import resource
 import tempfile
 import time
 from pathlib import Path
@@ -27,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from workers import in_turns, peak_bytes
 
 from keras_vit import data
 from keras_vit.data import examples, images, order, transforms
@@ -34,18 +28,9 @@ from keras_vit.data import examples, images, order, transforms
 flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images per measurement.", lower_bound=64)
 flags.DEFINE_bool("order", False, "Only compare reading records in order and by index.")
-flags.DEFINE_bool("ahead", False, "Only count the prefetched batches.")
-flags.DEFINE_bool(
-    "million", False, "Also measure a start in the middle of a folder of a million files."
-)
-flags.DEFINE_bool(
-    "memory",
-    False,
-    "Also measure the memory for ten times the epochs and for a list of a million names.",
-)
 FLAGS = flags.FLAGS
 FILES = 128
-REPEATS = 200
+REPEATS = 200  # of every file, so that the list has a realistic length
 BATCH = 32
 SIZE = (224, 224)
 AUTO = tf.data.AUTOTUNE
@@ -62,15 +47,10 @@ def _photos(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
         path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
-    _write_list(folder, REPEATS)
-
-
-def _write_list(folder, repeats):
-    """Writes list.csv with every file `repeats` times, so that the list has a realistic length."""
     names = [
         f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))
     ]
-    (folder / "list.csv").write_text("\n".join(names * repeats))
+    (folder / "list.csv").write_text("\n".join(names * REPEATS))
 
 
 def _pipelines(folder):
@@ -90,7 +70,6 @@ def _pipelines(folder):
         "whole, medium1": whole(augreg="medium1"),
         "plain, tf.image": lambda: _plain_tf(folder),
         "plain, Keras layers": lambda: _plain_keras(folder),
-        **_grain(folder),
     }
     return {name: (function, BATCH) for name, function in pipelines.items()}
 
@@ -205,37 +184,6 @@ def _record(image, label):
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
-def _grain(folder):
-    """Returns a function that makes a pipeline in Grain; {} if Grain is not installed."""
-    try:
-        import grain.python as grain
-    except ImportError:
-        return {}
-    files = [str(path) for path in sorted(folder.rglob("*.jpg"))]
-
-    class Example(grain.RandomMapTransform):
-        def random_map(self, path, rng):
-            window = transforms.inception_window([375, 500], rng.integers(0, 2**31, 2))
-            image = tf.io.decode_and_crop_jpeg(tf.io.read_file(path), window, channels=3)
-            image = tf.image.resize(image, SIZE).numpy()
-            return (image[:, ::-1] if rng.random() > 0.5 else image) / 127.5 - 1.0
-
-    def batches():
-        return iter(
-            grain.MapDataset.source(files)
-            .seed(0)
-            .shuffle()
-            .repeat()
-            .random_map(Example())
-            .to_iter_dataset(
-                grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=2 * BATCH)
-            )
-            .batch(BATCH)
-        )
-
-    return {"Grain, threads": batches}
-
-
 def _measure(make, images_per_element):
     """Returns images per second and microseconds of CPU time per image."""
     iterator = iter(make())
@@ -252,75 +200,6 @@ def _measure(make, images_per_element):
     return measured / seconds, processor_seconds / measured * 1e6
 
 
-def _peak():
-    """Returns the peak memory of this process in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _memory(folder):
-    """Prints the peak memory of the whole pipeline, also with more epochs and with a longer
-    list."""
-    peaks = []
-    for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
-        _write_list(folder, repeats)
-        source = data.file_list(folder / "list.csv")
-        batches = data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0])
-        for _ in batches.take(epochs * FILES // BATCH or 40):  # the long list: only 40 batches
-            pass
-        peaks.append(_peak())
-    print(
-        f"peak resident memory: {peaks[0]:.0f} MiB after 10 epochs of {FILES} files, "
-        f"{peaks[1]:.0f} after 100 more,"
-    )
-    print(f"{peaks[2]:.0f} with a list of {8000 * FILES:,} names")
-
-
-def _million(folder):
-    """Prints the times to list a folder of a million files and to start at step 100,000."""
-    photos = sorted(folder.rglob("*.jpg"))
-    root = folder / "million"
-    for label in range(1000):
-        (root / f"{label:04}").mkdir(parents=True)
-        for i in range(1000):
-            os.link(photos[label % FILES], root / f"{label:04}" / f"{i:04}.jpg")
-    start = time.perf_counter()
-    source = data.folder(root)
-    listed = time.perf_counter() - start
-    batches = data.train_batches(
-        source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0]
-    )
-    next(iter(batches))
-    first = time.perf_counter() - start - listed
-    print(
-        f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s "
-        "more"
-    )
-
-
-def _batches_ahead():
-    """Prints the largest number of prefetched batches of 64 examples, with prefetch 2 and a slow
-    consumer."""
-    counter = [0]
-    arrays = np.zeros((64 * 200, 8, 8, 3), np.uint8)
-    source = data.arrays(arrays, np.zeros(len(arrays), int), ["a"])
-
-    def count(index):
-        counter[0] += 1
-        return index
-
-    def read(index):
-        return source.read(tf.ensure_shape(tf.numpy_function(count, [index], tf.int64), []))
-
-    counted = dataclasses.replace(source, read=read)
-    most = 0
-    batches = iter(data.train_batches(counted, batch_size=64, seed=0, prefetch=2))
-    for taken in range(1, 50):
-        next(batches)
-        time.sleep(0.05)  # simulates a training step, during which the pipeline prefetches
-        most = max(most, counter[0] / 64 - taken)
-    print(f"prefetched batches: at most {most:.1f} (limit: prefetch + 2 = 4)")
-
-
 def _ratios(one, other):
     """Returns the speedup of `one` over `other`, by images per second and by CPU time."""
     return one[0] / other[0], other[1] / one[1]
@@ -328,10 +207,8 @@ def _ratios(one, other):
 
 def _medians(pipelines):
     """Returns `{name: median of _measure over the rounds}`."""
-    measured = {name: [] for name in pipelines}
-    for _ in range(FLAGS.rounds):
-        for name, (make, count) in pipelines.items():
-            measured[name].append(_measure(make, count))
+    functions = {name: functools.partial(_measure, *args) for name, args in pipelines.items()}
+    measured = in_turns(functions, FLAGS.rounds)
     return {name: np.median(values, axis=0) for name, values in measured.items()}
 
 
@@ -353,9 +230,8 @@ def _compare_pipelines(pipelines):
     for name, (rate, work) in medians.items():
         speeds = f"{name:35} {rate:8.0f} images/s {work:6.0f} us"
         print(f"{speeds}  {ratios(name, 'limit')} of the limit")
-    for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
-        if other in medians:
-            print(f"whole / {other}: {ratios('whole', other)}")
+    for other in ("plain, tf.image", "plain, Keras layers"):
+        print(f"whole / {other}: {ratios('whole', other)}")
     for name in ("whole, medium1 without its mixup", "whole, medium1"):
         print(f"{name.removeprefix('whole, ')} / whole: {ratios(name, 'whole')}")
 
@@ -363,21 +239,12 @@ def _compare_pipelines(pipelines):
 def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if FLAGS.ahead:
-            _batches_ahead()
-            return
         if FLAGS.order:
             _compare_orders(folder)
             return
         _photos(folder)
-        pipelines = _pipelines(folder)
-        if FLAGS.memory:
-            _memory(folder)  # first, because peak memory never decreases
-            _write_list(folder, REPEATS)
-        _compare_pipelines(pipelines)
-        print(f"peak resident memory: {_peak():.0f} MiB")
-        if FLAGS.million:
-            _million(folder)
+        _compare_pipelines(_pipelines(folder))
+        print(f"peak resident memory: {peak_bytes() / 2**20:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,12 @@ only one computes at a time. The last column is the speed relative to keras_vit 
 from the medians over the rounds.
 """
 
-import json
-import os
+import functools
 import statistics
-import subprocess
-import sys
-import time
-import types
 
 from absl import app, flags
+from vit_models import CLASSES, SIZES, build_engine, random_batch, train_config
+from workers import Worker, in_turns, seconds, serve
 
 _LIBRARIES = ("keras_vit_jax", "keras_vit_tensorflow", "flax")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
@@ -31,60 +28,31 @@ _WORKER = flags.DEFINE_enum(
     "worker", None, _LIBRARIES, "Internal: run as the process of one library."
 )
 
-SIZES = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12}
-CLASSES = 1000
 
-
-def keras_vit_steps():
-    """Returns a function `run(steps)` that trains with keras_vit, and the number of parameters."""
-    import numpy as np
-    import tensorflow as tf
-    from ml_collections import ConfigDict
-
-    from keras_vit import Preprocessing, recipes, tasks, training
-
-    shape = (_SIZE.value, _SIZE.value, 3)
-    config = ConfigDict(
-        recipes.defaults(
-            batch_size=_BATCH.value,
-            total_steps=1000,
-            clip_norm=1.0,
-            strategy="default",
-            optimizer={"name": "adamw"},
-            model={**SIZES, "num_layers": _LAYERS.value, "input_shape": shape},
-            schedule={"base": 1e-3},
-        )
-    )
-    images = np.random.default_rng(0).uniform(-1, 1, (_BATCH.value, *shape)).astype("float32")
-    labels = np.eye(CLASSES, dtype="float32")[np.arange(_BATCH.value) % CLASSES]
-    batch = tf.data.Dataset.from_tensors((images, labels, np.ones(_BATCH.value, "float32")))
-    inputs = types.SimpleNamespace(
-        train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
-        batch_size=_BATCH.value,
-        image_shape=shape,
-        model_preprocessing=Preprocessing,
-        train_batches=lambda *_, **__: batch.repeat().prefetch(2),
-    )
-    engine = training.choose_engine(config)
-    engine.build(config, tasks.get(config), inputs, config.total_steps)
+def load_keras_vit():
+    """Returns the number of parameters of keras_vit's model, and a function `run(steps)` that
+    trains it."""
+    config = train_config(_BATCH.value, _SIZE.value, sizes(), strategy="default")
+    engine = build_engine(config, *random_batch(_BATCH.value, _SIZE.value))
     number = iter(range(10**9))
 
     def run(steps):
         for _ in range(steps):
             engine.train(next(number), 1)
 
-    return run, engine.model.count_params()
+    return engine.model.count_params(), run
 
 
-def flax_steps():
-    """Returns a function `run(steps)` that trains a ViT in Flax, and the number of parameters."""
+def load_flax():
+    """Returns the number of parameters of the model in Flax, and a function `run(steps)` that
+    trains it."""
     import jax
     from flax_vit import ViT, make_optimizer, make_step
 
     key = jax.random.PRNGKey(0)
     images = jax.random.uniform(key, (_BATCH.value, _SIZE.value, _SIZE.value, 3), minval=-1.0)
     labels = jax.nn.one_hot(jax.numpy.arange(_BATCH.value) % CLASSES, CLASSES)
-    model = ViT(**SIZES, num_layers=_LAYERS.value, classes=CLASSES)
+    model = ViT(**sizes(), classes=CLASSES)
     parameters = jax.jit(model.init)(key, images)
     optimizer = make_optimizer()
     state = [parameters, jax.jit(optimizer.init)(parameters)]
@@ -95,67 +63,43 @@ def flax_steps():
             *state[:], loss, _ = step(*state, images, labels)
             loss.block_until_ready()
 
-    return run, sum(array.size for array in jax.tree.leaves(parameters))
+    return sum(array.size for array in jax.tree.leaves(parameters)), run
 
 
-def worker(library):
-    """Prints the number of parameters. Then reads numbers of steps from standard input and prints
-    their durations."""
-    # Keep the libraries' output out of the answers.
-    answers = sys.stdout
-    sys.stdout = sys.stderr
-    run, parameters = flax_steps() if library == "flax" else keras_vit_steps()
-    print(json.dumps(parameters), file=answers, flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        run(json.loads(line))
-        print(json.dumps(time.perf_counter() - start), file=answers, flush=True)
+def sizes():
+    return {**SIZES["B/16"], "num_layers": _LAYERS.value}
 
 
-def start_worker(library):
-    backend = "tensorflow" if library.endswith("tensorflow") else "jax"
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    return subprocess.Popen([sys.executable, *sys.argv, f"--worker={library}"], **pipes)
-
-
-def read(library, process):
-    line = process.stdout.readline()
-    if not line:
-        raise app.UsageError(
-            f"{library} ended before it answered; see its output above. Exit code: {process.wait()}"
-        )
-    return json.loads(line)
+def load(library):
+    """Returns the number of parameters, and a function that times a number of steps."""
+    parameters, run = load_flax() if library == "flax" else load_keras_vit()
+    return parameters, functools.partial(seconds, run)
 
 
 def main(_):
     if _WORKER.value:
-        worker(_WORKER.value)
+        serve(lambda: load(_WORKER.value))
         return
-    processes = {}
-    seconds = {library: [] for library in _LIBRARIES}
+    workers = {}
     for library in _LIBRARIES:
-        processes[library] = start_worker(library)
-        print(f"{library}: {read(library, processes[library]):,} parameters", flush=True)
-    for number in range(_ROUNDS.value + 1):
-        for library, process in processes.items():
-            process.stdin.write(f"{_STEPS.value}\n")
-            process.stdin.flush()
-            spent = read(library, process)
-            if number:
-                seconds[library].append(spent / _STEPS.value)
-            else:
-                print(
-                    f"{library}: first {_STEPS.value} steps, compilation included, {spent:.1f} s",
-                    flush=True,
-                )
-    ours = statistics.median(seconds[_LIBRARIES[0]])
-    for library, spent in seconds.items():
-        median = statistics.median(spent)
-        print(f"{library:22}{_BATCH.value / median:8.2f} images/s{ours / median:8.3f}")
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
+        backend = "tensorflow" if library.endswith("tensorflow") else "jax"
+        workers[library] = Worker(library, KERAS_BACKEND=backend)
+        print(f"{library}: {workers[library].facts:,} parameters", flush=True)
+    runs = {
+        library: functools.partial(worker.query, _STEPS.value)
+        for library, worker in workers.items()
+    }
+    for library, (spent,) in in_turns(runs, 1).items():
+        print(f"{library}: first {_STEPS.value} steps, compilation included, {spent:.1f} s")
+    medians = {
+        library: statistics.median(spent) / _STEPS.value
+        for library, spent in in_turns(runs, _ROUNDS.value).items()
+    }
+    for library, median in medians.items():
+        speedup = medians[_LIBRARIES[0]] / median
+        print(f"{library:22}{_BATCH.value / median:8.2f} images/s{speedup:8.3f}")
+    for worker in workers.values():
+        worker.close()
 
 
 if __name__ == "__main__":

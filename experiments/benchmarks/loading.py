@@ -7,15 +7,15 @@ file's arrays. Loading should need at most 300 MB more memory than building alon
 as much time as numpy.
 """
 
+import functools
 import json
-import resource
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 from absl import app, flags
+from workers import in_turns, peak_bytes, seconds
 
 from keras_vit import files
 
@@ -26,11 +26,6 @@ flags.DEFINE_integer(
     5,
     "Measured rounds of reading and loading the file, after one warm-up round.",
     lower_bound=1,
-)
-flags.DEFINE_string(
-    "folder",
-    None,
-    "Folder for the weights file (4 bytes per parameter); default: a temporary folder.",
 )
 
 
@@ -53,13 +48,14 @@ def child(task, path):
     elif task == "load":
         keras_vit.checkpoints.load(model, path)
     elif task == "time":
-        times = {"read": [], "load": []}
-        for _ in range(FLAGS.rounds + 1):
-            times["read"].append(_seconds(lambda: _read(path)))
-            times["load"].append(_seconds(lambda: keras_vit.checkpoints.load(model, path)))
-        # The first round warms up.
-        result = {name: statistics.median(values[1:]) for name, values in times.items()}
-    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        runs = {
+            "read": functools.partial(seconds, _read, path),
+            "load": functools.partial(seconds, keras_vit.checkpoints.load, model, path),
+        }
+        in_turns(runs, 1)  # warms up
+        times = in_turns(runs, FLAGS.rounds)
+        result = {name: statistics.median(spent) for name, spent in times.items()}
+    result["peak"] = peak_bytes()
     print(json.dumps(result))
 
 
@@ -69,17 +65,11 @@ def _read(path):
             file[name]
 
 
-def _seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def main(argv):
     if len(argv) == 3:
         child(*argv[1:])
         return
-    with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "weights.npz")
 
         def measure(task):

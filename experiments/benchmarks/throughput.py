@@ -17,15 +17,14 @@ measured once. The time to the first step includes building the model, tracing a
 imports. AutoGraph is off everywhere. `--output` also writes the table as JSON.
 """
 
+import functools
 import json
-import os
-import resource
 import statistics
-import subprocess
-import sys
 import time
 
 from absl import app, flags
+from vit_models import SIZES, keras_hub_model
+from workers import Worker, in_turns, peak_bytes, seconds, serve
 
 _COLUMNS = ("keras_vit", "trainer", "keras_hub", "products")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
@@ -41,36 +40,17 @@ _STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a process.", lower_
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
 _WORKER = flags.DEFINE_enum("worker", None, _COLUMNS, "Internal: run as the process of a column.")
 
-# Sizes of ViT-B/16.
-HIDDEN_SIZE = 768
-MLP_DIM = 3072
-NUM_HEADS = 12
+_SIZES = SIZES["B/16"]
 
 
 def build_model(column):
     """Returns a ViT-B/16 with `--num_layers` blocks and 1,000 logits."""
+    sizes = {**_SIZES, "num_layers": _LAYERS.value}
     if column == "keras_hub":
-        import keras_hub
-
-        backbone = keras_hub.models.ViTBackbone(
-            image_shape=(_SIZE.value, _SIZE.value, 3),
-            patch_size=16,
-            num_layers=_LAYERS.value,
-            num_heads=NUM_HEADS,
-            hidden_dim=HIDDEN_SIZE,
-            mlp_dim=MLP_DIM,
-        )
-        return keras_hub.models.ViTImageClassifier(backbone, num_classes=1000)
+        return keras_hub_model(_SIZE.value, **sizes)
     import keras_vit
 
-    return keras_vit.VisionTransformer(
-        input_shape=(_SIZE.value, _SIZE.value, 3),
-        patch_size=16,
-        num_layers=_LAYERS.value,
-        hidden_size=HIDDEN_SIZE,
-        mlp_dim=MLP_DIM,
-        num_heads=NUM_HEADS,
-    )
+    return keras_vit.VisionTransformer(input_shape=(_SIZE.value, _SIZE.value, 3), **sizes)
 
 
 def random_batch():
@@ -141,15 +121,17 @@ def products_step(training):
     dtype = "bfloat16" if _PRECISION.value == "mixed_bfloat16" else "float32"
     tokens = (_SIZE.value // 16) ** 2 + 1
     rows = _BATCH.value * tokens
-    heads = (_BATCH.value, NUM_HEADS)
-    head_dim = HIDDEN_SIZE // NUM_HEADS
+    width = _SIZES["hidden_size"]
+    mlp_dim = _SIZES["mlp_dim"]
+    heads = (_BATCH.value, _SIZES["num_heads"])
+    head_dim = width // _SIZES["num_heads"]
     shapes = [  # of both factors
-        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, 3 * HIDDEN_SIZE)),
+        ((rows, width), (width, 3 * width)),
         ((*heads, tokens, head_dim), (*heads, head_dim, tokens)),
         ((*heads, tokens, tokens), (*heads, tokens, head_dim)),
-        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, HIDDEN_SIZE)),
-        ((rows, HIDDEN_SIZE), (HIDDEN_SIZE, MLP_DIM)),
-        ((rows, MLP_DIM), (MLP_DIM, HIDDEN_SIZE)),
+        ((rows, width), (width, width)),
+        ((rows, width), (width, mlp_dim)),
+        ((rows, mlp_dim), (mlp_dim, width)),
     ]
 
     def random_factor(shape):
@@ -187,92 +169,58 @@ def make_steps(column):
     return inference_step(model), train
 
 
-def worker(column):
-    """Runs the commands `[mode, steps]` from stdin and prints results as JSON.
+def load(column):
+    """Returns the build time in seconds, and a function that runs a number of steps of a mode.
 
-    The first line has the build time. Then, for each command, a line has the seconds that the
-    command took and the peak memory so far in bytes.
+    It returns the seconds that the steps took and the peak memory so far in bytes.
     """
-    # Keep the libraries' output out of the answers.
-    answers = sys.stdout
-    sys.stdout = sys.stderr
-
-    def answer(value):
-        print(json.dumps(value), file=answers, flush=True)
-
     import keras
 
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(_PRECISION.value)
     start = time.perf_counter()
     inference, train = make_steps(column)
-    answer({"build": time.perf_counter() - start})
-    for line in sys.stdin:
-        command, steps = json.loads(line)
-        start = time.perf_counter()
+    build_seconds = time.perf_counter() - start
+
+    def run(mode, steps):
+        step = inference if mode == "inference" else train
         for _ in range(steps):
-            result = inference() if command == "inference" else train()
-        result.numpy()
-        seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
-        answer({"seconds": seconds, "peak_bytes": peak})
+            result = step()
+        result.numpy()  # waits for the device
 
-
-def start_worker(column):
-    command = [sys.executable, *sys.argv, f"--worker={column}"]
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    return subprocess.Popen(command, **pipes)
-
-
-def query(process, *command):
-    if command:
-        process.stdin.write(json.dumps(command) + "\n")
-        process.stdin.flush()
-    line = process.stdout.readline()
-    if not line:
-        raise app.UsageError(
-            f"A worker exited with code {process.wait()} before it answered; see its output above."
-        )
-    return json.loads(line)
+    return build_seconds, lambda mode, steps: (seconds(run, mode, steps), peak_bytes())
 
 
 def measure():
     """Returns `{name and unit: {column: value}}`."""
-    processes = {}
-    build = {}
-    for column in _COLUMNS:
-        processes[column] = start_worker(column)
-        build[column] = query(processes[column])["build"]
+    workers = {column: Worker(column, KERAS_BACKEND="tensorflow") for column in _COLUMNS}
+    build = {column: worker.facts for column, worker in workers.items()}
     results = {"build, s": build}
+    images = _STEPS.value * _BATCH.value
     for mode in ("inference", "train"):
-        first = {column: query(process, mode, 1) for column, process in processes.items()}
+        first = {column: worker.query(mode, 1)[0] for column, worker in workers.items()}
         results[f"to first {mode} step, s"] = {
-            column: build[column] + answer["seconds"] for column, answer in first.items()
+            column: build[column] + spent for column, spent in first.items()
         }
-        seconds = {column: [] for column in _COLUMNS}
-        for number in range(_ROUNDS.value + 1):
-            for column, process in processes.items():
-                answer = query(process, mode, _STEPS.value)
-                if number:
-                    seconds[column].append(answer["seconds"])
-        images = _STEPS.value * _BATCH.value
-        results[f"{mode}, images/s"] = {
-            column: images / statistics.median(times) for column, times in seconds.items()
+        runs = {
+            column: functools.partial(worker.query, mode, _STEPS.value)
+            for column, worker in workers.items()
         }
-        results[f"peak memory after {mode}, MB"] = {
-            column: query(process, mode, 1)["peak_bytes"] / 1e6
-            for column, process in processes.items()
-        }
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
+        in_turns(runs, 1)  # warms up
+        rates = results[f"{mode}, images/s"] = {}
+        peaks = results[f"peak memory after {mode}, MB"] = {}
+        for column, answers in in_turns(runs, _ROUNDS.value).items():
+            times, memory = zip(*answers)
+            rates[column] = images / statistics.median(times)
+            peaks[column] = max(memory) / 1e6
+    for worker in workers.values():
+        worker.close()
     return results
 
 
 def main(_):
     if _WORKER.value:
-        worker(_WORKER.value)
+        serve(lambda: load(_WORKER.value))
         return
     results = measure()
     print(f"\n{'':32}" + "".join(f"{column:>12}" for column in _COLUMNS))

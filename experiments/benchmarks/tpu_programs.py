@@ -10,39 +10,16 @@ in the same way in all three programs, from the optimized HLO. The estimated tim
 compute and HBM time. The last columns are relative to Flax.
 """
 
-import json
-import os
-import subprocess
 import sys
 
 from absl import app, flags
+from vit_models import CLASSES, SIZES, train_config
+from workers import Worker, serve
 
 LIBRARIES = ("flax", "keras_vit_jax", "keras_vit_tensorflow")
-CLASSES = 1000
-MODELS = {
-    "B/16": {
-        "patch_size": 16,
-        "hidden_size": 768,
-        "mlp_dim": 3072,
-        "num_heads": 12,
-        "num_layers": 12,
-    },
-    "L/16": {
-        "patch_size": 16,
-        "hidden_size": 1024,
-        "mlp_dim": 4096,
-        "num_heads": 16,
-        "num_layers": 24,
-    },
-    "H/14": {
-        "patch_size": 14,
-        "hidden_size": 1280,
-        "mlp_dim": 5120,
-        "num_heads": 16,
-        "num_layers": 32,
-    },
-}
-_MODELS = flags.DEFINE_list("models", list(MODELS), f"Some of {', '.join(MODELS)}.")
+MODELS = ("B/16", "L/16", "H/14")
+IMAGE_SIZE = 224
+_MODELS = flags.DEFINE_list("models", MODELS, f"Some of {', '.join(MODELS)}.")
 _TOPOLOGIES = flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4"], "Slices to compile for.")
 _PRECISIONS = flags.DEFINE_list("precisions", ["float32", "mixed_bfloat16"], "As in the config.")
 _LIBRARIES = flags.DEFINE_list("libraries", list(LIBRARIES), f"Some of {', '.join(LIBRARIES)}.")
@@ -54,36 +31,20 @@ _WORKER = flags.DEFINE_enum("worker", None, LIBRARIES, "Internal: compile for th
 
 
 def sizes_of(name):
-    sizes = dict(MODELS[name])
-    if _LAYERS.value:
-        sizes["num_layers"] = _LAYERS.value
-    return sizes
+    changes = {"num_layers": _LAYERS.value} if _LAYERS.value else {}
+    return SIZES[name] | changes
 
 
 def keras_vit_program(sizes, topology, precision):
-    from ml_collections import ConfigDict
-
-    from keras_vit import recipes, tasks
+    from keras_vit import tasks
     from keras_vit.tpu.estimate import programs_class
     from keras_vit.tpu.inputs import InputShapes
 
-    shape = (224, 224, 3)
-    config = ConfigDict(
-        recipes.defaults(
-            batch_size=_BATCH.value * topology.num_devices,
-            total_steps=1000,
-            clip_norm=1.0,
-            steps_per_call=1,
-            precision=precision,
-            optimizer={"name": "adamw"},
-            model={**sizes, "input_shape": shape},
-            schedule={"base": 1e-3},
-        )
-    )
-    task = tasks.get(config)
-    inputs = InputShapes(shape, CLASSES)
-    programs = programs_class()(config, task, inputs, topology, config.total_steps)
-    return programs.train(config.batch_size, 1)
+    batch_size = _BATCH.value * topology.num_devices
+    config = train_config(batch_size, IMAGE_SIZE, sizes, steps_per_call=1, precision=precision)
+    inputs = InputShapes((IMAGE_SIZE, IMAGE_SIZE, 3), CLASSES)
+    programs = programs_class()(config, tasks.get(config), inputs, topology, config.total_steps)
+    return programs.train(batch_size, 1)
 
 
 def flax_program(sizes, topology, precision):
@@ -108,7 +69,7 @@ def flax_program(sizes, topology, precision):
     def replicated(tree):
         return jax.tree.map(lambda leaf: array(leaf.shape, leaf.dtype), tree)
 
-    images = array((batch_size, 224, 224, 3), "float32", "data")
+    images = array((batch_size, IMAGE_SIZE, IMAGE_SIZE, 3), "float32", "data")
     labels = array((batch_size, CLASSES), "float32", "data")
     parameters = replicated(jax.eval_shape(model.init, jax.random.PRNGKey(0), images))
     optimizer_state = replicated(jax.eval_shape(optimizer.init, parameters))
@@ -120,17 +81,15 @@ def flax_program(sizes, topology, precision):
     return compile_function(step, parameters, optimizer_state, images, labels)
 
 
-def worker(library):
-    """Compiles one program and prints its numbers as JSON."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # keep the libraries' output out of the answer
+def load(library):
+    """Compiles one program; returns its numbers, and no function."""
     from keras_vit.tpu import get_topology
     from keras_vit.tpu.results import roofline_seconds
 
     topology = get_topology(_TOPOLOGIES.value[0])
     program_of = flax_program if library == "flax" else keras_vit_program
     program = program_of(sizes_of(_MODELS.value[0]), topology, _PRECISIONS.value[0])
-    numbers = {
+    facts = {
         "compiles": program.compiles,
         "error": program.error,
         "memory_bytes": program.memory_bytes,
@@ -139,29 +98,16 @@ def worker(library):
         "seconds": roofline_seconds(program, 0.0, topology) / program.steps,
         "traffic": program.traffic[:12],
     }
-    print(json.dumps(numbers), file=answers, flush=True)
+    return facts, None
 
 
 def compile_in_a_process(library, model, topology, precision):
     backend = "tensorflow" if library.endswith("tensorflow") else "jax"
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [
-        sys.executable,
-        sys.argv[0],
-        f"--worker={library}",
-        f"--models={model}",
-        f"--topologies={topology}",
-        f"--precisions={precision}",
-        f"--batch_size={_BATCH.value}",
-    ]
-    if _LAYERS.value:
-        command.append(f"--num_layers={_LAYERS.value}")
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise app.UsageError(
-            f"{library} failed; see its output above. Exit code: {done.returncode}"
-        )
-    return json.loads(done.stdout)
+    arguments = [f"--models={model}", f"--topologies={topology}", f"--precisions={precision}"]
+    command = [sys.executable, *sys.argv, *arguments, f"--worker={library}"]
+    worker = Worker(library, command, KERAS_BACKEND=backend)
+    worker.close()
+    return worker.facts
 
 
 def row(library, numbers, flax):
@@ -185,7 +131,7 @@ def row(library, numbers, flax):
 
 def main(_):
     if _WORKER.value:
-        worker(_WORKER.value)
+        serve(lambda: load(_WORKER.value))
         return
     for name in _MODELS.value:
         if name not in MODELS:

@@ -16,14 +16,10 @@ The measurements are:
 """
 
 import dataclasses
-import json
+import functools
 import os
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -32,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 from ml_collections import ConfigDict
+from workers import Worker, in_turns, peak_bytes, seconds, serve
 
 import keras_vit
 from keras_vit import optimizers, recipes, tasks
@@ -95,12 +92,6 @@ def keras_fit(model, steps_per_call):
     return lambda steps: model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False)
 
 
-def seconds(function, *arguments):
-    start = time.perf_counter()
-    function(*arguments)
-    return time.perf_counter() - start
-
-
 def measure_fit():
     for steps_per_call in (1, 20):
         _, loop = our_loop(keras_vit.ViT_Ti16(**SMALL))
@@ -110,18 +101,18 @@ def measure_fit():
             for _ in range(20 // steps_per_call):
                 loop(steps_per_call)
 
-        times = {"ours": [], "fit": []}
-        for number in range(_ROUNDS.value + 1):
-            for name, run in (("ours", loop_calls), ("fit", lambda fit=fit: fit(20))):
-                spent = seconds(run)
-                if number:
-                    times[name].append(spent)
-        rates = {
-            name: 20 * _BATCH.value / statistics.median(spent) for name, spent in times.items()
+        runs = {
+            "ours": functools.partial(seconds, loop_calls),
+            "fit": functools.partial(seconds, fit, 20),
         }
+        in_turns(runs, 1)  # warms up
+        ours, fit_rate = (
+            20 * _BATCH.value / statistics.median(spent)
+            for spent in in_turns(runs, _ROUNDS.value).values()
+        )
         print(
-            f"{steps_per_call:2} steps per call: ours {rates['ours']:.1f} images/s, Model.fit "
-            f"{rates['fit']:.1f}, ratio {rates['ours'] / rates['fit']:.3f}"
+            f"{steps_per_call:2} steps per call: ours {ours:.1f} images/s, Model.fit "
+            f"{fit_rate:.1f}, ratio {ours / fit_rate:.3f}"
         )
 
 
@@ -140,42 +131,38 @@ def measure_save():
     print(f"one save {spent:.2f} s, one step {step:.2f} s: {spent / step:.2f} % of 100 steps")
 
 
-def worker(variant):
-    """Prints the increase of peak memory during training steps, in bytes, and the median time of a
-    step, in seconds."""
+def load_remat(variant):
+    """Returns no facts, and a function that runs a training step of ViT-B/16. It returns the seconds
+    of the step and the increase of peak memory during all steps, in bytes."""
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = our_loop(model)
     for variable in state.optimizer.variables:
         np.asarray(variable)  # wait until its memory is allocated
-    before = _peak()
+    before = peak_bytes()
     run(1)
-    times = [seconds(run, 1) for _ in range(3)]
-    print(json.dumps({"bytes": _peak() - before, "seconds": statistics.median(times)}))
-
-
-def _peak():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None, lambda: (seconds(run, 1), peak_bytes() - before)
 
 
 def measure_remat():
-    measured = {}
+    times = {}
+    memory = {}
     for variant in ("plain", "remat"):
-        command = [sys.executable, *sys.argv, f"--worker={variant}"]
-        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        measured[variant] = json.loads(child.stdout.splitlines()[-1])
-    plain = measured["plain"]
-    remat = measured["remat"]
+        worker = Worker(variant)
+        answers = [worker.query() for _ in range(3)]
+        worker.close()
+        times[variant] = statistics.median(spent for spent, _ in answers)
+        memory[variant] = answers[-1][1]
     print(
-        f"without rematerialization: {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s "
-        f"per step, with it: {remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) "
-        f"and {remat['seconds']:.2f} s ({remat['seconds'] / plain['seconds']:.2f})"
+        f"without rematerialization: {memory['plain'] / 1e9:.2f} GB and {times['plain']:.2f} s per "
+        f"step, with it: {memory['remat'] / 1e9:.2f} GB ({memory['remat'] / memory['plain']:.2f}) "
+        f"and {times['remat']:.2f} s ({times['remat'] / times['plain']:.2f})"
     )
 
 
 def main(_):
     keras.utils.set_random_seed(0)
     if _WORKER.value:
-        worker(_WORKER.value)
+        serve(lambda: load_remat(_WORKER.value))
         return
     for name in _MEASURE.value:
         {"fit": measure_fit, "save": measure_save, "remat": measure_remat}[name]()

@@ -5,7 +5,6 @@ from study import FEWSHOT_METRICS, Run, Study
 
 
 def _runs(scale):
-    runs = []
     for kind, architecture in (
         ("ViT", "VisionTransformer"),
         ("Axial-ViT", "AxialVisionTransformer"),
@@ -19,8 +18,7 @@ def _runs(scale):
                     architecture=architecture, model={**scale.vit, "patch_size": size}
                 )
             columns = {"model": kind, "patch size": size}
-            runs.append(Run(f"{kind}-patch={size}", config, columns))
-    return scale.with_seeds(runs)
+            yield Run(f"{kind}-patch={size}", config, columns)
 
 
 def _patch_sizes(scale):
@@ -36,7 +34,7 @@ STUDY = Study(
         "Is attention along rows and columns better than attention to all patches, for the "
         "same compute?"
     ),
-    runs=_runs,
+    runs_of=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "model"),
     notes=(

@@ -27,7 +27,7 @@ def _family(model):
 
 
 def _runs(scale):
-    return scale.with_seeds(list(_paper_runs(scale) if scale.is_paper else _small_runs(scale)))
+    return _paper_runs(scale) if scale.is_paper else _small_runs(scale)
 
 
 def _paper_runs(scale):
@@ -93,8 +93,7 @@ def _panels(rows):
 
 
 def _optimizer_runs(scale):
-    runs = _paper_optimizers(scale) if scale.is_paper else _small_optimizers(scale)
-    return scale.with_seeds(list(runs))
+    return _paper_optimizers(scale) if scale.is_paper else _small_optimizers(scale)
 
 
 _SGD = {"name": "sgd", "weight_decay": 0.0}
@@ -146,7 +145,7 @@ COMPUTE = Study(
         "At equal compute, is a Vision Transformer better than a ResNet, and a hybrid better "
         "than both?"
     ),
-    runs=_runs,
+    runs_of=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "exaFLOPs", "accuracy", "family"),
     panels=_panels,
@@ -161,7 +160,7 @@ ADAM_OR_SGD = Study(
     question=(
         "Are BiT ResNets better pre-trained with Adam, as the Vision Transformers are, or with SGD?"
     ),
-    runs=_optimizer_runs,
+    runs_of=_optimizer_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(

@@ -16,20 +16,19 @@ _SMALL_SEARCH = ((0.03, 0.0, 0.0), (0.3, 0.0, 0.0), (0.3, 0.1, 0.1))
 
 
 def _fewshot_runs(scale):
-    """Returns the runs of Figure 4 on nested subsets. At small scale, all runs take the same number
+    """Yields the runs of Figure 4 on nested subsets. At small scale, all runs take the same number
     of steps."""
     if scale.is_paper:
-        return scale.with_seeds(list(_paper_subsets(scale)))
+        yield from _paper_subsets(scale)
+        return
     evals = () if scale.is_tiny else ("fewshot:digits", "fewshot:shapes:background")
-    runs = []
     for examples in _SIZES[scale.name]:
         for family, (architecture, model) in families(scale).items():
             config = scale.pretraining(
                 model=model, architecture=architecture, examples=examples, side=SIDE, evals=evals
             )
             columns = {"family": family, "images to train on": examples}
-            runs.append(Run(f"{family}-{examples}", config, columns))
-    return scale.with_seeds(runs)
+            yield Run(f"{family}-{examples}", config, columns)
 
 
 def _paper_subsets(scale):
@@ -44,9 +43,8 @@ def _paper_subsets(scale):
 
 
 def _transfer_runs(scale):
-    """Returns the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then
+    """Yields the runs of Figure 3: for each model and dataset, pre-trainings to choose from, then
     a fine-tuning."""
-    runs = []
     transfers = _paper_transfers(scale) if scale.is_paper else _small_transfers(scale)
     for name, columns, pretrainings, finetuning in transfers:
         searched = []
@@ -57,8 +55,8 @@ def _transfer_runs(scale):
                 Run(f"{name}-{ending}", config, {**columns, **regularization}, is_row=False)
             )
         start = tuple(run.name for run in searched)
-        runs += [*searched, Run(f"{name}-finetuned", finetuning, columns, start=start)]
-    return scale.with_seeds(runs)
+        yield from searched
+        yield Run(f"{name}-finetuned", finetuning, columns, start=start)
 
 
 def _paper_transfers(scale):
@@ -127,7 +125,7 @@ def _regularized(config, decay, dropout, smoothing):
 FIGURE_4 = Study(
     title="Few-shot accuracy against the size of the pre-training data (Figure 4)",
     question="Is a ResNet better with little data, and a Vision Transformer with much?",
-    runs=_fewshot_runs,
+    runs_of=_fewshot_runs,
     metrics={
         **FEWSHOT_METRICS,
         "10-shot": ("fewshot:digits/10shot", "fewshot:imagenet2012/10shot"),
@@ -151,7 +149,7 @@ FIGURE_4 = Study(
 FIGURE_3 = Study(
     title="Transfer against the size of the pre-training data (Figure 3)",
     question="Which family gains most from more data, each with its best regularization?",
-    runs=_transfer_runs,
+    runs_of=_transfer_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),
     notes=(

@@ -4,24 +4,18 @@ from study import Run, Study
 
 
 def _runs(scale):
-    if scale.is_paper:
-        return scale.with_seeds(
-            [
-                Run(
-                    "ViT-L_16",
-                    scale.paper_pretraining("ViT-L/16", epochs=14.0),
-                    {"model": "ViT-L/16"},
-                ),
-                Run("ViT-L_32", scale.paper_pretraining("ViT-L/32"), {"model": "ViT-L/32"}),
-            ]
-        )
-    return scale.with_seeds([Run("ViT", scale.pretraining(evals=()), {"model": "ViT"})])
+    if not scale.is_paper:
+        yield Run("ViT", scale.pretraining(evals=()), {"model": "ViT"})
+        return
+    for model, choices in {"ViT-L/16": {"epochs": 14.0}, "ViT-L/32": {}}.items():
+        config = scale.paper_pretraining(model, **choices)
+        yield Run(model.replace("/", "_"), config, {"model": model})
 
 
 STUDY = Study(
     title="Inside a Vision Transformer (Figures 6, 7, 11 and 14)",
     question="What do trained filters, position embeddings and attention look like?",
-    runs=_runs,
+    runs_of=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(

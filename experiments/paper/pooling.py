@@ -6,7 +6,6 @@ _SETTINGS = (("token", 8e-4), ("gap", 8e-4), ("gap", 3e-4))
 
 
 def _runs(scale):
-    runs = []
     for classifier, rate in _SETTINGS:
         if scale.is_paper:
             config = scale.paper_pretraining(
@@ -28,14 +27,13 @@ def _runs(scale):
             "head reads": {"token": "class token", "gap": "mean of tokens"}[classifier],
             "learning rate": rate,
         }
-        runs.append(Run(f"{classifier}-rate={rate:g}", config, columns))
-    return scale.with_seeds(runs)
+        yield Run(f"{classifier}-rate={rate:g}", config, columns)
 
 
 STUDY = Study(
     title="Class token or mean of the tokens (Figure 9)",
     question="Is the class token better than the mean, or does each need its own learning rate?",
-    runs=_runs,
+    runs_of=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(

@@ -7,7 +7,6 @@ _NAMES = {"none": "none", "learned": "1-D", "learned2d": "2-D", "relative": "rel
 
 
 def _runs(scale):
-    runs = []
     for (kind, place), accuracy in TABLE_8.items():
         fields = {"position_embedding": kind, "position_embedding_at": place}
         if scale.is_paper:
@@ -17,14 +16,13 @@ def _runs(scale):
         else:
             config = scale.pretraining(model={**scale.vit, **fields})
         columns = {"positions": _NAMES[kind], "added at": place}
-        runs.append(Run(f"{kind}-{place}", config, columns, {"5-shot": accuracy}))
-    return scale.with_seeds(runs)
+        yield Run(f"{kind}-{place}", config, columns, {"5-shot": accuracy})
 
 
 STUDY = Study(
     title="Position embeddings (Table 8)",
     question="Does the kind of position embedding matter?",
-    runs=_runs,
+    runs_of=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(

@@ -6,7 +6,6 @@ _SETTINGS = ((7, 2e-4, 0.01), (7, 4e-4, 0.1), (14, 4e-4, 0.1))
 
 
 def _runs(scale):
-    runs = []
     for epochs, rate, decay in _SETTINGS:
         if scale.is_paper:
             config = scale.paper_pretraining("ViT-L/16", epochs=float(epochs))
@@ -20,14 +19,13 @@ def _runs(scale):
             "learning rate": config["schedule"]["base"],
             "weight decay": decay,
         }
-        runs.append(Run(f"epochs={epochs}-rate={rate:g}", config, columns))
-    return scale.with_seeds(runs)
+        yield Run(f"epochs={epochs}-rate={rate:g}", config, columns)
 
 
 STUDY = Study(
     title="Similarity of position embeddings (Figure 10)",
     question="Do position embeddings learn rows and columns with any hyperparameters?",
-    runs=_runs,
+    runs_of=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(

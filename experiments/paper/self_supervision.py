@@ -14,7 +14,7 @@ from keras_vit.tasks.masked_patches import TARGETS
 
 
 def _runs(scale):
-    return scale.with_seeds(list(_paper_runs(scale) if scale.is_paper else _small_runs(scale)))
+    return _paper_runs(scale) if scale.is_paper else _small_runs(scale)
 
 
 def _paper_runs(scale):
@@ -79,7 +79,7 @@ def _predicting(config, target):
 STUDY = Study(
     title="Self-supervision by masked patches (section 4.6)",
     question="With few labels, how much does pre-training by predicting half of the patches help?",
-    runs=_runs,
+    runs_of=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(

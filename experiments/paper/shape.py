@@ -31,7 +31,6 @@ def _runs(scale):
             "mlp_dim": 2048,
             "num_heads": 16,
         }
-    runs = []
     for dimension in ("depth", "width", "mlp", "patch size", "all"):
         for factor in _FACTORS[scale.name]:
             if scale.is_paper:
@@ -45,8 +44,7 @@ def _runs(scale):
             else:
                 config = scale.pretraining(model=_scaled(base, dimension, factor))
             name = f"{dimension.replace(' ', '-')}-x{factor:g}"
-            runs.append(Run(name, config, {"scaled": dimension, "factor": factor}))
-    return scale.with_seeds(runs)
+            yield Run(name, config, {"scaled": dimension, "factor": factor})
 
 
 STUDY = Study(
@@ -55,7 +53,7 @@ STUDY = Study(
         "At equal compute, what helps most: depth, width, a larger MLP, smaller patches, or "
         "all of them?"
     ),
-    runs=_runs,
+    runs_of=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "scaled"),
     notes=(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 # The metrics of several studies: few-shot accuracy, on digits or on ImageNet, and accuracy on the
@@ -44,7 +44,7 @@ class Study:
     Attributes:
         title: title of the page.
         question: the question that the study answers, in a sentence.
-        runs: a function from a `Scale` to a list of `Run`s, in which every run follows the runs
+        runs_of: a function from a `Scale` to the `Run`s with seed 0. Every run follows the runs
             named in its `start`.
         metrics: maps each column to a test metric or to several candidates, as in
             `FEWSHOT_METRICS`. The table shows the first candidate that was measured.
@@ -60,13 +60,17 @@ class Study:
 
     title: str
     question: str
-    runs: Callable
+    runs_of: Callable[..., Iterable[Run]]
     metrics: dict
     picture: tuple
     panels: Callable | None = None
     notes: tuple = ()
     inspected: bool = False
     measure: Callable | None = None
+
+    def runs(self, scale) -> list[Run]:
+        """Returns the runs at a `Scale`, for each of its seeds."""
+        return scale.with_seeds(list(self.runs_of(scale)))
 
 
 def transfer(name, pretraining, finetunings, columns):

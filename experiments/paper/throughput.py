@@ -18,7 +18,6 @@ _SECONDS = 10.0  # on a CPU, stop doubling the batch size if a call takes longer
 
 
 def _runs(scale):
-    runs = []
     for side in _SIDES[scale.name]:
         for model, config in _models(scale):
             image_size = side // 14 * 14 if model.endswith("/14") else side
@@ -32,14 +31,11 @@ def _runs(scale):
                 "data": {**config["data"], "image_size": 0, "image_shape": image_shape},
             }
             name = f"{model.replace('/', '_')}-{image_size}"
-            runs.append(Run(name, config, {"model": model, "pixels": image_size}))
+            yield Run(name, config, {"model": model, "pixels": image_size})
     if scale.path.endswith(".csv"):
-        runs += [
-            _compiled(row)
-            for row in tpu_table.read(scale.path)
-            if row.mode == "inference" and not row.error
-        ]
-    return scale.with_seeds(runs)
+        for row in tpu_table.read(scale.path):
+            if row.mode == "inference" and not row.error:
+                yield _compiled(row)
 
 
 def _models(scale):
@@ -121,7 +117,7 @@ def _is_out_of_memory(error):
 STUDY = Study(
     title="Speed and memory against the size of images (Figure 12)",
     question="How do images per second and the largest batch decrease with the image size?",
-    runs=_runs,
+    runs_of=_runs,
     metrics={"images/s": "images_per_second", "batch": "batch", "largest batch": "largest_batch"},
     picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
     notes=(

@@ -10,19 +10,16 @@ reference, and the lowest cosine similarity of a class token. SavedModel, ONNX a
 the TensorFlow backend. ONNX also requires `pip install "keras_vit[onnx]"`.
 """
 
-import io
 import tempfile
 from pathlib import Path
 
+import dinov2
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import app, flags, logging
 from PIL import Image
 
 import keras_vit
-from keras_vit import export
-from keras_vit.export.litert_file import LITERT
 
 FLAGS = flags.FLAGS
 REFERENCE = Path(__file__).with_name("reference.npz")
@@ -41,11 +38,8 @@ def photographs():
 
 
 def model_inputs(pictures):
-    """Returns the center crops of 224 pixels, normalized by ImageNet's mean and standard deviation,
-    float32."""
-    mean = np.array([0.485, 0.456, 0.406])
-    std = np.array([0.229, 0.224, 0.225])
-    return ((pictures[:, 16:240, 16:240] / 255 - mean) / std).astype("float32")
+    """Returns the center crops of 224 pixels, normalized, float32."""
+    return dinov2.normalized(pictures[:, 16:240, 16:240])
 
 
 def tokens_of(folder, images, dtype):
@@ -69,32 +63,14 @@ def keras_file(model, images, folder):
 def saved_model(model, pictures, folder):
     """Returns the class token and the patches of a SavedModel that receives the photographs as PNG
     files."""
-    path = export.saved_model(model, folder / "saved_model", signatures=["features"])
-    files = []
-    for picture in pictures:
-        file = io.BytesIO()
-        Image.fromarray(picture).save(file, "png")
-        files.append(file.getvalue())
-    outputs = tf.saved_model.load(path).signatures["features"](image_bytes=tf.constant(files))
-    patches = outputs["patches"].numpy()
-    return outputs["representation"].numpy(), patches.reshape(len(patches), -1, patches.shape[-1])
+    outputs = dinov2.export_saved_model(model, folder)(pictures)
+    patches = outputs["patches"]
+    return outputs["representation"], patches.reshape(len(patches), -1, patches.shape[-1])
 
 
-def converted(model, images, folder, kind):
+def exported(model, images, folder, kind):
     """Returns the class token and the patches of an ONNX or LiteRT file."""
-    inputs = keras.Input(SHAPE)
-    features = keras.Model(inputs, keras_vit.FeatureModel(model, tokens="all")(inputs))
-    if kind == "onnx":
-        import onnxruntime
-
-        export.onnx(features, folder / "model.onnx")
-        session = onnxruntime.InferenceSession(
-            folder / "model.onnx", providers=["CPUExecutionProvider"]
-        )
-        return split(session.run(None, {"images": images})[0])
-    path = folder / f"{kind}.tflite"
-    export.litert(features, path, quantization="int8" if kind.endswith("int8") else "none")
-    return split(LITERT.runner(path.read_bytes())(images))
+    return split(dinov2.export_file(model, folder, kind, "all")(images))
 
 
 def compared(token, patches, reference):
@@ -128,9 +104,9 @@ def main(_):
         if backend == "tensorflow":
             rows |= {
                 "SavedModel": lambda: saved_model(model, pictures, folder),
-                "ONNX": lambda: converted(model, images, folder, "onnx"),
-                "LiteRT": lambda: converted(model, images, folder, "litert"),
-                "LiteRT int8": lambda: converted(model, images, folder, "litert_int8"),
+                "ONNX": lambda: exported(model, images, folder, "onnx"),
+                "LiteRT": lambda: exported(model, images, folder, "litert"),
+                "LiteRT int8": lambda: exported(model, images, folder, "litert_int8"),
             }
         print("| format | class token | patches | cosine of the class token |\n|---|---|---|---|")
         for name, compute in rows.items():

@@ -1,4 +1,4 @@
-"""Loads Fashion-MNIST and prepares its images for a DINOv2 ViT-S/14."""
+"""Loads Fashion-MNIST and enlarges its images for a DINOv2 ViT-S/14."""
 
 import gzip
 import hashlib
@@ -43,15 +43,6 @@ def _read_bytes(folder, name):
     return content
 
 
-def check_model(folder):
-    """Raises a `ValueError` unless a folder contains `model.safetensors`, which extract_dinov2.py
-    writes."""
-    if not Path(folder, "model.safetensors").is_file():
-        raise ValueError(
-            f"--model must be a folder written by extract_dinov2.py. Received: --model={folder}"
-        )
-
-
 def enlarged(images):
     """Resizes images `(N, 28, 28)` to uint8 `(N, 112, 112, 3)` with three equal channels."""
     from PIL import Image
@@ -59,11 +50,3 @@ def enlarged(images):
     size = SIZE, SIZE
     pictures = [Image.fromarray(image).resize(size, Image.Resampling.BILINEAR) for image in images]
     return np.repeat(np.stack([np.asarray(picture) for picture in pictures])[..., None], 3, axis=-1)
-
-
-def normalized(pictures):
-    """Normalizes uint8 pictures `(N, H, W, 3)` by ImageNet's mean and standard deviation; returns
-    float32."""
-    mean = np.array([0.485, 0.456, 0.406])
-    std = np.array([0.229, 0.224, 0.225])
-    return ((pictures / 255 - mean) / std).astype("float32")

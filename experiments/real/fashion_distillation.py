@@ -14,22 +14,22 @@ table.csv in the output folder and prints a table. At the end, the inference of 
 in turns, on the machine's CPU.
 """
 
-import csv
 import statistics
 import time
 from pathlib import Path
 
+import accuracy_table
 import fashion_data
 import fashion_study
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
-from keras_vit import data, files, training
+from keras_vit import data, training
 from keras_vit.evaluation import frozen
 
 FLAGS = flags.FLAGS
-COLUMNS = ("labels", "model", "seed", "accuracy")
+COLUMNS = {"labels": str, "model": str, "seed": int}
 LABELS = ("1000", "all")
 MODELS = ("teacher", "student alone", "student distilled")
 TEACHER = {"architecture": "BiTResNet", "model": {"depth": 8}}
@@ -126,22 +126,6 @@ def images_per_second(models, batch_size=64, rounds=15):
     return {name: batch_size / statistics.median(values) for name, values in seconds.items()}
 
 
-def read_table(path):
-    if not path.exists():
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        return {
-            (row["labels"], row["model"], int(row["seed"])): float(row["accuracy"])
-            for row in csv.DictReader(file)
-        }
-
-
-def write_table(path, rows):
-    lines = [f"{','.join(map(str, key))},{value:.4f}" for key, value in rows.items()]
-    with files.atomic_write(path) as file:
-        file.write("\n".join([",".join(COLUMNS), *lines, ""]))
-
-
 def print_table(rows):
     print("| labels | " + " | ".join(MODELS) + " |")
     print("|---" * (len(MODELS) + 1) + "|")
@@ -149,8 +133,7 @@ def print_table(rows):
         cells = []
         for model in MODELS:
             values = [value for key, value in rows.items() if key[:2] == (labels, model)]
-            ends = (f"{end(values):.3f}" for end in (min, max)) if values else ()
-            cells.append(" to ".join(dict.fromkeys(ends)))
+            cells.append(accuracy_table.span(values))
         print(f"| {labels} | " + " | ".join(cells) + " |")
 
 
@@ -161,7 +144,7 @@ def main(_):
     output.mkdir(parents=True, exist_ok=True)
     images, labels = fashion_data.read(FLAGS.data, "train")
     tests = fashion_data.read(FLAGS.data, "t10k")
-    rows = read_table(output / "table.csv")
+    rows = accuracy_table.read(output / "table.csv", COLUMNS)
     trained = {}
     for seed in map(int, FLAGS.seeds):
         for count in LABELS:
@@ -182,7 +165,7 @@ def main(_):
                 result = training.run(config, training.Workdir(workdir, config.to_dict()))
                 trained[model.split()[0]] = result.model
                 rows[key] = result.metrics["test/accuracy"]
-                write_table(output / "table.csv", rows)
+                accuracy_table.write(output / "table.csv", COLUMNS, rows)
                 print(f"{', '.join(map(str, key))}: {rows[key]:.4f}", flush=True)
     print_table(rows)
     if len(trained) == 2:

@@ -9,12 +9,12 @@ of scikit-learn or matplotlib. The class of a pixel is that of the item whose pi
 pixels of an item show what is behind it. Training scenes have Fashion-MNIST's training images and
 the left parts of the photographs, test scenes its test images and the right parts. Every method
 gets the same scenes, numbers of steps and batches; "scratch" is a small Vision Transformer with
-random weights. The command adds the missing rows to scores.csv in the output folder.
+random weights. The command adds the missing methods to scores.json in the output folder.
 """
 
-import csv
 from pathlib import Path
 
+import dinov2
 import fashion_data
 import numpy as np
 from absl import app, flags, logging
@@ -116,45 +116,30 @@ def config_of(method, folder, model, steps, batch_size):
     return config
 
 
-def read_scores(path):
-    if not path.exists():
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        return {row.pop("method"): row for row in csv.DictReader(file)}
-
-
-def write_scores(path, rows):
-    columns = ("method", *next(iter(rows.values())))
-    lines = [",".join(columns)]
-    lines += [",".join([method, *map(str, row.values())]) for method, row in rows.items()]
-    with files.atomic_write(path) as file:
-        file.write("\n".join([*lines, ""]))
-
-
 def main(_):
     logging.set_verbosity(logging.ERROR)
     output = Path(FLAGS.output)
     if unknown := set(FLAGS.methods) - set(METHODS):
         raise ValueError(f"--methods must be among {METHODS}. Received: {sorted(unknown)}")
     if set(FLAGS.methods) - {"scratch"}:
-        fashion_data.check_model(FLAGS.model)
+        dinov2.check_model(FLAGS.model)
     write_scenes(output / "scenes", FLAGS.data, {"train": FLAGS.train, "test": FLAGS.test})
-    rows = read_scores(output / "scores.csv")
+    scores = files.read_json(output / "scores.json") or {}
     for method in FLAGS.methods:
-        if method in rows:
+        if method in scores:
             continue
         folder = (output / "scenes").resolve()
         config = config_of(method, folder, FLAGS.model, FLAGS.steps, FLAGS.batch_size)
         result = training.run(config, training.Workdir(output / method, config.to_dict()))
-        scores = {
-            name.removeprefix("test/"): f"{value:.4f}"
-            for name, value in result.metrics.items()
-            if name.startswith(("test/mean_iou", "test/pixel_accuracy", "test/iou/"))
+        scores[method] = {
+            name: round(value, 4)
+            for name, value in {"steps": FLAGS.steps, **result.metrics}.items()
+            if name.startswith(
+                ("steps", "train/seconds", "test/mean_iou", "test/pixel", "test/iou/")
+            )
         }
-        rows[method] = {"steps": FLAGS.steps, **scores}
-        rows[method]["seconds"] = f"{result.metrics['train/seconds']:.0f}"
-        write_scores(output / "scores.csv", rows)
-        print(f"{method}: {rows[method]}", flush=True)
+        files.write_json(output / "scores.json", scores)
+        print(f"{method}: {scores[method]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ in the output folder, draws picture.png and prints a table. Features are compute
 pixels in float32, and stored in train.npy and test.npy.
 """
 
-import csv
-import importlib.util
+import importlib
 import itertools
 import statistics
 from pathlib import Path
 
+import accuracy_table
+import dinov2
 import fashion_data
 import numpy as np
 from absl import app, flags, logging
@@ -31,7 +32,7 @@ from keras_vit.evaluation import frozen
 from keras_vit.plots import figure_class
 
 FLAGS = flags.FLAGS
-COLUMNS = ("method", "images per class", "seed", "accuracy")
+COLUMNS = {"method": str, "images per class": int, "seed": int}
 WIDTH = 384  # size of a feature vector
 FROZEN = ("linear probe", "few-shot", "20 neighbors")
 _VIT_SIZES = {"num_layers": 4, "hidden_size": 128, "mlp_dim": 256, "num_heads": 4}
@@ -58,7 +59,7 @@ HELD_OUT = 100  # maximum number of held-out images per class with --held_out
 def features_of(model, images):
     """Returns class tokens `(N, 384)` of images, uint8 `(N, 28, 28)`."""
     return keras_vit.features(
-        model, fashion_data.normalized(fashion_data.enlarged(images)), batch_size=50
+        model, dinov2.normalized(fashion_data.enlarged(images)), batch_size=50
     )
 
 
@@ -102,13 +103,9 @@ def write_idx(folder, split, images, labels):
         (folder / f"{split}-{kind}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
 
 
-def load_config(name, request=None):
+def load_config(name, *request):
     """Returns the config of an installed config file."""
-    path = Path(keras_vit.__file__).with_name("configs") / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(request) if request else module.get_config()
+    return importlib.import_module(f"keras_vit.configs.{name}").get_config(*request)
 
 
 def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
@@ -169,26 +166,6 @@ def check_settings(path, settings):
     files.write_json(path, settings)
 
 
-def read_table(path):
-    if not path.exists():
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        return {
-            (row["method"], int(row["images per class"]), int(row["seed"])): float(row["accuracy"])
-            for row in rows
-        }
-
-
-def write_table(path, rows):
-    lines = [",".join(COLUMNS)]
-    lines += [
-        f"{method},{count},{seed},{value:.4f}" for (method, count, seed), value in rows.items()
-    ]
-    with files.atomic_write(path) as file:
-        file.write("\n".join([*lines, ""]))
-
-
 def by_method(rows):
     """Returns `{method: {images per class: [accuracy of each seed]}}`, in the order of
     `METHODS`."""
@@ -237,10 +214,7 @@ def print_table(table):
     print("| | " + " | ".join(f"{count:,}" for count in counts) + " |")
     print("|---" * (len(counts) + 1) + "|")
     for method, points in table.items():
-        cells = []
-        for count in counts:
-            ends = (f"{end(points[count]):.3f}" for end in (min, max)) if count in points else ()
-            cells.append(" to ".join(dict.fromkeys(ends)))
+        cells = [accuracy_table.span(points.get(count)) for count in counts]
         print(f"| {label_of(method)} | " + " | ".join(cells) + " |")
 
 
@@ -282,13 +256,13 @@ def main(_):
         )
     output.mkdir(parents=True, exist_ok=True)
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
-        fashion_data.check_model(FLAGS.model)
+        dinov2.check_model(FLAGS.model)
     train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
     check_settings(
         output / "settings.json",
         {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")},
     )
-    rows = read_table(output / "table.csv")
+    rows = accuracy_table.read(output / "table.csv", COLUMNS)
     for count, seed, method in itertools.product(
         map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods
     ):
@@ -296,7 +270,7 @@ def main(_):
             continue
         accuracy = measured_accuracy(method, count, seed, train, test, output)
         rows[method, count, seed] = accuracy
-        write_table(output / "table.csv", rows)
+        accuracy_table.write(output / "table.csv", COLUMNS, rows)
         print(f"{method}, {count} images per class, seed {seed}: {accuracy:.4f}", flush=True)
     draw(output / "picture.png", by_method(rows))
     print_table(by_method(rows))

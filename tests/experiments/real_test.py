@@ -5,6 +5,8 @@ import importlib.util
 import json
 from pathlib import Path
 
+import accuracy_table
+import dinov2
 import extract_dinov2
 import fashion_data
 import fashion_scenes
@@ -42,7 +44,7 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("script", "flag"),
-    [("fashion_study", "model"), ("score_files", "export"), ("extract_dinov2", "wheel")],
+    [("fashion_study", "model"), ("extract_dinov2", "wheel")],
 )
 def test_missing_input_error_names_the_flag(script, flag, scripts, tmp_path):
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
@@ -55,7 +57,7 @@ def test_images_are_enlarged_and_normalized():
     enlarged = fashion_data.enlarged(images)
     assert enlarged.shape == (10, 112, 112, 3)
     assert abs(enlarged.mean() - images.mean()) < 1
-    white = fashion_data.normalized(np.full((1, 2, 2, 3), 255, "uint8"))
+    white = dinov2.normalized(np.full((1, 2, 2, 3), 255, "uint8"))
     np.testing.assert_allclose(white[0, 0, 0], [2.2489, 2.4286, 2.64], atol=1e-4)
 
 
@@ -140,8 +142,8 @@ def test_patch_size_study_resumes(scripts, tmp_path):
 
 def test_table_round_trips_and_is_printed(tmp_path, capsys):
     rows = {("vit", 10, 0): 0.25, ("vit", 10, 1): 0.5, ("20 neighbors", 1000, 0): 0.75}
-    fashion_study.write_table(tmp_path / "table.csv", rows)
-    assert fashion_study.read_table(tmp_path / "table.csv") == rows
+    accuracy_table.write(tmp_path / "table.csv", fashion_study.COLUMNS, rows)
+    assert accuracy_table.read(tmp_path / "table.csv", fashion_study.COLUMNS) == rows
     fashion_study.print_table(fashion_study.by_method(rows))
     assert capsys.readouterr().out.splitlines() == [
         "| | 10 | 1,000 |",
