@@ -29,7 +29,6 @@ OpenVINO and timm are skipped if they are not installed.
 
 import csv
 import functools
-import importlib.util
 import itertools
 import json
 import os
@@ -306,11 +305,7 @@ def load_saved_model(path):
     import tensorflow as tf
 
     signature = tf.saved_model.load(str(path)).signatures["tensor"]
-
-    def log_probabilities(images):
-        return np.log(signature(images=tf.constant(images))["probabilities"].numpy())
-
-    return log_probabilities
+    return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy())
 
 
 def load_litert(name, folder):
@@ -329,10 +324,8 @@ def load_onnx(name, folder):
     session = onnxruntime.InferenceSession(
         folder / name, options, providers=["CPUExecutionProvider"]
     )
-    source = session.get_inputs()[0].name
-
     versions = f"ONNX Runtime {onnxruntime.__version__}"
-    return lambda images: session.run(None, {source: images})[0], versions
+    return lambda images: session.run(None, {"images": images})[0], versions
 
 
 def load_openvino(name, folder):
@@ -345,19 +338,10 @@ def load_openvino(name, folder):
     return lambda images: run(images)[0], f"OpenVINO {openvino.__version__}"
 
 
-def timm_command(name, folder):
-    python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
-    return [python, formats_worker.__file__, name, str(folder), str(os.cpu_count())]
-
-
 def load(name, folder):
     if name == "limits":
         return load_limits(folder), ""
-    loaders = {
-        "onnx": load_onnx,
-        "litert": load_litert,
-        "openvino": load_openvino,
-    }
+    loaders = {"onnx": load_onnx, "litert": load_litert, "openvino": load_openvino}
     return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
@@ -365,15 +349,16 @@ def start_worker(name, model, folder):
     """Starts a process that runs one format or, for "limits", the matrix products."""
     command = script(name, model, folder)
     if name.startswith("timm"):
-        command = timm_command(name, folder)
+        python = os.environ.get("KERAS_VIT_TORCH_PYTHON", sys.executable)
+        command = [python, formats_worker.__file__, name, str(folder), str(os.cpu_count())]
     environment = {"OMP_NUM_THREADS": str(os.cpu_count()), **ENVIRONMENT.get(name, {})}
     return Worker(name, command, **environment)
 
 
 def script(worker, model, folder):
     """Returns a command that runs this script as a child process."""
-    flags_of_child = [f"--models={model}", f"--folder={folder}", f"--worker={worker}"]
-    return [sys.executable, *sys.argv, *flags_of_child]
+    child_flags = [f"--models={model}", f"--folder={folder}", f"--worker={worker}"]
+    return [sys.executable, *sys.argv, *child_flags]
 
 
 def precision_of(name):
@@ -469,17 +454,14 @@ def main(_):
             raise app.UsageError(
                 f"--{flag} must be among {', '.join(known)}. Received: {', '.join(unknown)}"
             )
-    names = list(FLAGS.formats)
     batch_sizes = [int(size) for size in FLAGS.batch_sizes]
-    if "keras_hub" in names and not importlib.util.find_spec("keras_hub"):
-        names.remove("keras_hub")
     print(f"{processor()}\n" + " | ".join(COLUMNS[:-2]))
     rows = []
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(script("prepare", model, folder), check=True, stdout=sys.stderr)
-            for start in range(0, len(names), FLAGS.at_once):
-                group = names[start : start + FLAGS.at_once]
+            for start in range(0, len(FLAGS.formats), FLAGS.at_once):
+                group = FLAGS.formats[start : start + FLAGS.at_once]
                 rows += rows_of(model, group, Path(folder), batch_sizes)
     if FLAGS.output:
         with open(FLAGS.output, "w", encoding="utf-8", newline="") as file:
