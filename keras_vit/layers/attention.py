@@ -5,9 +5,9 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
+from keras_vit.layers.rotary import rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
 from keras_vit.layers.validation import check_positive_int, check_rate, check_static_tokens
 
@@ -24,7 +24,7 @@ def runs_on_gpu():
     return keras.distribution.list_devices()[0].startswith("gpu")
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class MultiHeadAttention(BaseLayer):
     """Multi-head attention, self-attention by default.
 
@@ -44,7 +44,7 @@ class MultiHeadAttention(BaseLayer):
         epsilon: epsilon of the LayerNorms.
         rotary: arguments of `layers.rotary.rotary_table` except `head_size`, as a dict that
             contains at least `grid`; None for no rotary embedding.
-        out_norm: whether to apply a LayerNorm to the concatenated heads before the output
+        attention_norm: whether to apply a LayerNorm to the concatenated heads before the output
             projection.
 
     Call arguments:
@@ -67,7 +67,7 @@ class MultiHeadAttention(BaseLayer):
         qk_norm=False,
         epsilon=1e-6,
         rotary=None,
-        out_norm=False,
+        attention_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -77,9 +77,7 @@ class MultiHeadAttention(BaseLayer):
             raise ValueError(
                 f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}'
             )
-        rotary = check_rotary(rotary)
-        self._keep_arguments(locals(), omit=["out_norm"])
-        self.use_out_norm = out_norm
+        self._keep_arguments(locals())
 
     def build(self, input_shape):
         hidden_size = input_shape[-1]
@@ -114,10 +112,10 @@ class MultiHeadAttention(BaseLayer):
                 name=name,
             )
 
-        heads = (None, self.num_heads, head_size)
-        self.query = projection("query", "bnd,dhk->bnhk", heads, "hk")
-        self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
-        self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
+        self.query, self.key, self.value = (
+            projection(name, "bnd,dhk->bnhk", (None, self.num_heads, head_size), "hk")
+            for name in ("query", "key", "value")
+        )
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
 
     def _make_norms(self, input_shape, head_shape):
@@ -131,7 +129,7 @@ class MultiHeadAttention(BaseLayer):
             return layer
 
         self.query_norm = self.key_norm = self.out_norm = None
-        if self.use_out_norm:
+        if self.attention_norm:
             self.out_norm = norm("out_norm", input_shape)
         if self.qk_norm:
             self.query_norm = norm("query_norm", head_shape)
@@ -149,10 +147,8 @@ class MultiHeadAttention(BaseLayer):
         if self.relative_positions:
             check_static_tokens("`relative_positions`", input_shape, "each distance has a vector")
             # Row i is the vector for distance i - (N-1).
-            shape = (2 * input_shape[1] - 1, head_size)
-            initializer = keras.initializers.RandomNormal(stddev=0.02)
-            self.relative_embedding = self.add_weight(
-                name="relative_embedding", shape=shape, initializer=initializer
+            self.relative_embedding = self.add_normal_weight(
+                "relative_embedding", (2 * input_shape[1] - 1, head_size)
             )
 
     def call(self, tokens, queries=None, training=False, score_change=None, real=None):
@@ -295,10 +291,3 @@ class MultiHeadAttention(BaseLayer):
         projections = 2 * (tokens + queries) * hidden_size**2
         distances = queries * (2 * tokens - 1) * hidden_size if self.relative_positions else 0
         return projections + 2 * queries * tokens * hidden_size + distances
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "rotary": self.rotary and dict(self.rotary),
-            "out_norm": self.use_out_norm,
-        }

@@ -3,16 +3,16 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.mlp import ACTIVATIONS, mlp_dense
 from keras_vit.layers.padding import real_tokens
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class AttentionPooling(BaseLayer):
     """Pools tokens with a learned query: `(B, N, D)` to `(B, D)`.
 
@@ -56,7 +56,7 @@ class AttentionPooling(BaseLayer):
     def build(self, input_shape: tuple) -> None:
         check_rank("AttentionPooling", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
-        batch, _, hidden_size = input_shape
+        hidden_size = input_shape[2]
         self.probe = self.add_weight(
             name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform"
         )
@@ -67,10 +67,10 @@ class AttentionPooling(BaseLayer):
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
         self.attention.build(input_shape)
         for layer in (self.norm, self.mlp_1):
-            layer.build((batch, 1, hidden_size))
-        self.mlp_2.build((batch, 1, self.mlp_dim))
+            layer.build((None, 1, hidden_size))
+        self.mlp_2.build((None, 1, self.mlp_dim))
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         probe = ops.broadcast_to(self.probe, (batch, 1, hidden_size))
         real = real_tokens(tokens) if self.masked else None

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class AxialTransformerBlock(BaseLayer):
     """Two encoder blocks that attend along the rows, then the columns of a token grid.
 
@@ -47,15 +46,21 @@ class AxialTransformerBlock(BaseLayer):
         super().__init__(**kwargs)
         grid = check_grid(grid)
         self._keep_arguments(locals())
-        rates = (dropout, attention_dropout, stochastic_depth)
-        options = {
-            "exact_gelu": exact_gelu,
-            "epsilon": epsilon,
-            "remat": remat,
-            "dtype": self.dtype_policy,
-        }
-        self.row = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="row")
-        self.column = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="column")
+        self.row, self.column = (
+            TransformerBlock(
+                num_heads,
+                mlp_dim,
+                dropout,
+                attention_dropout,
+                stochastic_depth,
+                exact_gelu=exact_gelu,
+                epsilon=epsilon,
+                remat=remat,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for name in ("row", "column")
+        )
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")
@@ -64,7 +69,7 @@ class AxialTransformerBlock(BaseLayer):
         self.row.build((None, columns, input_shape[2]))
         self.column.build((None, rows, input_shape[2]))
 
-    def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor, training: bool = False) -> KerasTensor:
         rows, columns = self.grid
         size = tokens.shape[2]
         # The rows are examples of the first block: (B*rows, columns, D).

@@ -1,9 +1,9 @@
 """The encoder block of text models in which a token attends only to itself and earlier tokens."""
 
-import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
+from keras_vit.layers.base import serializable
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
@@ -18,7 +18,7 @@ class CausalAttention(MultiHeadAttention):
         return self._attend(query, key, value)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class CausalTransformerBlock(TransformerBlock):
     """A `TransformerBlock` with a causal mask: each token attends to itself and earlier tokens.
 

@@ -6,6 +6,8 @@ import threading
 import keras
 from keras import ops
 
+from keras_vit.layers.base import serializable
+
 # `MirroredStrategy` runs each replica in a separate thread.
 _THREAD = threading.local()
 
@@ -43,7 +45,7 @@ def current_seeds():
     return getattr(_THREAD, "seeds", None)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class Dropout(keras.layers.Dropout):
     """Keras' `Dropout`, except that it draws from the seeds of `seed_scope` inside such a scope."""
 

@@ -1,14 +1,11 @@
 """Pooling of a text at its end token."""
 
-from typing import Any
-
-import keras
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class EndTokenPooling(BaseLayer):
     """Selects the token at the first end id of each text.
 
@@ -21,11 +18,11 @@ class EndTokenPooling(BaseLayer):
     Reference: `CLIPTextModel` of transformers.
     """
 
-    def __init__(self, end_id: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, end_id=None, **kwargs):
         super().__init__(**kwargs)
         self._keep_arguments(locals())
 
-    def call(self, tokens: keras.KerasTensor, ids: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens, ids):
         end = ops.max(ids, axis=1, keepdims=True) if self.end_id is None else self.end_id
         # Count the tokens before the first end token, because `argmax` of equal values is not
         # always the first one.
@@ -36,7 +33,5 @@ class EndTokenPooling(BaseLayer):
         is_end = ops.cast(ops.equal(ops.arange(length)[None], position), tokens.dtype)
         return ops.sum(tokens * is_end[:, :, None], axis=1)
 
-    def compute_output_shape(  # type: ignore[override]
-        self, tokens_shape: tuple, ids_shape: tuple
-    ) -> tuple:
+    def compute_output_shape(self, tokens_shape, ids_shape):
         return (tokens_shape[0], tokens_shape[2])

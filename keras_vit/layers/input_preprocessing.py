@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import keras
+from keras import KerasTensor
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.preprocessing import Preprocessing, check_channels, concrete_values, range_error
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class InputPreprocessing(BaseLayer):
     """Returns images `(B, H, W, C)` unchanged.
 
@@ -60,7 +61,7 @@ class InputPreprocessing(BaseLayer):
         self._channels = input_shape[-1]
         self._preprocessing = self._preprocessing.for_channels(self._channels)
 
-    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, images: KerasTensor) -> KerasTensor:
         if self._channels is not None:
             check_channels(images.shape, self._channels)
         self._warn_about_range(images)

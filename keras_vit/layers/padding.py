@@ -3,25 +3,25 @@
 Layers keep these tokens at zero.
 """
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
+from keras_vit.layers.base import serializable
 from keras_vit.layers.layer_norm import LayerNormalization
 
 
-def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
+def real_tokens(tokens: KerasTensor) -> KerasTensor:
     """Returns a mask that is False for padding tokens: `(B, N, D)` to bool `(B, N)`."""
     return ops.any(ops.not_equal(tokens, 0), axis=-1)
 
 
-def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
+def with_zero_padding(values: KerasTensor, mask: KerasTensor) -> KerasTensor:
     """Sets padding tokens of `(B, N, D)` to zero; the mask `(B, N)` is False for them."""
     return values * ops.cast(mask, values.dtype)[..., None]
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class MaskedLayerNormalization(LayerNormalization):
     """A LayerNorm that keeps padding at zero: `(B, N, D)` to `(B, N, D)`."""
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         return with_zero_padding(super().call(tokens), real_tokens(tokens))

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.layers.validation import check_static_tokens
 
@@ -12,7 +12,7 @@ MASKED_SHARE = 0.8
 REPLACED_SHARE = 0.1
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PatchMasking(BaseLayer):
     """Corrupts a fraction of the patch embeddings `(B, N, D)`.
 
@@ -44,12 +44,7 @@ class PatchMasking(BaseLayer):
 
     def build(self, input_shape):
         check_static_tokens("PatchMasking", input_shape, "it corrupts a fixed number of tokens")
-        hidden_size = input_shape[2]
-        self.mask_embedding = self.add_weight(
-            name="mask_embedding",
-            shape=(1, 1, hidden_size),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-        )
+        self.mask_embedding = self.add_normal_weight("mask_embedding", (1, 1, input_shape[2]))
 
     def call(self, tokens, training=False):
         seeds = current_seeds()

@@ -3,9 +3,9 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.token_dense import TokenDense
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
@@ -20,7 +20,7 @@ def cut_patches(images, patch_size):
     return ops.reshape(x, (-1, rows * columns, patch_size * patch_size * channels))
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class Patches(BaseLayer):
     """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`.
 
@@ -53,7 +53,7 @@ class Patches(BaseLayer):
                     f"patch_size={self.patch_size}"
                 )
 
-    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, images: KerasTensor) -> KerasTensor:
         return cut_patches(images, self.patch_size)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -65,7 +65,7 @@ class Patches(BaseLayer):
         return (batch, tokens, values)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PatchEncoder(TokenDense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import keras
 import numpy as np
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.validation import (
     check_grid,
     check_grid_tokens,
@@ -27,13 +26,8 @@ class _Positions(BaseLayer):
             grid = check_grid(grid)
         self._keep_arguments(locals())
 
-    def _table(self, name, length, size):
-        """Adds a learned table `(1, length, size)`."""
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
-        return self.add_weight(name=name, shape=(1, length, size), initializer=initializer)
 
-
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PositionEmbedding(_Positions):
     """Adds a learned vector to the token at each position.
 
@@ -59,13 +53,13 @@ class PositionEmbedding(_Positions):
         _, tokens, hidden_size = input_shape
         if self.grid is not None:
             check_grid_tokens(self.grid, tokens)
-        self.pos_embedding = self._table("pos_embedding", tokens, hidden_size)
+        self.pos_embedding = self.add_normal_weight("pos_embedding", (1, tokens, hidden_size))
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         return tokens + self.pos_embedding
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PositionEmbedding2D(_Positions):
     """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
@@ -94,19 +88,18 @@ class PositionEmbedding2D(_Positions):
                 "`hidden_size` must be even, because half of it encodes the column and half the "
                 f"row. Received: hidden_size={hidden_size}"
             )
-        self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
-        self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
-        has_class_token = tokens > rows * columns
-        self.class_embedding = (
-            self._table("class_embedding", 1, hidden_size) if has_class_token else None
-        )
+        half = hidden_size // 2
+        self.x_embedding = self.add_normal_weight("x_embedding", (1, columns, half))
+        self.y_embedding = self.add_normal_weight("y_embedding", (1, rows, half))
+        self.class_embedding = None
+        if tokens > rows * columns:
+            self.class_embedding = self.add_normal_weight("class_embedding", (1, 1, hidden_size))
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         rows, columns = self.grid
-        half = self.x_embedding.shape[-1]
-        x = ops.broadcast_to(self.x_embedding[:, None], (1, rows, columns, half))
-        y = ops.broadcast_to(self.y_embedding[:, :, None], (1, rows, columns, half))
-        positions = ops.reshape(ops.concatenate([x, y], axis=-1), (1, rows * columns, 2 * half))
+        x = ops.tile(self.x_embedding, (1, rows, 1))
+        y = ops.repeat(self.y_embedding, columns, axis=1)
+        positions = ops.concatenate([x, y], axis=-1)  # (1, rows * columns, D)
         if self.class_embedding is not None:
             positions = ops.concatenate(
                 [ops.convert_to_tensor(self.class_embedding), positions], axis=1
@@ -114,7 +107,7 @@ class PositionEmbedding2D(_Positions):
         return tokens + positions
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class SinCosPositionEmbedding(_Positions):
     """Adds fixed sines and cosines of the column and the row of each patch.
 
@@ -153,11 +146,11 @@ class SinCosPositionEmbedding(_Positions):
             "float32"
         )
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         return tokens + ops.cast(self._values, self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class NoPositionEmbedding(_Positions):
     """Returns tokens `(B, N, D)` unchanged, for models that add no position embeddings to tokens.
 
@@ -165,13 +158,22 @@ class NoPositionEmbedding(_Positions):
         grid: `(rows, columns)` of the patches. It does not affect the output.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, or the tokens do not have rank 3.
+        ValueError: `grid` is not a pair of positive integers.
 
     Reference: paper appendix D.4, "providing no positional information".
     """
 
-    def build(self, input_shape: tuple) -> None:
-        check_rank("NoPositionEmbedding", input_shape, "B, N, D")
-
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         return tokens
+
+
+# Layer classes by the argument `position_embedding` of `VisionTransformer`. A layer takes the patch
+# grid, `(rows, columns)`, and adds position embeddings to tokens `(B, N, D)`. To support another
+# position embedding, write a layer and add it here.
+POSITION_EMBEDDINGS: dict[str, type[_Positions]] = {
+    "learned": PositionEmbedding,
+    "learned2d": PositionEmbedding2D,
+    "sincos2d": SinCosPositionEmbedding,
+    "none": NoPositionEmbedding,
+    "relative": NoPositionEmbedding,  # the attention layers add relative positions
+}

@@ -3,24 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
+from keras_vit.layers.base import serializable
 from keras_vit.layers.resnet_stem import BottleneckUnit, ResNetStem
 from keras_vit.layers.std_conv import (
     StdConv2D,
     build_in_turn,
-    count_in_turn,
     group_norm,
     pad_sides,
     strided_shape,
 )
 from keras_vit.layers.validation import check_choice, check_rank
 
-POOL_PADDINGS = ("zeros", "minus_infinity")
 
-
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PreActivationResNet(ResNetStem):
     """A pre-activation ResNet (V2) without its head.
 
@@ -54,8 +51,8 @@ class PreActivationResNet(ResNetStem):
         **kwargs: Any,
     ) -> None:
         super().__init__(blocks, width, **kwargs)
-        check_choice("pool_padding", pool_padding, POOL_PADDINGS)
-        self._keep_arguments(locals(), omit=["blocks", "width"])
+        check_choice("pool_padding", pool_padding, ("zeros", "minus_infinity"))
+        self._keep_arguments({"pool_padding": pool_padding})
 
     def build(self, input_shape: tuple) -> None:
         check_rank("PreActivationResNet", input_shape, "B, H, W, C")
@@ -66,7 +63,7 @@ class PreActivationResNet(ResNetStem):
         self.conv_root.build(input_shape)
         build_in_turn([*self.units, self.norm_pre_head], strided_shape(input_shape, 4, self.width))
 
-    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, images: KerasTensor) -> KerasTensor:
         x = self.conv_root(images)  # (B, H/2, W/2, width)
         x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
         # The pool returns (B, H/4, W/4, width).
@@ -75,13 +72,8 @@ class PreActivationResNet(ResNetStem):
             x = unit(x)
         return ops.relu(self.norm_pre_head(x))
 
-    def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`."""
-        pooled = strided_shape(input_shape, 4, self.width)
-        return self.conv_root.multiply_accumulates(input_shape) + count_in_turn(self.units, pooled)
 
-
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class PreActivationUnit(BottleneckUnit):
     """A pre-activation bottleneck unit.
 

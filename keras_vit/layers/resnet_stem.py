@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.std_conv import (
     StdConv2D,
     build_in_turn,
@@ -14,7 +13,7 @@ from keras_vit.layers.std_conv import (
     group_norm,
     strided_shape,
 )
-from keras_vit.layers.validation import check_positive_int, check_rank
+from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
 
 # Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8
 # instead of 32.
@@ -28,7 +27,7 @@ BIT_UNITS = {
 }
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class ResNetStem(BaseLayer):
     """A ResNet (V1) without its head.
 
@@ -68,17 +67,9 @@ class ResNetStem(BaseLayer):
         policy = self.dtype_policy
         self.conv_root = StdConv2D(self.width, 7, strides=2, dtype=policy, name="conv_root")
         self.gn_root = group_norm("gn_root", dtype=policy)
-        self.pool_root = keras.layers.MaxPooling2D(
-            3,
-            strides=2,
-            padding="same",
-            data_format="channels_last",
-            dtype=policy,
-            name="pool_root",
-        )
         self.units = self._make_units(BottleneckUnit, "block{}_unit{}")
-        shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
-        build_in_turn(self.units, shape)
+        build_in_turn((self.conv_root, self.gn_root), input_shape)
+        build_in_turn(self.units, strided_shape(input_shape, 4, self.width))
 
     def _make_units(self, unit_class, name):
         """Creates the units of all stages.
@@ -96,9 +87,10 @@ class ResNetStem(BaseLayer):
             for unit in range(units)
         ]
 
-    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, images: KerasTensor) -> KerasTensor:
         x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, width)
-        x = self.pool_root(x)  # (B, H/4, W/4, width)
+        # The pool returns (B, H/4, W/4, width).
+        x = ops.max_pool(x, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
             x = unit(x)
         return x
@@ -109,10 +101,11 @@ class ResNetStem(BaseLayer):
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`."""
-        return count_in_turn((self.conv_root, self.pool_root, *self.units), input_shape)
+        pooled = strided_shape(input_shape, 4, self.width)
+        return self.conv_root.multiply_accumulates(input_shape) + count_in_turn(self.units, pooled)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class BottleneckUnit(BaseLayer):
     """A post-activation bottleneck unit.
 
@@ -172,20 +165,18 @@ def resolve_stem(stem, resnet_blocks):
 
     Returns None for a model without a stem.
     """
-    if stem not in (None, "", "resnet"):
-        raise ValueError(f'`stem` must be None, "" or "resnet". Received: stem={stem!r}')
+    check_choice("stem", stem, (None, "", "resnet"))
     if stem == "" and resnet_blocks:
         raise ValueError(
-            f'`resnet_blocks` requires stem="resnet". Received: resnet_blocks={resnet_blocks}, '
-            "stem=''"
+            f'`resnet_blocks` requires stem="resnet". Received: {resnet_blocks=}, {stem=}'
         )
     if stem == "" or (stem is None and resnet_blocks is None):
         return None
-    blocks = () if resnet_blocks is None else resnet_blocks
+    blocks = resnet_blocks or ()
     check_stages(blocks, width=64)
     return tuple(blocks)
 
 
 def stem_stride_of(blocks):
-    """Returns the total stride of `ResNetStem(blocks)`."""
-    return 4 * 2 ** max(len(blocks) - 1, 0)
+    """Returns the total stride of `ResNetStem(blocks)`, or 1 for None, no stem."""
+    return 1 if blocks is None else 4 * 2 ** max(len(blocks) - 1, 0)

@@ -1,28 +1,9 @@
 """Rotary position embeddings (RoPE) for patch grids."""
 
-import types
-
 import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_choice, check_grid
-
-ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference", "offset"}
-
-
-def check_rotary(rotary):
-    """Checks arguments of `rotary_table` and returns them as a read-only mapping.
-
-    Keras does not track the values of such a mapping.
-    """
-    if rotary is None:
-        return None
-    if "grid" not in rotary or set(rotary) - ROTARY:
-        raise ValueError(
-            f"`rotary` must contain `grid` and only keys among {', '.join(sorted(ROTARY))}. "
-            f"Received: rotary={dict(rotary)}"
-        )
-    return types.MappingProxyType({**rotary, "grid": check_grid(rotary["grid"])})
 
 
 def rotary_table(
@@ -85,10 +66,9 @@ def rotary_table(
             places = (np.arange(side) + offset) * (1 if reference is None else reference / side)
         return places[:, None] * frequencies
 
-    y = np.broadcast_to(angles(rows)[:, None], (rows, columns, num_frequencies))
-    x = np.broadcast_to(angles(columns)[None], (rows, columns, num_frequencies))
+    y = np.repeat(angles(rows), columns, axis=0)
+    x = np.tile(angles(columns), (rows, 1))
     table = np.concatenate([y, x] if order == "yx" else [x, y], axis=-1)
-    table = table.reshape(-1, head_size // 2)
     table = np.tile(table, 2) if style == "half" else np.repeat(table, 2, axis=-1)
     table = np.concatenate([np.zeros((prefix, head_size)), table])
     return np.cos(table).astype("float32"), np.sin(table).astype("float32")

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.validation import check_choice
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class StdConv2D(BaseLayer):
     """A convolution with a weight-standardized kernel and no bias.
 
@@ -51,17 +51,12 @@ class StdConv2D(BaseLayer):
             kernel = kernel / (ops.std(kernel, axis=(0, 1, 2)) + 1e-5)
         else:
             kernel = kernel / ops.sqrt(ops.var(kernel, axis=(0, 1, 2)) + self.variance_epsilon)
+        kernel = ops.cast(kernel, self.compute_dtype)
         padding = self.padding
         if padding == "symmetric":
             x = pad_sides(x, (self.kernel_size - 1) // 2)
             padding = "valid"
-        return ops.conv(
-            x,
-            ops.cast(kernel, self.compute_dtype),
-            strides=self.strides,
-            padding=padding,
-            data_format="channels_last",
-        )
+        return ops.conv(x, kernel, self.strides, padding, "channels_last")
 
     def compute_output_shape(self, input_shape):
         return strided_shape(input_shape, self.strides, self.filters)
@@ -71,9 +66,8 @@ class StdConv2D(BaseLayer):
 
         Products with padding do not count.
         """
-        return conv_multiply_accumulates(
-            self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2
-        )
+        sizes = (self.kernel_size,) * 2, (self.strides,) * 2
+        return conv_multiply_accumulates(self, input_shape, *sizes)
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
@@ -118,7 +112,7 @@ def count_in_turn(layers, shape):
     """Returns the multiply-accumulates of a chain of layers."""
     count = 0
     for layer in layers:
-        count += layer.multiply_accumulates(shape) if hasattr(layer, "multiply_accumulates") else 0
+        count += layer.multiply_accumulates(shape)
         shape = layer.compute_output_shape(shape)
     return count
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class ClassToken(BaseLayer):
     """Prepends a learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
 
@@ -21,7 +21,7 @@ class ClassToken(BaseLayer):
         check_rank("ClassToken", input_shape, "B, N, D")
         self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         return ops.concatenate(
             [ops.broadcast_to(self.cls, (batch, 1, hidden_size)), tokens], axis=1
@@ -32,7 +32,7 @@ class ClassToken(BaseLayer):
         return (batch, None if tokens is None else tokens + 1, hidden_size)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class RegisterTokens(BaseLayer):
     """Inserts learned tokens without position embeddings into each sequence.
 
@@ -56,13 +56,11 @@ class RegisterTokens(BaseLayer):
 
     def build(self, input_shape: tuple) -> None:
         check_rank("RegisterTokens", input_shape, "B, N, D")
-        self.register_tokens = self.add_weight(
-            name="register_tokens",
-            shape=(1, self.count, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        self.register_tokens = self.add_normal_weight(
+            "register_tokens", (1, self.count, input_shape[-1])
         )
 
-    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor) -> KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         registers = ops.broadcast_to(self.register_tokens, (batch, self.count, hidden_size))
         parts = [registers, tokens]
@@ -75,7 +73,7 @@ class RegisterTokens(BaseLayer):
         return (batch, None if tokens is None else tokens + self.count, hidden_size)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class LayerScale(BaseLayer):
     """Multiplies each value of a token by a learned factor: `(..., D)` to `(..., D)`.
 
@@ -96,11 +94,11 @@ class LayerScale(BaseLayer):
             initializer=keras.initializers.Constant(self.init),
         )
 
-    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, inputs: KerasTensor) -> KerasTensor:
         return inputs * self.scale
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class DistilledHead(keras.layers.Dense):
     """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)`.
 
@@ -110,7 +108,7 @@ class DistilledHead(keras.layers.Dense):
     # `kernel` and `bias` belong to the head of the class token, which is the first half of the
     # input. `distillation` is the head of the distillation token, which is the second half.
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape):
         half = (*input_shape[:-1], input_shape[-1] // 2)
         initializers = {
             "kernel_initializer": self.kernel_initializer,
@@ -123,12 +121,12 @@ class DistilledHead(keras.layers.Dense):
         super().build(half)
         self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})
 
-    def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def call(self, inputs, training=None):
         class_logits, distillation_logits = self.both(inputs)
         x = (class_logits + distillation_logits) / 2
         return x if self.activation is None else self.activation(x)
 
-    def both(self, inputs: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def both(self, inputs):
         """Returns the logits of the class token and of the distillation token."""
         first, second = (ops.cast(x, self.compute_dtype) for x in ops.split(inputs, 2, axis=-1))
         return ops.matmul(first, self.kernel) + self.bias, self.distillation(second)

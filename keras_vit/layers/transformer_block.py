@@ -4,21 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.compilation import current_scope
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.padding import real_tokens, with_zero_padding
-from keras_vit.layers.rotary import check_rotary
 from keras_vit.layers.tokens import LayerScale
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rank, check_rate
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class TransformerBlock(BaseLayer):
     """A pre-norm encoder block with self-attention, MLP and residual connections.
 
@@ -104,32 +103,30 @@ class TransformerBlock(BaseLayer):
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("stochastic_depth", stochastic_depth)
-        rotary = check_rotary(rotary)
-        self._keep_arguments(locals(), omit=["mlp"])  # `mlp` is a method
-        self.mlp_kind = mlp
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
-        hidden_size = input_shape[-1]
         self.norm_1 = self._make_norm("norm_1")
-        norms = {"qk_norm": self.qk_norm, "out_norm": self.attention_norm, "epsilon": self.epsilon}
-        positions = {"relative_positions": self.relative_positions, "rotary": self.rotary}
         self.attention = self.attention_class(
             self.num_heads,
             self.attention_dropout,
-            biases=self.attention_bias,
+            self.relative_positions,
+            self.attention_bias,
+            self.qk_norm,
+            self.epsilon,
+            self.rotary,
+            self.attention_norm,
             name="attention",
-            **norms,
-            **positions,
             **policy,
         )
         self.norm_2 = self._make_norm("norm_2")
-        activate = ACTIVATIONS.get(self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh"))
+        activate = ACTIVATIONS.get(self.mlp or ("gelu" if self.exact_gelu else "gelu_tanh"))
         self.mlp_1 = mlp_dense(
             self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, activate=activate, **policy
         )
-        self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
+        self.mlp_2 = mlp_dense(input_shape[-1], "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
         self.drop_path = Dropout(
             self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
@@ -144,7 +141,7 @@ class TransformerBlock(BaseLayer):
         policy = {"dtype": self.dtype_policy}
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
-        if self.mlp_kind == "swiglu":
+        if self.mlp == "swiglu":
             self.mlp_gate = mlp_dense(self.mlp_dim, "mlp_gate", use_bias=self.mlp_bias, **policy)
             parts.append(self.mlp_gate)
         if self.layer_scale is not None:
@@ -154,23 +151,24 @@ class TransformerBlock(BaseLayer):
             parts += [self.scale_1, self.scale_2]
         for layer in parts:
             layer.build(input_shape)
+        hidden_shape = (*input_shape[:-1], self.mlp_dim)
         if self.mlp_norm:
             self.inner_norm = self._make_norm("mlp_norm")
-            self.inner_norm.build((*input_shape[:-1], self.mlp_dim))
-        self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
+            self.inner_norm.build(hidden_shape)
+        self.mlp_2.build(hidden_shape)
 
-    def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
+    def call(self, tokens: KerasTensor, training: bool = False) -> KerasTensor:
         if self.remat and training:
             return self._rematerialized(tokens)
         return self.encode(tokens, training, self.first_token_only)
 
     def encode(
         self,
-        tokens: keras.KerasTensor,
+        tokens: KerasTensor,
         training: bool = False,
         first_token_only: bool = False,
-        score_change: keras.KerasTensor | None = None,
-    ) -> keras.KerasTensor:
+        score_change: KerasTensor | None = None,
+    ) -> KerasTensor:
         """Computes the block without rematerialization.
 
         `score_change` is added to the attention scores after the softmax.
@@ -187,12 +185,12 @@ class TransformerBlock(BaseLayer):
         x = self.drop(x, training=training)
         x = x if self.scale_1 is None else self.scale_1(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
-        x = self.mlp(self.norm_2(tokens), training=training)
+        x = self.apply_mlp(self.norm_2(tokens), training)
         x = x if self.scale_2 is None else self.scale_2(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 3
         return tokens if real is None else with_zero_padding(tokens, real)
 
-    def attention_scores(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def attention_scores(self, tokens: KerasTensor) -> KerasTensor:
         """Computes the attention scores after the softmax.
 
         Maps `(B, N, D)` to float32 `(B, heads, N, N)`.
@@ -218,7 +216,7 @@ class TransformerBlock(BaseLayer):
 
         return keras.remat(encode)(tokens)
 
-    def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
+    def apply_mlp(self, x: KerasTensor, training: bool = False) -> KerasTensor:
         """Computes the MLP, with dropout before and after its second dense layer."""
         hidden = self.mlp_1(x, training=training)  # (B, N, mlp_dim)
         if self.mlp_gate is not None:
@@ -240,12 +238,5 @@ class TransformerBlock(BaseLayer):
         batch, tokens, hidden_size = input_shape
         outputs = 1 if self.first_token_only and not all_tokens else tokens
         attention = self.attention.multiply_accumulates(input_shape, (batch, outputs, hidden_size))
-        matrices = 3 if self.mlp_kind == "swiglu" else 2
+        matrices = 3 if self.mlp == "swiglu" else 2
         return attention + matrices * outputs * hidden_size * self.mlp_dim
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "mlp": self.mlp_kind,
-            "rotary": self.rotary and dict(self.rotary),
-        }

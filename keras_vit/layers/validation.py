@@ -1,5 +1,6 @@
 """Checks of constructor arguments, shared by layers and models."""
 
+import math
 import numbers
 
 
@@ -43,14 +44,12 @@ def check_grid_tokens(grid, tokens, class_token=True):
 
     With `class_token`, 1 or 2 more tokens are valid too.
     """
-    rows, columns = grid
-    counts = [rows * columns + more for more in range(3 if class_token else 1)]
-    if tokens not in counts:
-        others = ""
-        if class_token:
-            others = f", or {counts[1]} with a class token, or {counts[2]} with two"
-        message = f"A {rows}x{columns} grid requires {counts[0]} tokens{others}."
-        raise ValueError(f"{message} Received: tokens={tokens}, grid={grid}")
+    patches = math.prod(grid)
+    if tokens - patches not in range(3 if class_token else 1):
+        more = ", 1 or 2 more with class tokens" if class_token else ""
+        raise ValueError(
+            f"The grid requires {patches} tokens{more}. Received: tokens={tokens}, grid={grid}"
+        )
 
 
 def check_static_tokens(layer, shape, reason):

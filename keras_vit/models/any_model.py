@@ -3,13 +3,15 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit import files
-from keras_vit.layers import InputPreprocessing, TransformerBlock
+from keras_vit.layers import InputPreprocessing
 from keras_vit.models.replaced_forward import replaced_forward
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -43,6 +45,13 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             "The file must be a complete .keras file that contains only layers of Keras and "
             f"keras_vit, and no code ({reason}). Received: {path}"
         ) from error
+
+
+def rebuild(
+    cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+) -> keras.Model:
+    """Builds a model from its config, which contains the configs of the models inside it."""
+    return cls(**keras.saving.deserialize_keras_object(config, custom_objects=custom_objects))
 
 
 def weights_digest(model: keras.Model) -> str:
@@ -196,18 +205,15 @@ def find_vision_transformer(model: keras.Model) -> VisionTransformer:
 
     Raises a `ValueError` for none or several.
     """
-    found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
+    found = set(layers_inside(model, VisionTransformer))
     if len(found) == 1:
-        return found[0]
+        return found.pop()
     problem = "more than one Vision Transformer" if found else "no Vision Transformer"
-    if not found and any(layers_inside(model, TransformerBlock)):
-        problem += (
-            ", only the layers of one, as in a clone or a file of version 0.1.0. Save its weights "
-            "with `keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`"
-        )
     raise ValueError(
-        f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. "
-        f"Received: model={getattr(model, 'name', model)!r}"
+        f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. A clone "
+        "or a file of version 0.1.0 has only the layers of one: save its weights with "
+        "`keras_vit.checkpoints.save`, and load them with `keras_vit.from_pretrained`. Received: "
+        f"model={getattr(model, 'name', model)!r}"
     )
 
 
@@ -248,9 +254,7 @@ def layers_before(model, vit):
     before = []
     while model is not vit:
         inner = next(
-            layer
-            for layer in model.layers
-            if any(other is vit for other in layers_inside(layer, VisionTransformer))
+            layer for layer in model.layers if vit in layers_inside(layer, VisionTransformer)
         )
         before += model.layers[: model.layers.index(inner)]
         model = inner

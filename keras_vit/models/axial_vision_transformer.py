@@ -7,16 +7,16 @@ from typing import Any
 import keras
 
 from keras_vit import layers
-from keras_vit.arguments import parameters_of
-from keras_vit.checkpoints.loading import load_into
+from keras_vit.layers.base import serializable
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments, policy_of
+from keras_vit.models.parts import shared_arguments
 from keras_vit.models.validation import patch_grid
 from keras_vit.preprocessing import Preprocessing
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class AxialVisionTransformer(ImageModel):
     """An Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
@@ -77,7 +77,7 @@ class AxialVisionTransformer(ImageModel):
         **kwargs: Any,
     ) -> None:
         arguments = kept_arguments(locals())
-        for argument in ("patch_size", "num_layers", "hidden_size", "classes"):
+        for argument in ("patch_size", "num_layers", "classes"):
             check_positive_int(argument, arguments[argument])
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
@@ -88,34 +88,22 @@ class AxialVisionTransformer(ImageModel):
         x = layers.PatchEncoder(hidden_size, name="embedding", **policy)(x)
         x = layers.PositionEmbedding2D(grid, name="position_embedding", **policy)(x)
         x = Dropout(dropout, name="dropout", **policy)(x)
-        blocks = _make_blocks(arguments, grid, policy)
+        blocks = [
+            layers.AxialTransformerBlock(grid, **shared, **policy)
+            for shared in shared_arguments(layers.AxialTransformerBlock, arguments)
+        ]
         for block in blocks:
             x = block(x)
         x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
-        x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(
-            x
-        )
+        pool = keras.layers.GlobalAveragePooling1D("channels_last", name="pool", **policy)
+        keep(self, grid=grid, blocks=tuple(blocks))
         super().__init__(
             images,
-            add_head(x, arguments, **policy),
+            add_head(pool(x), arguments, **policy),
             arguments=arguments,
+            weights=weights,
+            preprocessing=preprocessing,
             name=name,
             **policy,
             **kwargs,
         )
-        self.grid = grid
-        self.blocks = tuple(blocks)
-        if weights is not None:
-            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
-
-
-def _make_blocks(arguments, grid, policy):
-    """Creates the blocks, which get every argument that they have in common with the model."""
-    shared = parameters_of(layers.AxialTransformerBlock)
-    options = {**policy, **{name: arguments[name] for name in shared if name in arguments}}
-    last = arguments["num_layers"] - 1
-    blocks = []
-    for i in range(arguments["num_layers"]):
-        options["stochastic_depth"] = arguments["stochastic_depth"] * i / max(last, 1)
-        blocks.append(layers.AxialTransformerBlock(grid, name=f"encoderblock_{i}", **options))
-    return blocks

@@ -1,16 +1,18 @@
 """Models that compute feature maps at several strides, for detection and segmentation heads."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.models.any_model import find_vision_transformer
-from keras_vit.models.features import FeatureModel, rebuild
+from keras_vit.layers.base import serializable
+from keras_vit.models.any_model import find_vision_transformer, rebuild
+from keras_vit.models.features import FeatureModel
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class Backbone(keras.Model):
     """A model that computes a feature pyramid from several layers of a Vision Transformer.
 
@@ -47,18 +49,17 @@ class Backbone(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        are_lists = isinstance(layers, Sequence) and isinstance(strides, Sequence)
-        if not are_lists or len(layers) != len(strides) or not layers:
+        if len(layers) != len(strides) or not layers:
             raise ValueError(
                 "`layers` and `strides` must be lists of the same length, with at least one "
-                f"element. Received: layers={layers}, strides={strides}"
+                f"element. Received: {layers=}, {strides=}"
             )
         vit = find_vision_transformer(model)
         vit.check_grid()
         sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
             raise ValueError(
-                f"`strides` must not exceed the image's side, {min(sides):g}. Received: "
+                f"`strides` must not exceed the image's side, {min(sides)}. Received: "
                 f"strides={strides}"
             )
         powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
@@ -78,9 +79,8 @@ class Backbone(keras.Model):
         vit = self.feature_model.vit
         for neck in self.necks:
             neck.build((None, *vit.grid, vit.hidden_size))
-        self.built = True
 
-    def call(self, images: keras.KerasTensor, training: bool = False) -> list[keras.KerasTensor]:
+    def call(self, images: KerasTensor, training: bool = False) -> list[KerasTensor]:
         maps = self.feature_model(images, training=training)
         return [
             neck(ops.cast(x, "float32"), training=training) for neck, x in zip(self.necks, maps)
@@ -111,29 +111,24 @@ def backbone(
 
 def _power_of_two(side, stride):
     """Returns how many times to halve (positive) or double (negative) the patch stride."""
-    for power in range(-8, 9):
-        if side == stride * 2.0**power:
-            return power
-    raise ValueError(
-        f"Each of `strides` must be {side:g} multiplied or divided by a power of two. Received: "
-        f"stride={stride}"
-    )
+    power = math.log2(side / stride)
+    if not power.is_integer():
+        raise ValueError(
+            f"Each of `strides` must be {side} multiplied or divided by a power of two. Received: "
+            f"{stride=}"
+        )
+    return int(power)
 
 
 def _neck(power, hidden_size, name):
     """Creates the layers that resize a map; see `_power_of_two` for `power`."""
-    steps = []
+    last = {"data_format": "channels_last"}
+    steps = [] if power else [keras.layers.Identity()]
+    if power < 0:
+        steps.append(keras.layers.MaxPooling2D(2**-power, **last))
     for index in range(power):
         if index:
-            steps += [
-                keras.layers.LayerNormalization(epsilon=1e-6),
-                keras.layers.Activation("gelu"),
-            ]
-        steps.append(
-            keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, data_format="channels_last")
-        )
-    if power < 0:
-        steps.append(keras.layers.MaxPooling2D(2**-power, data_format="channels_last"))
-    if not power:
-        steps.append(keras.layers.Identity())
+            steps.append(keras.layers.LayerNormalization(epsilon=1e-6))
+            steps.append(keras.layers.Activation("gelu"))
+        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, **last))
     return keras.Sequential(steps, name=name)

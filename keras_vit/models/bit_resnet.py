@@ -7,14 +7,14 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints, layers
-from keras_vit.checkpoints.loading import load_into
+from keras_vit.layers.base import serializable
 from keras_vit.layers.resnet_stem import BIT_UNITS, check_stages
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments, policy_of
 from keras_vit.preprocessing import Preprocessing
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class BiTResNet(ImageModel):
     """A BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
@@ -82,18 +82,19 @@ class BiTResNet(ImageModel):
         policy = {"dtype": policy_of(dtype)}
         resnet = _make_resnet(arguments, policy)
         images = keras.Input(shape=input_shape, name="images")
-        x = resnet(
-            layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
-        )
-        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(
-            x
-        )
+        x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
+        pool = keras.layers.GlobalAveragePooling2D("channels_last", name="pool", **policy)
+        keep(self, resnet=resnet)
         super().__init__(
-            images, add_head(x, arguments), arguments=arguments, name=name, **policy, **kwargs
+            images,
+            add_head(pool(resnet(x)), arguments),
+            arguments=arguments,
+            weights=weights,
+            preprocessing=preprocessing,
+            name=name,
+            **policy,
+            **kwargs,
         )
-        self.resnet = resnet
-        if weights is not None:
-            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
 
 
 def _make_resnet(arguments, policy):

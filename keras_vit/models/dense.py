@@ -9,9 +9,9 @@ from keras import ops
 
 from keras_vit.checkpoints import names
 from keras_vit.models.any_model import find_vision_transformer
+from keras_vit.models.image_model import keep
+from keras_vit.models.validation import refuse
 from keras_vit.models.vision_transformer import VisionTransformer
-
-PREDICTIONS = ("segmentation", "depth")
 
 
 class DenseVisionTransformer(VisionTransformer):
@@ -44,7 +44,7 @@ class DenseVisionTransformer(VisionTransformer):
         **kwargs: Any,
     ) -> None:
         levels = self.default_levels(num_layers) if levels is None else levels
-        self.keep(levels=_checked_levels(levels, num_layers), level_norm=level_norm)
+        keep(self, levels=_checked_levels(levels, num_layers), level_norm=level_norm)
         super().__init__(num_layers=num_layers, **kwargs)
 
     @classmethod
@@ -80,16 +80,17 @@ class DenseVisionTransformer(VisionTransformer):
 
     def _make_layers(self, arguments, preprocessing, policy):
         if not arguments["include_top"] or arguments["representation_size"]:
-            raise ValueError(
-                "`include_top` must be True, and `representation_size` 0, in a model with a dense "
-                f"head. Received: include_top={arguments['include_top']}, "
-                f"representation_size={arguments['representation_size']}"
+            refuse(
+                "`include_top` must be True, and `representation_size` 0, with a dense head.",
+                arguments,
+                "include_top",
+                "representation_size",
             )
         has_token = arguments["classifier"].startswith("token")
         every_token = {"classifier": "token_unpooled" if has_token else "unpooled"}
         without_top = {**arguments, **every_token, "include_top": False}
         super()._make_layers(without_top, preprocessing, policy)
-        self.keep(head=self.make_dense_head(arguments, policy))
+        keep(self, head=self.make_dense_head(arguments, policy))
 
     def forward(self, images: keras.KerasTensor, training: bool | None = None) -> Any:
         tokens = self.embed(images, training)
@@ -107,18 +108,16 @@ def _checked_levels(levels, num_layers):
     """Returns valid levels as a tuple; raises a `ValueError` for other values."""
     ordered = sorted(int(number) for number in levels)
     if list(levels) != ordered or not ordered or ordered[0] < 1:
-        raise ValueError(
-            f"`levels` must be block numbers from 1, in order. Received: levels={levels}"
-        )
+        raise ValueError(f"`levels` must be block numbers from 1, in order. Received: {levels=}")
     if ordered[-1] != num_layers:
         raise ValueError(
             f"`levels` must end with the last block, {num_layers}, because later blocks would be "
-            f"unused. Received: levels={levels}"
+            f"unused. Received: {levels=}"
         )
     return tuple(ordered)
 
 
-def batch_norm(name: str, **kwargs: Any) -> keras.layers.BatchNormalization:
+def batch_norm(name, **kwargs):
     """Builds a BatchNorm like PyTorch's, over the examples of all replicas.
 
     On JAX, a batch is one array that the compiler shards, so its moments are global without
@@ -130,7 +129,7 @@ def batch_norm(name: str, **kwargs: Any) -> keras.layers.BatchNormalization:
     )
 
 
-def build_conv(layer: keras.layers.Layer, shape: tuple) -> tuple:
+def build_conv(layer, shape):
     """Builds a convolution for maps `(B, H, W, C)`, and returns the shape of its output."""
     layer.build(shape)
     output = layer.compute_output_shape(shape)
@@ -138,7 +137,7 @@ def build_conv(layer: keras.layers.Layer, shape: tuple) -> tuple:
     return output
 
 
-def count_products(layer: keras.layers.Layer) -> int:
+def count_products(layer):
     """Returns the multiply-accumulates of all layers that `build_conv` built, padding included."""
     inner = [part for part in layer._flatten_layers() if hasattr(part, "positions")]
     return sum(math.prod(part.kernel.shape) * part.positions for part in inner)

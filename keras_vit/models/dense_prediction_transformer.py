@@ -7,24 +7,24 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, arguments_among, serializable
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.dense import (
-    PREDICTIONS,
     DenseVisionTransformer,
     batch_norm,
     build_conv,
     count_products,
 )
+from keras_vit.models.image_model import keep
 from keras_vit.models.resizing import resize_bilinear
+from keras_vit.models.validation import refuse
 
-READOUTS = ("ignore", "add", "project")
 # Scale of each level's map, relative to the grid of patches.
 _FACTORS = (4, 2, 1, 0.5)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class DensePredictionTransformer(DenseVisionTransformer):
     """A Vision Transformer with a convolutional head that fuses four levels: DPT.
 
@@ -84,10 +84,10 @@ class DensePredictionTransformer(DenseVisionTransformer):
         name: str = "dense_prediction_transformer",
         **kwargs: Any,
     ) -> None:
-        own = {name: value for name, value in locals().items() if name in _HEAD_ARGUMENTS}
-        own["level_channels"] = tuple(level_channels)
+        level_channels = tuple(level_channels)
+        own = arguments_among(locals(), omit=("classes", "name"))
         _check(own, classes)
-        self.keep(predicts=predicts, head_arguments=own)
+        keep(self, predicts=predicts, head_arguments=own)
         classes = 1 if predicts == "depth" else classes
         super().__init__(classes=classes, name=name, **kwargs)
 
@@ -98,57 +98,34 @@ class DensePredictionTransformer(DenseVisionTransformer):
         if len(self.levels) != 4:
             raise ValueError(f"`levels` must be four block numbers. Received: levels={self.levels}")
         if arguments["readout"] != "ignore" and self.class_token is None:
-            raise ValueError(
-                "`readout` must be ignore in a model without a class token. Received: "
-                f"readout={arguments['readout']!r}, classifier={arguments['classifier']!r}"
-            )
-        own = {name: arguments[name] for name in _HEAD_ARGUMENTS}
+            message = "`readout` must be ignore in a model without a class token."
+            refuse(message, arguments, "readout", "classifier")
         return DPTHead(
             self.grid,
             tuple(arguments["input_shape"][:2]),
             self.num_prefix_tokens,
             arguments["classes"],
             name="head",
-            **own,
+            **self.head_arguments,
             **policy,
         )
 
 
-_HEAD_ARGUMENTS = (
-    "predicts",
-    "level_channels",
-    "features",
-    "readout",
-    "batch_norm",
-    "residual_bias",
-    "match_levels",
-    "depth_projection",
-    "depth_features",
-    "max_depth",
-    "head_dropout",
-)
-
-
 def _check(own, classes):
     """Raises a `ValueError` for invalid arguments of the head."""
-    check_choice("predicts", own["predicts"], PREDICTIONS)
-    check_choice("readout", own["readout"], READOUTS)
+    check_choice("predicts", own["predicts"], ("segmentation", "depth"))
+    check_choice("readout", own["readout"], ("ignore", "add", "project"))
     check_positive_int("features", own["features"])
     check_positive_int("depth_features", own["depth_features"])
     if len(own["level_channels"]) != 4:
-        raise ValueError(
-            "`level_channels` must be four integers. Received: "
-            f"level_channels={own['level_channels']}"
-        )
+        refuse("`level_channels` must be four integers.", own, "level_channels")
     for channels in own["level_channels"]:
         check_positive_int("level_channels", channels)
     if own["predicts"] == "depth" and classes not in (None, 1):
-        raise ValueError(f"`classes` must be 1 for depth. Received: classes={classes}")
+        raise ValueError(f"`classes` must be 1 for depth. Received: {classes=}")
     if not own["max_depth"] >= 0 or (own["max_depth"] and own["predicts"] != "depth"):
-        raise ValueError(
-            "`max_depth` must be a depth, or 0 in a model for segmentation. Received: "
-            f"max_depth={own['max_depth']}, predicts={own['predicts']!r}"
-        )
+        message = "`max_depth` must be a depth, or 0 in a model for segmentation."
+        refuse(message, own, "max_depth", "predicts")
 
 
 def _conv(filters, size, name, policy, **options):
@@ -157,7 +134,7 @@ def _conv(filters, size, name, policy, **options):
     return keras.layers.Conv2D(filters, size, name=name, **options, **policy)
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class DPTHead(BaseLayer):
     """The head of `DensePredictionTransformer`.
 
@@ -189,22 +166,24 @@ class DPTHead(BaseLayer):
     def build(self, input_shape):
         policy = {"dtype": self.dtype_policy}
         self.reassemble = []
-        for i, (factor, channels) in enumerate(zip(_FACTORS, self.level_channels)):
-            arguments = (self.grid, self.prefix, factor, channels, self.features, self.readout)
-            self.reassemble.append(Reassemble(*arguments, name=f"reassemble_{i}", **policy))
-        shapes = [layer.built_shape(tokens) for layer, tokens in zip(self.reassemble, input_shape)]
+        for i, tokens in enumerate(input_shape):
+            sizes = (self.grid, self.prefix, _FACTORS[i], self.level_channels[i], self.features)
+            layer = Reassemble(*sizes, self.readout, name=f"reassemble_{i}", **policy)
+            layer.build(tokens)
+            self.reassemble.append(layer)
+        level_sizes = [layer.output_map[1:3] for layer in self.reassemble]
         use_bias = not self.batch_norm if self.residual_bias is None else self.residual_bias
         # The fusions start with the last level. `sizes` are those of their resized outputs.
         self.fusions = []
         self.sizes = []
-        size = shapes[-1][1:3]
+        size = level_sizes[-1]
         for i in range(4):
             fusion = Fusion(
                 self.features, i == 0, self.batch_norm, use_bias, name=f"fusion_{i}", **policy
             )
             fusion.build((None, *size, self.features))
             doubles = i == 3 or not self.match_levels
-            size = (2 * size[0], 2 * size[1]) if doubles else shapes[2 - i][1:3]
+            size = (2 * size[0], 2 * size[1]) if doubles else level_sizes[2 - i]
             self.fusions.append(fusion)
             self.sizes.append(size)
         fused = (None, *size, self.features)
@@ -274,11 +253,6 @@ class Reassemble(BaseLayer):
         super().__init__(**kwargs)
         self._keep_arguments(locals())
 
-    def built_shape(self, tokens_shape):
-        """Builds the layer, and returns the shape of its output."""
-        self.build(tokens_shape)
-        return self.output_map
-
     def build(self, input_shape):
         policy = {"dtype": self.dtype_policy}
         size = input_shape[-1]
@@ -306,7 +280,6 @@ class Reassemble(BaseLayer):
             shape = build_conv(self.resize, (None, shape[1] + 2, shape[2] + 2, self.channels))
         self.level = _conv(self.features, 3, "level", policy, use_bias=False)
         self.output_map = build_conv(self.level, shape)
-        self.built = True
 
     def call(self, tokens):
         x = tokens[:, self.prefix :]
@@ -342,11 +315,10 @@ class Fusion(BaseLayer):
         self.skip = None if self.is_first else ResidualUnit(name="skip", **options)
         self.main = ResidualUnit(name="main", **options)
         self.projection = _conv(self.features, 1, "projection", {"dtype": self.dtype_policy})
-        for unit in (self.skip, self.main):
-            if unit is not None:
-                unit.build(input_shape)
+        if self.skip:
+            self.skip.build(input_shape)
+        self.main.build(input_shape)
         build_conv(self.projection, input_shape)
-        self.built = True
 
     def call(self, level, deeper=None, training=None):
         x = level
@@ -355,9 +327,6 @@ class Fusion(BaseLayer):
             x = deeper + self.skip(level, training=training)
         # The 1x1 convolution commutes with the resizing that follows, and costs less before it.
         return self.projection(self.main(x, training=training))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 class ResidualUnit(BaseLayer):
@@ -378,7 +347,6 @@ class ResidualUnit(BaseLayer):
             if self.batch_norm:
                 self.norms.append(batch_norm(f"batch_norm_{i}", **policy))
                 self.norms[-1].build(input_shape)
-        self.built = True
 
     def call(self, x, training=None):
         y = x

@@ -1,12 +1,13 @@
 """Representations from any block of a Vision Transformer, which may be nested in another model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import KerasTensor, ops
 
+from keras_vit.layers.base import serializable
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.any_model import (
     check_images,
@@ -14,6 +15,7 @@ from keras_vit.models.any_model import (
     images_into,
     layers_before,
     layers_inside,
+    rebuild,
 )
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.layer_numbers import layer_numbers
@@ -95,15 +97,7 @@ def _batches(images, batch_size):
         yield ops.convert_to_tensor(keras.tree.flatten(element)[0])
 
 
-def rebuild(
-    cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
-) -> keras.Model:
-    """Builds a `cls` model from its config, which contains the config of the wrapped model."""
-    model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
-    return cls(**{**config, "model": model})
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class FeatureModel(keras.Model):
     """`features` as a Keras model that can be trained, saved and exported to ONNX or LiteRT.
 
@@ -135,7 +129,7 @@ class FeatureModel(keras.Model):
         self.built = True  # all layers belong to the wrapped model, which is already built
 
     @property
-    def inputs(self) -> list[keras.KerasTensor]:
+    def inputs(self) -> list[KerasTensor]:
         return self.model.inputs
 
     def _used_layers(self):
@@ -166,15 +160,13 @@ class FeatureModel(keras.Model):
     def weights(self) -> list[keras.Variable]:
         return self._only_used(super().weights)
 
-    def call(
-        self, images: keras.KerasTensor, training: bool = False
-    ) -> keras.KerasTensor | list[keras.KerasTensor]:
+    def call(self, images: KerasTensor, training: bool = False) -> KerasTensor | list[KerasTensor]:
         vit = self.vit
         outputs = {}
         x = images_into(self.model, vit, images, training)
-        replacement = replacement_of(vit)
-        if replacement is not None and replacement.embedded is not None:
-            replacement.embedded.append(x)
+        embedded = replacement_of(vit).embedded
+        if embedded is not None:
+            embedded.append(x)
         if self.use_grid:
             vit.check_grid()
         x = vit.embed(x, training)
@@ -255,33 +247,22 @@ def returns_features(model: keras.Model) -> bool:
 def _validate(vit, tokens, grid, norm):
     """Raises a `ValueError` for an invalid argument of a `FeatureModel`."""
     check_choice("tokens", tokens, TOKENS)
-    if tokens == "class" and vit.class_token is None:
+    lacks = {
+        "class": not vit.num_class_tokens,
+        "registers": not vit.arguments["num_registers"],
+        "pooled": vit.pool_layer is None,
+    }
+    if lacks.get(tokens):
         raise ValueError(
-            "`tokens` must not be 'class', because the model has no class token. Received: "
-            f"tokens='class', model={vit.name!r}"
-        )
-    if tokens == "registers" and not vit.arguments["num_registers"]:
-        raise ValueError(
-            "`tokens` must not be 'registers', because the model has no register tokens. "
-            f"Received: tokens='registers', model={vit.name!r}"
+            f"`tokens` must not be {tokens!r}, because the model lacks such tokens. Received: "
+            f"{tokens=}, model={vit.name!r}, classifier={vit.classifier!r}"
         )
     if grid and tokens != "patch":
         raise ValueError(f"`tokens` must be 'patch' with grid=True. Received: tokens={tokens!r}")
     if grid:
         vit.check_grid()
-    if tokens == "pooled":
-        _check_pools(vit)
-        if not norm:
-            raise ValueError(
-                "`norm` must be True for tokens='pooled', because the head reads normalized "
-                "tokens. Received: tokens='pooled', norm=False"
-            )
-
-
-def _check_pools(vit):
-    """Raises a `ValueError` if a model does not pool its tokens."""
-    if vit.pool_layer is None:
+    if tokens == "pooled" and not norm:
         raise ValueError(
-            f"`tokens` must not be 'pooled', because a model with classifier={vit.classifier!r} "
-            f"does not pool its tokens. Received: tokens='pooled', model={vit.name!r}"
+            "`norm` must be True for tokens='pooled', because the head reads normalized tokens. "
+            f"Received: {norm=}"
         )

@@ -1,7 +1,6 @@
 """Freezes and unfreezes layers, and adds low-rank adapters (LoRA)."""
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 
 import keras
@@ -39,15 +38,10 @@ def freeze(
     vit = find_vision_transformer(model)
     if up_to == "head":
         frozen = [layer for layer in vit.layers if layer is not vit.head]
-    elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
-        number = layer_number(vit, up_to)
-        if number:
-            end = vit.layers.index(vit.blocks[number - 1]) + 1
-        else:
-            end = vit.layers.index(vit.blocks[0])
-        frozen = vit.layers[:end]
     else:
-        raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")
+        number = layer_number(vit, up_to)
+        last = vit.blocks[max(number, 1) - 1]
+        frozen = vit.layers[: vit.layers.index(last) + (number > 0)]
     _set_trainable(model, True)
     for layer in (*layers_before(model, vit), *frozen):
         _set_trainable(layer, False)
@@ -104,12 +98,8 @@ def enable_lora(
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """
     check_positive_int("rank", rank)
-    unknown = [target for target in targets if target not in LORA_TARGETS]
-    if unknown or not targets:
-        raise ValueError(
-            f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: "
-            f"targets={tuple(targets)}"
-        )
+    if not targets or not set(targets) <= set(LORA_TARGETS):
+        raise ValueError(f"`targets` must be some of {LORA_TARGETS}. Received: {targets=}")
     vit = find_vision_transformer(model)
     adapted_layers = [
         [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras import KerasTensor
 from keras.dtype_policies import QuantizedDTypePolicy
 
 from keras_vit.arguments import check_names, parameters_of
+from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.names import path_inside
 from keras_vit.layers import InputPreprocessing
+from keras_vit.layers.base import arguments_among
 from keras_vit.layers.tokens import DistilledHead
 from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.preprocessing import Layout, Preprocessing
@@ -22,7 +25,7 @@ class ImageModel(keras.Model):
     """A functional model from images to logits or features, which its config can rebuild.
 
     A subclass builds a graph of layers. It passes the graph's inputs and outputs and its own
-    `arguments` to this constructor.
+    `arguments` to this constructor, which loads `weights`.
 
     Attributes:
         arguments: the constructor's arguments, including defaults, as a read-only mapping; without
@@ -46,7 +49,18 @@ class ImageModel(keras.Model):
         check_names(cls.__name__, [*known, "trainable"], kwargs)
         return super().__new__(cls, *args, **kwargs)
 
-    def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        *,
+        arguments,
+        weights=None,
+        preprocessing=None,
+        dtype=None,
+        name=None,
+        **kwargs,
+    ):
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
         if dtype is not None:
             self.dtype_policy = keras.dtype_policies.get(dtype)
@@ -56,6 +70,8 @@ class ImageModel(keras.Model):
         self.input_preprocessing = next(
             layer for layer in self.layers if isinstance(layer, InputPreprocessing)
         )
+        if weights is not None:
+            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
 
     @classmethod
     def arguments_for(
@@ -87,28 +103,17 @@ class ImageModel(keras.Model):
 
     def check_grid(self) -> None:
         """Raises a `ValueError` if the patch tokens do not form maps of the model's grid."""
-        replacement = replacement_of(self)
-        if replacement is not None and replacement.embed is not None:
+        if replacement_of(self).embed is not None:
             raise ValueError(
                 "Maps of patches require the model's own patch size; call this outside of "
                 f"`at_patch_size`. Received: model={self.name!r}"
             )
 
-    def call(
-        self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None
-    ) -> Any:
-        replacement = replacement_of(self)
-        if replacement is not None:
-            return replacement.function(keras.tree.flatten(inputs)[0], training)
+    def call(self, inputs: KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
+        replaced = replacement_of(self).function
+        if replaced is not None:
+            return replaced(keras.tree.flatten(inputs)[0], training)
         return super().call(inputs, training=training, mask=mask)
-
-    def keep(self, **parts: Any) -> None:
-        """Sets attributes before the graph is built.
-
-        This avoids Keras' tracking, which would reorder the weights.
-        """
-        for name, part in parts.items():
-            object.__setattr__(self, name, part)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -171,10 +176,19 @@ class ImageModel(keras.Model):
         return model
 
 
+def keep(model, **parts):
+    """Sets attributes of a model before its graph is built.
+
+    This avoids Keras' tracking, which would reorder the weights.
+    """
+    for name, part in parts.items():
+        object.__setattr__(model, name, part)
+
+
 def kept_arguments(variables):
     """Returns `ImageModel.arguments`, given the `locals()` of a subclass's constructor."""
-    left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
-    arguments = {name: value for name, value in variables.items() if name not in left_out}
+    omit = ("weights", "stem", "preprocessing", "name", "dtype")
+    arguments = arguments_among(variables, omit)
     shape = arguments["input_shape"]
     return {**arguments, "input_shape": tuple(shape) if isinstance(shape, list) else shape}
 
@@ -184,7 +198,7 @@ def policy_of(dtype):
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
-def make_pre_logits(arguments: Mapping[str, Any], dtype: Any = None) -> keras.layers.Dense | None:
+def make_pre_logits(arguments, dtype=None):
     """Creates the tanh layer `pre_logits` of `representation_size` units, or returns None."""
     units = arguments.get("representation_size")
     if not units:
@@ -193,7 +207,7 @@ def make_pre_logits(arguments: Mapping[str, Any], dtype: Any = None) -> keras.la
     return keras.layers.Dense(units, dtype=dtype, **options)
 
 
-def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
+def make_head(arguments):
     """Creates the float32 head, or returns None if `include_top` is False."""
     if not arguments["include_top"]:
         return None
@@ -208,9 +222,7 @@ def make_head(arguments: Mapping[str, Any]) -> keras.layers.Dense | None:
     )
 
 
-def add_head(
-    x: keras.KerasTensor, arguments: Mapping[str, Any], dtype: Any = None
-) -> keras.KerasTensor:
+def add_head(x, arguments, dtype=None):
     """Applies `pre_logits` and the head, if the model has them, to features `(..., F)`."""
     for layer in (make_pre_logits(arguments, dtype), make_head(arguments)):
         x = x if layer is None else layer(x)

@@ -2,15 +2,11 @@
 
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from keras_vit.models.vision_transformer import VisionTransformer
 
-
-def layer_number(vit: "VisionTransformer", layer: int, first: int = 0) -> int:
+def layer_number(vit, layer, first=0):
     """Converts a layer number to one from `first` to `num_layers`.
 
     A negative number counts from the end.
@@ -26,13 +22,10 @@ def layer_number(vit: "VisionTransformer", layer: int, first: int = 0) -> int:
     return int(layer) if layer >= 0 else int(layer) + last + 1
 
 
-def layer_numbers(
-    vit: "VisionTransformer", layers: int | Sequence[int], first: int = 0
-) -> tuple[list[int], bool]:
+def layer_numbers(vit, layers, first=0):
     """Returns the `layer_number` of each layer, and whether `layers` is a single number."""
     is_single = not isinstance(layers, Sequence | np.ndarray)
-    numbers_given: Any = [layers] if is_single else layers
-    found = [layer_number(vit, layer, first) for layer in numbers_given]
+    found = [layer_number(vit, layer, first) for layer in ([layers] if is_single else layers)]
     if not found:
-        raise ValueError("`layers` must contain at least one layer number. Received: layers=[]")
+        raise ValueError(f"`layers` must contain at least one layer number. Received: {layers=}")
     return found, is_single

@@ -1,17 +1,18 @@
 """Semantic segmentation with a linear head on the patch tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import Dropout
 from keras_vit.models.dense import DenseVisionTransformer, batch_norm
+from keras_vit.models.image_model import keep
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class LinearSegmenter(DenseVisionTransformer):
     """A Vision Transformer with a linear head: images `(B, H, W, C)` to logits of every patch.
 
@@ -38,7 +39,7 @@ class LinearSegmenter(DenseVisionTransformer):
     def __init__(
         self, *, head_dropout: float = 0.0, name: str = "linear_segmenter", **kwargs: Any
     ) -> None:
-        self.keep(head_arguments={"head_dropout": head_dropout})
+        keep(self, head_arguments={"head_dropout": head_dropout})
         super().__init__(name=name, **kwargs)
 
     def make_dense_head(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
@@ -52,20 +53,18 @@ class LinearSegmenter(DenseVisionTransformer):
         )
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class LinearHead(BaseLayer):
     """Classifies patches: the tokens of several levels to float32 logits `(B, *grid, outputs)`.
 
     The tokens are a list of arrays `(B, N, D)`.
     """
 
-    def __init__(
-        self, grid: tuple[int, int], prefix: int, outputs: int, rate: float = 0.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, grid, prefix, outputs, rate=0.0, **kwargs):
         super().__init__(**kwargs)
         self._keep_arguments(locals())
 
-    def build(self, input_shape: Sequence[tuple]) -> None:
+    def build(self, input_shape):
         policy = {"dtype": self.dtype_policy}
         shape = (None, *self.grid, sum(tokens[-1] for tokens in input_shape))
         self.dropout = Dropout(self.rate, name="dropout", **policy)
@@ -76,17 +75,15 @@ class LinearHead(BaseLayer):
         for layer in (self.dropout, self.batch_norm, self.classifier):
             layer.build(shape)
 
-    def call(
-        self, levels: Sequence[keras.KerasTensor], training: bool | None = None
-    ) -> keras.KerasTensor:
+    def call(self, levels, training=None):
         x = ops.concatenate([tokens[:, self.prefix :] for tokens in levels], axis=-1)
         x = ops.reshape(x, (-1, *self.grid, x.shape[-1]))
         x = self.dropout(x, training=training)
         return self.classifier(self.batch_norm(x, training=training))
 
-    def compute_output_shape(self, input_shape: Sequence[tuple]) -> tuple:
+    def compute_output_shape(self, input_shape):
         return (input_shape[0][0], *self.grid, self.outputs)
 
-    def multiply_accumulates(self, input_shape: tuple) -> int:
+    def multiply_accumulates(self, input_shape):
         """Returns the multiply-accumulates of one example."""
         return self.grid[0] * self.grid[1] * self.classifier.kernel.shape[0] * self.outputs

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import keras
+from keras import KerasTensor
 
+from keras_vit.layers.base import serializable
 from keras_vit.layers.patch_masking import PatchMasking
-from keras_vit.models.image_model import VARIANTS, policy_of
+from keras_vit.models.image_model import VARIANTS, keep, policy_of
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class MaskedPatchVisionTransformer(VisionTransformer):
     """A Vision Transformer that corrupts some of its patch embeddings, see `PatchMasking`.
 
@@ -26,17 +27,17 @@ class MaskedPatchVisionTransformer(VisionTransformer):
 
     def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
         masking = PatchMasking(masking_rate, name="mask_patches", dtype=policy_of(dtype))
-        self.keep(masking_rate=masking_rate, masking=masking)
+        keep(self, masking_rate=masking_rate, masking=masking)
         super().__init__(dtype=dtype, **kwargs)
 
     def own_arguments(self) -> dict[str, Any]:
         return {"masking_rate": self.masking_rate}
 
-    def forward(self, images: keras.KerasTensor, training: bool | None = None) -> tuple:
+    def forward(self, images: KerasTensor, training: bool | None = None) -> tuple:
         tokens, corrupted = self._embed(images, training)
         return self.classify(self.pool(self.norm(self.encode(tokens, training)))), corrupted
 
-    def embed(self, images: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def embed(self, images: KerasTensor, training: bool | None = None) -> KerasTensor:
         return self._embed(images, training)[0]
 
     def _embed(self, images, training):

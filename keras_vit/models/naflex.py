@@ -1,19 +1,21 @@
 """The NaFlex Vision Transformer of SigLIP 2, whose images may have any size and aspect ratio."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.padding import with_zero_padding
 from keras_vit.layers.patches import PatchEncoder
-from keras_vit.layers.validation import check_grid, check_positive_int, check_rank
+from keras_vit.layers.validation import check_grid, check_positive_int
 from keras_vit.models import parts
-from keras_vit.models.image_model import VARIANTS
+from keras_vit.models.image_model import VARIANTS, keep
+from keras_vit.models.validation import refuse
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.naflex import batch_shape, linear_weights
 from keras_vit.preprocessing import Layout, concrete_values
@@ -22,7 +24,7 @@ from keras_vit.preprocessing import Layout, concrete_values
 _REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class NaFlexVisionTransformer(VisionTransformer):
     """A Vision Transformer for batches of `keras_vit.naflex`.
 
@@ -54,7 +56,7 @@ class NaFlexVisionTransformer(VisionTransformer):
         **kwargs: Any,
     ) -> None:
         check_positive_int("max_patches", max_patches)
-        self.keep(max_patches=max_patches)
+        keep(self, max_patches=max_patches)
         super().__init__(classifier=classifier, name=name, **kwargs)
         self.num_tokens = max_patches
 
@@ -101,7 +103,7 @@ class NaFlexVisionTransformer(VisionTransformer):
     def make_positions(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
         return NaFlexPositionEmbedding(self.grid, name="position_embedding", **policy)
 
-    def __call__(self, inputs: keras.KerasTensor, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: KerasTensor, *args: Any, **kwargs: Any) -> Any:
         self.check_input(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -146,11 +148,12 @@ def _check(arguments):
     }
     other = [name for name, value in needed.items() if (arguments[name] or None) != value]
     if other:
-        received = ", ".join(f"{name}={arguments[name]!r}" for name in other)
-        raise ValueError(
+        refuse(
             'A NaFlex model requires classifier="map" and learned position embeddings added once, '
             "and does not support registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet "
-            f"stems. Received: {received}"
+            "stems.",
+            arguments,
+            *other,
         )
 
 
@@ -158,7 +161,7 @@ def _check(arguments):
 # that they can recognize them.
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class NaFlexPatches(keras.layers.Layer):
     """Unpacks the patches and their positions from a batch.
 
@@ -169,62 +172,49 @@ class NaFlexPatches(keras.layers.Layer):
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
 
-    Raises:
-        ValueError: `patch_size` is not a positive integer, or the shape of the batch does not match
-            it.
+    The model checks the shape of the batch.
     """
 
-    def __init__(self, patch_size: int, **kwargs: Any) -> None:
+    def __init__(self, patch_size, **kwargs):
         # bfloat16 cannot represent odd positions above 256.
         super().__init__(autocast=False, **kwargs)
-        check_positive_int("patch_size", patch_size)
         self.patch_size = patch_size
 
-    def build(self, input_shape: tuple) -> None:
-        check_rank("NaFlexPatches", input_shape, "B, S, P*P+2, C")
-        if input_shape[2] != self.patch_size**2 + 2:
-            raise ValueError(
-                f"With patch_size={self.patch_size}, a batch must have shape (B, S, "
-                f"{self.patch_size**2 + 2}, C). Received: shape={tuple(input_shape)}"
-            )
-
-    def call(self, batch: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def call(self, batch):
         _, budget, values, channels = batch.shape
         places = ops.maximum(ops.cast(ops.round(batch[:, :, -2:, 0]), "int32"), 0)
         return ops.reshape(batch[:, :, :-2], (-1, budget, (values - 2) * channels)), places
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self):
         return {**super().get_config(), "patch_size": self.patch_size}
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class NaFlexPatchEncoder(PatchEncoder):
     """A `PatchEncoder` for the outputs of `NaFlexPatches`.
 
     It also returns the positions, unchanged.
     """
 
-    def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, hidden_size, use_bias=True, **kwargs):
         super().__init__(hidden_size, use_bias, **kwargs)
         self.input_spec = None  # `Dense` expects a single input
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape):
         super().build(input_shape[0])
         self.input_spec = None
 
-    def call(
-        self, inputs: tuple, training: bool | None = None
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def call(self, inputs, training=None):
         patches, places = inputs
         return super().call(patches), places
 
-    def compute_output_spec(self, inputs: tuple, training: bool | None = None) -> tuple:
+    def compute_output_spec(self, inputs, training=None):
         patches, places = inputs
-        tokens = keras.KerasTensor((*patches.shape[:-1], self.hidden_size), self.compute_dtype)
-        return tokens, keras.KerasTensor(places.shape, "int32")
+        tokens = KerasTensor((*patches.shape[:-1], self.hidden_size), self.compute_dtype)
+        return tokens, KerasTensor(places.shape, "int32")
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class NaFlexPositionEmbedding(BaseLayer):
     """Adds a learned position table, resized to each image's grid.
 
@@ -237,40 +227,34 @@ class NaFlexPositionEmbedding(BaseLayer):
     Reference: SigLIP 2; matches `Siglip2VisionEmbeddings` in transformers.
     """
 
-    has_class_token_position = False
-
-    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
+    def __init__(self, grid, **kwargs):
         super().__init__(**kwargs)
         grid = check_grid(grid)
         self._keep_arguments(locals())
 
-    def build(self, input_shape: tuple) -> None:
-        shape = (1, self.grid[0] * self.grid[1], input_shape[0][-1])
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.pos_embedding = self.add_weight(
-            name="pos_embedding", shape=shape, initializer=initializer
+    def build(self, input_shape):
+        self.pos_embedding = self.add_normal_weight(
+            "pos_embedding", (1, math.prod(self.grid), input_shape[0][-1])
         )
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape):
         return input_shape[0]
 
-    def call(self, inputs: tuple) -> keras.KerasTensor:
+    def call(self, inputs):
         tokens, places = inputs
         real = ops.max(places, axis=-1) > 0
         # The rows and columns of each image's grid, (B, 1, 2).
         sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")
         places = ops.cast(ops.maximum(places - 1, 0), "float32")
         rows, columns = (
-            linear_weights(places[..., axis], sides[..., axis], self.grid[axis], ops)
-            for axis in (0, 1)
+            linear_weights(places[..., axis], sides[..., axis], side, ops)
+            for axis, side in enumerate(self.grid)
         )
         weights = rows[..., :, None] * columns[..., None, :]  # (B, S, rows, columns)
-        table = ops.cast(self.pos_embedding[0], "float32")
-        positions = ops.matmul(
-            ops.reshape(weights, (-1, tokens.shape[1], self.grid[0] * self.grid[1])), table
-        )
+        weights = ops.reshape(weights, (-1, tokens.shape[1], math.prod(self.grid)))
+        positions = ops.matmul(weights, ops.cast(self.pos_embedding[0], "float32"))
         return with_zero_padding(tokens + ops.cast(positions, tokens.dtype), real)
 
-    def multiply_accumulates(self, input_shape: tuple) -> int:
+    def multiply_accumulates(self, input_shape):
         """Returns the multiply-accumulates of one example for the shape `(B, S, D)`."""
-        return self.grid[0] * self.grid[1] * input_shape[1] * input_shape[2]
+        return math.prod(self.grid) * input_shape[1] * input_shape[2]

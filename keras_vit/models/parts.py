@@ -4,8 +4,6 @@ The functions return dicts of layers by attribute name.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import keras
 
@@ -14,48 +12,31 @@ from keras_vit.arguments import parameters_of
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.padding import MaskedLayerNormalization
+from keras_vit.layers.positions import POSITION_EMBEDDINGS
 from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.models.image_model import make_head, make_pre_logits
 from keras_vit.models.validation import patch_grid
-from keras_vit.preprocessing import Preprocessing
 
-# Layer classes by `position_embedding`. A layer takes the patch grid, `(rows, columns)`, and adds
-# position embeddings to tokens `(B, N, D)`. Its `has_class_token_position` is True if it accepts a
-# class token in front of the patches. To support another position embedding, write a layer and add
-# it here.
-POSITION_EMBEDDINGS: dict[str, Any] = {
-    "learned": layers.PositionEmbedding,
-    "learned2d": layers.PositionEmbedding2D,
-    "sincos2d": layers.SinCosPositionEmbedding,
-    "none": layers.NoPositionEmbedding,
-    "relative": layers.NoPositionEmbedding,  # the attention layers add relative positions
-}
 _SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classifier")
 
 
-def sizes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def sizes_of(arguments):
     """Returns the sizes of a Vision Transformer; see its class docstring."""
-    grid = patch_grid(arguments["input_shape"], arguments["patch_size"], arguments["resnet_blocks"])
-    stem_stride = (
-        1 if arguments["resnet_blocks"] is None else stem_stride_of(arguments["resnet_blocks"])
-    )
+    blocks = arguments["resnet_blocks"]
+    grid = patch_grid(arguments["input_shape"], arguments["patch_size"], blocks)
     num_class_tokens = int(arguments["classifier"].startswith("token")) + arguments["distilled"]
     num_prefix_tokens = num_class_tokens + arguments["num_registers"]
     return {
         **{name: arguments[name] for name in _SIZES},
         "grid": grid,
-        "patch_stride": arguments["patch_size"] * stem_stride,
+        "patch_stride": arguments["patch_size"] * stem_stride_of(blocks),
         "num_class_tokens": num_class_tokens,
         "num_prefix_tokens": num_prefix_tokens,
         "num_tokens": num_prefix_tokens + math.prod(grid),
     }
 
 
-def make_input(
-    arguments: Mapping[str, Any],
-    preprocessing: Preprocessing | Mapping[str, Any] | None,
-    policy: dict,
-) -> dict:
+def make_input(arguments, preprocessing, policy):
     """Creates the layers that turn images into embedded patches."""
     stem = None
     if arguments["resnet_blocks"] is not None:
@@ -72,9 +53,7 @@ def make_input(
     }
 
 
-def make_tokens(
-    arguments: Mapping[str, Any], positions: keras.layers.Layer, num_class_tokens: int, policy: dict
-) -> dict:
+def make_tokens(arguments, positions, num_class_tokens, policy):
     """Creates the layers that turn embedded patches into the tokens of layer 0, in order."""
     class_token = distillation_token = registers = pre_norm = None
     if num_class_tokens:
@@ -102,46 +81,45 @@ def make_tokens(
     }
 
 
-def make_encoder(
-    arguments: Mapping[str, Any],
-    positions: keras.layers.Layer,
-    sizes: Mapping[str, Any],
-    has_padding: bool,
-    policy: dict,
-) -> dict:
+def make_positions(arguments, grid, name, policy):
+    """Creates a layer that adds position embeddings to tokens."""
+    make = POSITION_EMBEDDINGS[arguments["position_embedding"]]
+    return make(grid, name=name, **policy)
+
+
+def make_encoder(arguments, positions, sizes, has_padding, policy):
     """Creates the blocks, and the layers that add position embeddings to their inputs."""
-    # A block gets every argument that it has in common with the model.
-    shared = {
-        name: arguments[name]
-        for name in parameters_of(layers.TransformerBlock)
-        if name in arguments
-    }
-    if arguments["rotary"] is not None:
-        shared["rotary"] = {
-            **arguments["rotary"],
-            "grid": sizes["grid"],
-            "prefix": sizes["num_prefix_tokens"],
-        }
+    rotary = arguments["rotary"]
+    if rotary is not None:
+        rotary = {**rotary, "grid": sizes["grid"], "prefix": sizes["num_prefix_tokens"]}
     # If the head reads only the class token, the last block skips the outputs of other tokens. This
     # saves about 7 % of ViT-B/16's FLOPs.
     reads_first = arguments["classifier"] == "token" and not arguments["distilled"]
     last = arguments["num_layers"] - 1
-    blocks = []
-    positions_of_blocks = [positions]
-    for i in range(arguments["num_layers"]):
-        shared["stochastic_depth"] = arguments["stochastic_depth"] * i / max(last, 1)
-        block = layers.TransformerBlock(
+    shared = shared_arguments(layers.TransformerBlock, {**arguments, "rotary": rotary})
+    blocks = [
+        layers.TransformerBlock(
             first_token_only=reads_first and i == last,
             relative_positions=arguments["position_embedding"] == "relative",
             masked=has_padding,
-            name=f"encoderblock_{i}",
-            **shared,
+            **options,
             **policy,
         )
-        blocks.append(block)
-        if i:
-            positions_of_blocks.append(_positions_of_block(arguments, i, positions, policy))
-    return {"blocks": tuple(blocks), "positions": tuple(positions_of_blocks)}
+        for i, options in enumerate(shared)
+    ]
+    later_positions = [
+        _positions_of_block(arguments, i, positions, policy) for i in range(1, last + 1)
+    ]
+    return {"blocks": tuple(blocks), "positions": (positions, *later_positions)}
+
+
+def shared_arguments(block_class, arguments):
+    """Yields, for each block, its name and the arguments that it has in common with the model."""
+    shared = {name: arguments[name] for name in parameters_of(block_class) if name in arguments}
+    last = max(arguments["num_layers"] - 1, 1)
+    for i in range(arguments["num_layers"]):
+        rate = arguments["stochastic_depth"] * i / last
+        yield {**shared, "stochastic_depth": rate, "name": f"encoderblock_{i}"}
 
 
 def _positions_of_block(arguments, i, first, policy):
@@ -150,12 +128,10 @@ def _positions_of_block(arguments, i, first, policy):
         return None
     if arguments["position_embedding_at"] == "every_layer_shared":
         return first
-    return POSITION_EMBEDDINGS[arguments["position_embedding"]](
-        first.grid, name=f"position_embedding_{i}", **policy
-    )
+    return make_positions(arguments, first.grid, f"position_embedding_{i}", policy)
 
 
-def make_top(arguments: Mapping[str, Any], has_padding: bool, policy: dict) -> dict:
+def make_top(arguments, has_padding, policy):
     """Creates the final norm, the pooling and the head (eq. 4)."""
     norm_class = MaskedLayerNormalization if has_padding else LayerNormalization
     norm = norm_class(epsilon=arguments["epsilon"], name="encoder_norm", **policy)
@@ -169,9 +145,7 @@ def make_top(arguments: Mapping[str, Any], has_padding: bool, policy: dict) -> d
         # The tokens here are only the class tokens, whose values are concatenated.
         pool = keras.layers.Flatten(name="pool", **policy)
     elif arguments["classifier"].endswith("gap"):
-        pool = keras.layers.GlobalAveragePooling1D(
-            data_format="channels_last", name="pool", **policy
-        )
+        pool = keras.layers.GlobalAveragePooling1D("channels_last", name="pool", **policy)
     elif arguments["classifier"] == "map":
         pool = layers.AttentionPooling(
             arguments["num_heads"],

@@ -11,7 +11,7 @@ from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.patches import cut_patches
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.replaced_forward import replaced_forward
-from keras_vit.models.validation import patch_grid
+from keras_vit.models.validation import patch_grid, refuse
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
@@ -44,11 +44,13 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
     arguments = model.arguments
     can_resize = arguments["position_embedding"] in ("learned", "none")
     if model.stem or arguments["rotary"] or not can_resize:
-        names = ("resnet_blocks", "rotary", "position_embedding")
-        raise ValueError(
+        refuse(
             "Changing the patch size requires a model without a stem or rotary embedding; its "
-            "`position_embedding` must be learned or none. Received: "
-            f"{', '.join(f'{name}={arguments[name]!r}' for name in names)}"
+            "`position_embedding` must be learned or none.",
+            arguments,
+            "resnet_blocks",
+            "rotary",
+            "position_embedding",
         )
     check_positive_int("patch_size", patch_size)
     grid = patch_grid(model.image_shape, patch_size)
@@ -60,17 +62,12 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _functions_set_aside(model):
     """Sets aside the functions that Keras compiled for the model's own patch size."""
-    kept = {
-        f"{name}_function": getattr(model, f"{name}_function")
-        for name in ("train", "test", "predict")
-    }
-    for name in kept:
-        setattr(model, name, None)
+    kept = model.train_function, model.test_function, model.predict_function
+    model.train_function = model.test_function = model.predict_function = None
     try:
         yield
     finally:
-        for name, function in kept.items():
-            setattr(model, name, function)
+        model.train_function, model.test_function, model.predict_function = kept
 
 
 def _parts(model, patch_size, grid):

@@ -16,8 +16,8 @@ class Replacement:
     """The forward pass that replaces a model's own.
 
     Attributes:
-        model: the `VisionTransformer`.
-        function: function of the model's images and `training` that returns its outputs.
+        model: the `VisionTransformer`, or None without a replacement.
+        function: function of the model's images and `training` that returns its outputs, or None.
         score_changes: for each of the first blocks, an array that is added to its attention
             scores.
         embed: function of images and `training` that replaces `embed`, or None.
@@ -27,8 +27,8 @@ class Replacement:
             None.
     """
 
-    model: keras.Model
-    function: Callable
+    model: keras.Model | None = None
+    function: Callable | None = None
     score_changes: Sequence[Any] = ()
     embed: Callable | None = None
     add_positions: Callable | None = None
@@ -37,6 +37,9 @@ class Replacement:
     def score_change(self, number: int) -> Any:
         """Returns the array to add to the attention scores of layer `number`, from 1, or None."""
         return self.score_changes[number - 1] if number <= len(self.score_changes) else None
+
+
+_INACTIVE = Replacement()
 
 
 @contextlib.contextmanager
@@ -53,6 +56,9 @@ def replaced_forward(model: keras.Model, function: Callable, **parts: Any) -> It
         _ACTIVE.reset(token)
 
 
-def replacement_of(model: keras.Model) -> Replacement | None:
-    """Returns the innermost active replacement of a model's forward pass, or None."""
-    return next((replacement for replacement in _ACTIVE.get() if replacement.model is model), None)
+def replacement_of(model: keras.Model) -> Replacement:
+    """Returns the innermost active replacement of a model's forward pass.
+
+    Without one, its attributes are None.
+    """
+    return next((active for active in _ACTIVE.get() if active.model is model), _INACTIVE)

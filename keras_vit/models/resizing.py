@@ -1,14 +1,13 @@
 """Resizes feature maps bilinearly as in PyTorch, with the same numbers on every backend."""
 
-import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_vit.checkpoints.position_embeddings import RULES
 
 
 def resize_bilinear(
-    maps: keras.KerasTensor, size: tuple[int, int], align_corners: bool = False
-) -> keras.KerasTensor:
+    maps: KerasTensor, size: tuple[int, int], align_corners: bool = False
+) -> KerasTensor:
     """Resizes maps `(B, h, w, C)` of static size to `(B, *size, C)`, without antialiasing.
 
     Each axis is multiplied by a matrix, because `ops.image.resize` cannot align corners. The result

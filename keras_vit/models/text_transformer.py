@@ -1,24 +1,23 @@
 """The text tower of CLIP and SigLIP: token ids to embeddings."""
 
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras import KerasTensor
 
 from keras_vit.layers import PositionEmbedding, TransformerBlock
+from keras_vit.layers.base import arguments_among, serializable
 from keras_vit.layers.causal import CausalTransformerBlock
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.end_token import EndTokenPooling
 from keras_vit.layers.mlp import ACTIVATIONS
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.image_model import policy_of
-
-POOLS = ("last", "end", "largest")
-_LEFT_OUT = ("self", "__class__", "name", "dtype", "kwargs")
+from keras_vit.models.image_model import keep, policy_of
+from keras_vit.models.validation import refuse
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class TextTransformer(keras.Model):
     """A Transformer from token ids to text embeddings.
 
@@ -81,24 +80,21 @@ class TextTransformer(keras.Model):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        arguments = {key: value for key, value in locals().items() if key not in _LEFT_OUT}
+        arguments = arguments_among(locals(), omit=("name", "dtype"))
         _check(arguments)
         policy = {"dtype": policy_of(dtype)}
-        for attribute, part in _make_layers(arguments, policy).items():
-            # Keras' tracking would reorder the weights.
-            object.__setattr__(self, attribute, part)
-        object.__setattr__(self, "arguments", types.MappingProxyType(arguments))
+        keep(self, arguments=types.MappingProxyType(arguments), **_make_layers(arguments, policy))
         ids = keras.Input((length,), dtype="int32", name="ids")
         super().__init__(ids, self.forward(ids), name=name, **kwargs)
         self.dtype_policy = policy["dtype"]
 
     # The forward pass: takes KerasTensors while the model is built, and arrays afterwards.
 
-    def forward(self, ids: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def forward(self, ids: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the embeddings of token ids."""
         return self.head(self.pool(self.encode(ids, training), ids))
 
-    def encode(self, ids: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def encode(self, ids: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes all tokens after the last norm: `(B, length)` to `(B, length, D)`."""
         x = self.position_embedding(self.token_embedding(ids))
         x = self.token_dropout(x, training=training)
@@ -106,7 +102,7 @@ class TextTransformer(keras.Model):
             x = block(x, training=training)
         return self.norm(x)
 
-    def pool(self, tokens: keras.KerasTensor, ids: keras.KerasTensor) -> keras.KerasTensor:
+    def pool(self, tokens: KerasTensor, ids: KerasTensor) -> KerasTensor:
         """Selects the token that becomes the embedding: `(B, length, D)` to `(B, D)`."""
         return tokens[:, -1] if self.end_token is None else self.end_token(tokens, ids)
 
@@ -118,30 +114,17 @@ class TextTransformer(keras.Model):
             "trainable": self.trainable,
         }
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
-    ) -> "TextTransformer":
-        config = dict(config)
-        trainable = config.pop("trainable", True)
-        model = cls(**config)
-        if not trainable:
-            model.trainable = False
-        return model
-
 
 def _check(arguments):
     """Raises a `ValueError` for an argument out of range; the blocks check the others."""
     for name in ("vocabulary_size", "length", "num_layers", "hidden_size", "embedding_size"):
         check_positive_int(name, arguments[name])
-    check_choice("pool", arguments["pool"], POOLS)
+    check_choice("pool", arguments["pool"], ("last", "end", "largest"))
     check_choice("mlp", arguments["mlp"], ACTIVATIONS)
-    end = arguments["end_id"]
-    if arguments["pool"] == "end" and end not in range(arguments["vocabulary_size"]):
-        raise ValueError(
-            '`pool="end"` requires `end_id`, the id of the end token in the vocabulary. Received: '
-            f"end_id={end!r}, vocabulary_size={arguments['vocabulary_size']}"
-        )
+    ids = range(arguments["vocabulary_size"])
+    if arguments["pool"] == "end" and arguments["end_id"] not in ids:
+        message = '`pool="end"` requires `end_id`, the id of the end token in the vocabulary.'
+        refuse(message, arguments, "end_id", "vocabulary_size")
 
 
 def _make_layers(arguments, policy):

@@ -1,18 +1,20 @@
 """An image tower and a text tower that embed images and texts in the same space."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
+from keras_vit.layers.base import BaseLayer, serializable
+from keras_vit.models.any_model import rebuild
+from keras_vit.models.image_model import keep
 from keras_vit.models.text_transformer import TextTransformer
 from keras_vit.preprocessing import Preprocessing
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class Similarity(keras.layers.Layer):
+@serializable
+class Similarity(BaseLayer):
     """Computes float32 logits `(images, texts)` of normalized embeddings `(B, E)`.
 
     The logits are `exp(logit_scale) * cosine + logit_bias`.
@@ -22,36 +24,32 @@ class Similarity(keras.layers.Layer):
         bias: initial value of the weight `logit_bias`; None for no bias.
     """
 
-    def __init__(self, scale: float = 10.0, bias: float | None = None, **kwargs: Any) -> None:
+    def __init__(self, scale=10.0, bias=None, **kwargs):
         super().__init__(**{**kwargs, "dtype": "float32"})
         if not scale > 0:
             raise ValueError(
                 "`scale` must be above 0, because it is the exponential of `logit_scale`. "
                 f"Received: scale={scale!r}"
             )
-        self.scale = scale
-        self.bias = bias
+        self._keep_arguments(locals())
 
-    def build(self, images_shape: tuple, texts_shape: tuple | None = None) -> None:
-        self.logit_scale = self._add_scalar("logit_scale", math.log(self.scale))
-        self.logit_bias = None if self.bias is None else self._add_scalar("logit_bias", self.bias)
+    def build(self, images_shape, texts_shape=None):
+        log_scale = keras.initializers.Constant(math.log(self.scale))
+        self.logit_scale = self.add_weight((), log_scale, name="logit_scale")
+        self.logit_bias = None
+        if self.bias is not None:
+            bias = keras.initializers.Constant(self.bias)
+            self.logit_bias = self.add_weight((), bias, name="logit_bias")
 
-    def _add_scalar(self, name, value):
-        initializer = keras.initializers.Constant(value)
-        return self.add_weight(name=name, shape=(), initializer=initializer)
-
-    def call(self, images: keras.KerasTensor, texts: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, images, texts):
         logits = ops.exp(self.logit_scale) * ops.matmul(images, ops.transpose(texts))
         return logits if self.logit_bias is None else logits + self.logit_bias
 
-    def compute_output_shape(self, images_shape: tuple, texts_shape: tuple) -> tuple:
+    def compute_output_shape(self, images_shape, texts_shape):
         return (images_shape[0], texts_shape[0])
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale, "bias": self.bias}
 
-
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class TwoTowers(keras.Model):
     """An image and a text tower, which map `[images, ids]` to float32 logits `(images, texts)`.
 
@@ -97,22 +95,17 @@ class TwoTowers(keras.Model):
                 f"{text.name!r}"
             )
         similarity = Similarity(scale, bias, name="similarity")
-        for attribute, part in (("image", image), ("text", text), ("similarity", similarity)):
-            object.__setattr__(self, attribute, part)  # Keras' tracking would reorder the weights
+        keep(self, image=image, text=text, similarity=similarity)
         images = keras.Input(image.input_shape[1:], name="images")
         ids = keras.Input(text.input_shape[1:], dtype="int32", name="ids")
         logits = similarity(self.encode_image(images), self.encode_text(ids))
         super().__init__([images, ids], logits, name=name, **kwargs)
 
-    def encode_image(
-        self, images: keras.KerasTensor, training: bool | None = None
-    ) -> keras.KerasTensor:
+    def encode_image(self, images: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the normalized embeddings of images: `(B, H, W, C)` to float32 `(B, E)`."""
         return _unit(self.image(images, training=training))
 
-    def encode_text(
-        self, ids: keras.KerasTensor, training: bool | None = None
-    ) -> keras.KerasTensor:
+    def encode_text(self, ids: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the normalized embeddings of texts.
 
         Maps int32 token ids `(B, length)` to float32 `(B, E)`.
@@ -148,15 +141,7 @@ class TwoTowers(keras.Model):
             "name": self.name,
         }
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
-    ) -> "TwoTowers":
-        towers = {
-            name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
-            for name in ("image", "text")
-        }
-        return cls(**{**config, **towers})
+    from_config = classmethod(rebuild)
 
 
 def _unit(embeddings):

@@ -4,6 +4,7 @@ import types
 
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import RULES
+from keras_vit.layers.positions import POSITION_EMBEDDINGS
 from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
 from keras_vit.layers.validation import (
     check_choice,
@@ -12,22 +13,23 @@ from keras_vit.layers.validation import (
     nearest_multiples,
 )
 
-CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
-# Where position embeddings are added: once before the blocks, or to the input of every block. In
-# the second case, each block has its own table, or all blocks share one table.
-POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
+_CHOICES = {
+    "classifier": ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled"),
+    "position_embedding": POSITION_EMBEDDINGS,
+    "position_embedding_at": ("stem", "every_layer", "every_layer_shared"),
+    "position_resampling": RULES,
+}
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
     """Returns the patch grid of an image, `(rows, columns)`."""
-    stem_stride = 1 if resnet_blocks is None else stem_stride_of(resnet_blocks)
+    stem_stride = stem_stride_of(resnet_blocks)
     grid = []
     for axis, side in zip(("height", "width"), input_shape):
         features = -(-side // stem_stride)
         if features % patch_size or not features:
-            larger = ", at least one" if patch_size > features else ""
             raise ValueError(
-                f"The image's {axis} must be a whole number of patches{larger}; the nearest valid "
+                f"The image's {axis} must be a whole number of patches; the nearest valid "
                 f"{axis}s are {nearest_multiples(side, stem_stride * patch_size)}. Received: "
                 f"{axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )
@@ -58,48 +60,42 @@ def complete_arguments(arguments, weights, stem):
     return arguments
 
 
-def check_vision_transformer(arguments, position_embeddings):
-    """Raises a `ValueError` for an invalid argument; the layers check further arguments.
-
-    `position_embeddings` maps names to layer classes.
-    """
-    check_choice("position_embedding", arguments["position_embedding"], position_embeddings)
-    positions = position_embeddings[arguments["position_embedding"]]
-    can_position_class_token = positions.has_class_token_position
-    a = types.SimpleNamespace(**arguments)
-
-    def refuse(message, *names):
-        received = ", ".join(f"{name}={arguments[name]!r}" for name in names)
-        raise ValueError(f"{message} Received: {received}")
-
-    _check_values(a, arguments, refuse)
-    _check_combinations(a, can_position_class_token, refuse)
+def check_vision_transformer(arguments):
+    """Raises a `ValueError` for an invalid argument; the layers check further arguments."""
+    _check_values(arguments)
+    _check_combinations(arguments)
 
 
-def _check_values(a, arguments, refuse):
+def refuse(message, arguments, *names):
+    """Raises a `ValueError` that names the values of some arguments."""
+    received = ", ".join(f"{name}={arguments[name]!r}" for name in names)
+    raise ValueError(f"{message} Received: {received}")
+
+
+def _check_values(arguments):
     """Checks each argument on its own."""
-    check_choice("classifier", a.classifier, CLASSIFIERS)
-    check_choice("position_embedding_at", a.position_embedding_at, POSITION_EMBEDDING_AT)
-    check_choice("position_resampling", a.position_resampling, RULES)
-    for name in ("patch_size", "num_layers", "hidden_size", "classes"):
+    for name, choices in _CHOICES.items():
+        check_choice(name, arguments[name], choices)
+    for name in ("patch_size", "num_layers", "classes"):
         check_positive_int(name, arguments[name])
     for name in ("num_registers", "representation_size"):  # 0 is off
         if arguments[name]:
             check_positive_int(name, arguments[name])
     for name in ("dropout", "stochastic_depth"):
         check_rate(name, arguments[name])
-    if not isinstance(a.epsilon, int | float) or not a.epsilon > 0:
-        refuse("`epsilon` must be a number above 0.", "epsilon")
-    is_shape = isinstance(a.input_shape, list | tuple) and len(a.input_shape) == 3
-    if not is_shape or not all(isinstance(side, int) and side > 0 for side in a.input_shape):
-        refuse(
-            "`input_shape` must be (height, width, channels), three positive integers.",
-            "input_shape",
-        )
+    epsilon = arguments["epsilon"]
+    if not isinstance(epsilon, int | float) or not epsilon > 0:
+        refuse("`epsilon` must be a number above 0.", arguments, "epsilon")
+    shape = arguments["input_shape"]
+    is_shape = isinstance(shape, list | tuple) and len(shape) == 3
+    if not is_shape or not all(isinstance(side, int) and side > 0 for side in shape):
+        message = "`input_shape` must be (height, width, channels), three positive integers."
+        refuse(message, arguments, "input_shape")
 
 
-def _check_combinations(a, can_position_class_token, refuse):
+def _check_combinations(arguments):
     """Checks arguments that depend on each other."""
+    a = types.SimpleNamespace(**arguments)
     every_token_has_position = (
         a.position_embedding in ("learned", "learned2d")
         and a.class_token_position
@@ -109,6 +105,7 @@ def _check_combinations(a, can_position_class_token, refuse):
         refuse(
             "`position_embedding_at` must be stem unless every token has a learned or learned2d "
             "position embedding.",
+            arguments,
             "position_embedding_at",
             "position_embedding",
             "class_token_position",
@@ -124,17 +121,22 @@ def _check_combinations(a, can_position_class_token, refuse):
         refuse(
             '`distilled` requires classifier="token", no `representation_size`, '
             'position_embedding_at="stem" and no 2-D `position_embedding`.',
+            arguments,
             "classifier",
             "representation_size",
             "position_embedding",
             "position_embedding_at",
         )
     if a.pool_norm and "unpooled" in a.classifier:
-        refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
-    if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
+        message = "`pool_norm` requires a classifier that pools the tokens."
+        refuse(message, arguments, "classifier")
+    positions = POSITION_EMBEDDINGS[a.position_embedding]
+    has_positioned_token = a.classifier.startswith("token") and a.class_token_position
+    if has_positioned_token and not positions.has_class_token_position:
         refuse(
-            "`class_token_position` must be False with "
-            f"position_embedding={a.position_embedding!r}, which has no position for a class "
-            "token.",
+            "`class_token_position` must be False with position embeddings that have none for a "
+            "class token.",
+            arguments,
             "class_token_position",
+            "position_embedding",
         )

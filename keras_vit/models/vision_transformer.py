@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import KerasTensor
 
-from keras_vit.checkpoints.loading import load_into
+from keras_vit.layers.base import serializable
 from keras_vit.models import parts
-from keras_vit.models.image_model import ImageModel, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, keep, kept_arguments, policy_of
 from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.models.validation import check_vision_transformer, complete_arguments
 from keras_vit.preprocessing import Preprocessing
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
+@serializable
 class VisionTransformer(ImageModel):
     """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
@@ -147,24 +148,30 @@ class VisionTransformer(ImageModel):
     ) -> None:
         arguments = kept_arguments(locals()) | self.own_arguments()
         arguments = complete_arguments(arguments, weights, stem)
-        check_vision_transformer(arguments, parts.POSITION_EMBEDDINGS)
+        check_vision_transformer(arguments)
         policy = {"dtype": policy_of(dtype)}
         self._make_layers(arguments, preprocessing, policy)
         images = keras.Input(shape=self.batch_shape(arguments), name="images")
-        outputs = self.forward(images)
-        super().__init__(images, outputs, arguments=arguments, name=name, **policy, **kwargs)
-        if weights is not None:
-            load_into(self, weights, given=() if preprocessing is None else ("preprocessing",))
+        super().__init__(
+            images,
+            self.forward(images),
+            arguments=arguments,
+            weights=weights,
+            preprocessing=preprocessing,
+            name=name,
+            **policy,
+            **kwargs,
+        )
 
     def _make_layers(self, arguments, preprocessing, policy):
         """Sets the sizes and layers as attributes."""
         sizes = parts.sizes_of(arguments)
-        self.keep(**sizes)
-        self.keep(**self.make_input(arguments, preprocessing, policy))
+        keep(self, **sizes)
+        keep(self, **self.make_input(arguments, preprocessing, policy))
         positions = self.make_positions(arguments, policy)
-        self.keep(**parts.make_tokens(arguments, positions, self.num_class_tokens, policy))
-        self.keep(**parts.make_encoder(arguments, positions, sizes, self.has_padding, policy))
-        self.keep(**parts.make_top(arguments, self.has_padding, policy))
+        keep(self, **parts.make_tokens(arguments, positions, self.num_class_tokens, policy))
+        keep(self, **parts.make_encoder(arguments, positions, sizes, self.has_padding, policy))
+        keep(self, **parts.make_top(arguments, self.has_padding, policy))
 
     # Subclasses may override these.
 
@@ -182,32 +189,29 @@ class VisionTransformer(ImageModel):
 
     def make_positions(self, arguments: Mapping[str, Any], policy: dict) -> keras.layers.Layer:
         """Creates the layer that adds position embeddings to the input of the first block."""
-        make = parts.POSITION_EMBEDDINGS[arguments["position_embedding"]]
-        return make(self.grid, name="position_embedding", **policy)
+        return parts.make_positions(arguments, self.grid, "position_embedding", policy)
 
     # The forward pass: takes KerasTensors while the model is built, and arrays afterwards.
 
-    def forward(self, images: keras.KerasTensor, training: bool | None = None) -> Any:
+    def forward(self, images: KerasTensor, training: bool | None = None) -> Any:
         """Computes the model's outputs."""
         tokens = self.encode(self.embed(images, training), training)
         return self.classify(self.pool(self.norm(tokens)))
 
-    def embed(self, images: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def embed(self, images: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the tokens of layer 0 (eq. 1): images `(B, H, W, C)` to `(B, num_tokens, D)`."""
-        replacement = replacement_of(self)
-        if replacement is not None and replacement.embed is not None:
-            return replacement.embed(images, training)
+        replaced = replacement_of(self).embed
+        if replaced is not None:
+            return replaced(images, training)
         return self.add_tokens(self.embed_patches(images), training)
 
-    def embed_patches(self, images: keras.KerasTensor) -> keras.KerasTensor:
+    def embed_patches(self, images: KerasTensor) -> KerasTensor:
         """Projects the patches of images: `(B, H, W, C)` to `(B, N, D)`."""
         x = self.input_preprocessing(images)
         x = x if self.stem is None else self.stem(x)
         return self.patch_encoder(self.patches(x))
 
-    def add_tokens(
-        self, patches: keras.KerasTensor, training: bool | None = None
-    ) -> keras.KerasTensor:
+    def add_tokens(self, patches: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Adds positions, class tokens and registers: `(B, N, D)` to `(B, num_tokens, D)`."""
         x = patches
         for layer in self.token_layers:
@@ -215,7 +219,7 @@ class VisionTransformer(ImageModel):
         x = self.token_dropout(x, training=training)
         return x if self.pre_norm is None else self.pre_norm(x)
 
-    def encode(self, tokens: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+    def encode(self, tokens: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Applies all blocks to the tokens of layer 0."""
         for number in range(1, self.num_layers + 1):
             tokens = self.run_block(number, tokens, training, all_tokens=False)
@@ -224,10 +228,10 @@ class VisionTransformer(ImageModel):
     def run_block(
         self,
         number: int,
-        tokens: keras.KerasTensor,
+        tokens: KerasTensor,
         training: bool | None = None,
         all_tokens: bool = True,
-    ) -> keras.KerasTensor:
+    ) -> KerasTensor:
         """Computes the tokens of layer `number`, 1 or more, from those of the layer before.
 
         With `all_tokens=False`, a block may return only the class token, `(B, 1, D)`.
@@ -235,22 +239,21 @@ class VisionTransformer(ImageModel):
         if number > 1:
             tokens = self.add_positions(number, tokens)
         block = self.blocks[number - 1]
-        replacement = replacement_of(self)
-        score_change = None if replacement is None else replacement.score_change(number)
+        score_change = replacement_of(self).score_change(number)
         first_token_only = block.first_token_only and not all_tokens
         if score_change is None and first_token_only == block.first_token_only:
             return block(tokens, training=training)
         return block.encode(tokens, training, first_token_only, score_change)
 
-    def add_positions(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def add_positions(self, number: int, tokens: KerasTensor) -> KerasTensor:
         """Adds the position embeddings of layer `number`, if it has any."""
-        replacement = replacement_of(self)
-        if replacement is not None and replacement.add_positions is not None:
-            return replacement.add_positions(number, tokens)
+        replaced = replacement_of(self).add_positions
+        if replaced is not None:
+            return replaced(number, tokens)
         layer = self.positions[number - 1]
         return tokens if layer is None else layer(tokens)
 
-    def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
+    def pool(self, tokens: KerasTensor, pre_logits: bool = True) -> KerasTensor:
         """Computes the head's input from the tokens after `norm`: `(B, N, D)` to `(B, F)`.
 
         Models that do not pool return `(B, N, F)`. `pre_logits=False` omits the layer `pre_logits`.
@@ -264,11 +267,11 @@ class VisionTransformer(ImageModel):
             x = x if layer is None else layer(x)
         return x
 
-    def classify(self, features: keras.KerasTensor) -> keras.KerasTensor:
+    def classify(self, features: KerasTensor) -> KerasTensor:
         """Applies the head, if the model has one, to the outputs of `pool`."""
         return features if self.head is None else self.head(features)
 
-    def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
+    def attention_scores(self, number: int, tokens: KerasTensor) -> KerasTensor:
         """Computes the attention scores of layer `number` from the tokens of the previous layer.
 
         Returns them after the softmax, float32 `(B, heads, queries, keys)`.
@@ -278,7 +281,7 @@ class VisionTransformer(ImageModel):
         return self.blocks[number - 1].attention_scores(tokens)
 
     def intermediates(
-        self, images: keras.KerasTensor, attention: bool = False, training: bool | None = None
+        self, images: KerasTensor, attention: bool = False, training: bool | None = None
     ) -> dict[str, Any]:
         """Computes all intermediate representations of images `(B, H, W, C)`.
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.models.any_model import check_images_known, output_shape_of
 from keras_vit.models.two_towers import TwoTowers
 from keras_vit.models.zero_shot_words import class_embeddings, logits_of
@@ -16,8 +17,8 @@ from keras_vit.text import TEMPLATES
 _NEEDED = ("names", "embeddings", "scale")
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class ClassEmbeddings(keras.layers.Layer):
+@serializable
+class ClassEmbeddings(BaseLayer):
     """Computes scaled cosine similarities of image embeddings to K class embeddings.
 
     Maps `(B, E)` to float32 logits `(B, K)`. The columns of the weight `kernel`, `(E, K)`, are the
@@ -32,32 +33,22 @@ class ClassEmbeddings(keras.layers.Layer):
     Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023).
     """
 
-    def __init__(
-        self,
-        class_names: Sequence[str],
-        scale: float,
-        bias: float = 0.0,
-        logits_activation: str = "softmax",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, class_names, scale, bias=0.0, logits_activation="softmax", **kwargs):
         super().__init__(**{**kwargs, "dtype": "float32", "trainable": False})
-        self.class_names = list(class_names)
-        self.scale = scale
-        self.bias = bias
-        self.logits_activation = logits_activation
+        class_names = list(class_names)
+        self._keep_arguments(locals())
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape):
         shape = (input_shape[-1], len(self.class_names))
         self.kernel = self.add_weight(
             name="kernel", shape=shape, initializer="zeros", trainable=False
         )
 
-    def call(self, embeddings: keras.KerasTensor) -> keras.KerasTensor:
+    def call(self, embeddings):
         return self.scale * ops.matmul(ops.normalize(embeddings), self.kernel) + self.bias
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("class_names", "scale", "bias", "logits_activation")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], len(self.class_names))
 
 
 def zero_shot(
@@ -127,9 +118,8 @@ def _read(source):
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # damaged archives raise many exception types
-        reason = str(error).split("\n")[0]
         raise ValueError(
-            f"The file of class embeddings must be an .npz file ({reason}). Received: {source}"
+            f"The file of class embeddings must be an .npz file ({error}). Received: {source}"
         ) from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:

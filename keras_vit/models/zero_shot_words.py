@@ -68,7 +68,6 @@ def class_embeddings(
     Raises:
         ValueError: there are no names or templates, or a name is empty or repeated.
     """
-    names = list(names)
     templates = [templates] if isinstance(templates, str) else list(templates)
     is_named = all(isinstance(name, str) and name.strip() for name in names)
     if not names or not templates or not is_named or len(set(names)) < len(names):

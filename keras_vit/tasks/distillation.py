@@ -335,7 +335,7 @@ def _outputs(model, images, training):
     head = getattr(model, "head", None)
     if not isinstance(head, DistilledHead):
         return (model(images, training=training),) * 2
-    if replacement_of(model) is not None:
+    if replacement_of(model).function is not None:
         raise ValueError(
             "A student with a distillation token cannot change its patch size. Received: "
             f"model={model.name!r}"

@@ -25,7 +25,7 @@ def build(**changes):
         ({"layers": 1.5}, "layer=1.5"),
         ({"layers": []}, "Received: layers="),
         ({"tokens": "cls"}, "one of class, registers, patch"),
-        ({"tokens": "registers"}, "no register tokens"),
+        ({"tokens": "registers"}, "lacks such tokens.*registers"),
         ({"grid": True}, "`tokens` must be 'patch'"),
         ({"tokens": "pooled", "norm": False}, "norm=False"),
     ],
@@ -58,8 +58,8 @@ def test_rejects_bad_images(images, message):
 @pytest.mark.parametrize(
     ("classifier", "tokens", "message"),
     [
-        ("gap", "class", "has no class token"),
-        ("token_unpooled", "pooled", "does not pool its tokens"),
+        ("gap", "class", "lacks such tokens.*class"),
+        ("token_unpooled", "pooled", "lacks such tokens.*pooled"),
     ],
 )
 def test_rejects_tokens_that_the_model_lacks(classifier, tokens, message):
