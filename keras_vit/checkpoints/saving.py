@@ -111,7 +111,7 @@ def _arrays_of(model):
         )
     shapes = names.canonical_shapes(model)
     variables = names.canonical_variables(model)
-    if names.first_kernel(shapes) is None or not hasattr(model, "arguments"):
+    if names.first_kernel(shapes) is None:
         raise ValueError(
             "Only keras_vit models with their original layer names can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
@@ -141,13 +141,19 @@ def _writes(dialect, canonical_names):
     )
 
 
+def _arguments_of(model):
+    """Returns a model's arguments, which a model from a file of version 0.1.0 does not know."""
+    return getattr(model, "arguments", {})
+
+
 def _check_class_names(class_names, model, format):
     """Raises a `ValueError` if class names do not fit the model and format."""
     if format == "vit_jax":
         raise ValueError(
             "`class_names` requires format='timm' or 'huggingface'. Received: format='vit_jax'"
         )
-    classes = model.arguments["classes"] if model.arguments["include_top"] else 0
+    arguments = _arguments_of(model)
+    classes = arguments["classes"] if arguments.get("include_top") else 0
     if len(class_names) != classes:
         raise ValueError(
             f"`class_names` must have {classes} names, one for each class of the head. Received: "
@@ -157,7 +163,7 @@ def _check_class_names(class_names, model, format):
 
 def _activation_of(model):
     """Returns the name of the activation of the head, or None."""
-    activation = model.arguments["classifier_activation"]
+    activation = _arguments_of(model).get("classifier_activation")
     name = keras.activations.serialize(keras.activations.get(activation))
     return None if name == "linear" else name
 
@@ -167,23 +173,26 @@ def _logits_activation(model):
     activation = _activation_of(model)
     if activation in ("softmax", "sigmoid"):
         return activation
-    return model.input_preprocessing.logits_activation
+    recorder = getattr(model, "input_preprocessing", None)
+    return getattr(recorder, "logits_activation", "softmax")
 
 
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
         name: value
-        for name, value in model.arguments.items()
+        for name, value in _arguments_of(model).items()
         if name not in _NOT_STORED
         and isinstance(value, bool | int | float | str | tuple | dict | None)
     }
-    preprocessing = model.preprocessing
-    is_default = preprocessing == Preprocessing().for_channels(preprocessing.channels)
+    preprocessing = getattr(model, "preprocessing", None)
+    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
+        preprocessing.channels
+    )
     activation = _logits_activation(model)
     facts = {
-        "constructor": getattr(model, "saved_as", type(model).__name__),
-        "arguments": arguments,
+        "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
+        "arguments": arguments or None,
         "grid": getattr(model, "grid", None),
         "preprocessing": None if is_default else preprocessing.to_config(),
         "logits_activation": None if activation == "softmax" else activation,
