@@ -91,7 +91,7 @@ def _run_module(module, name, arguments):
 def _parse(name, positional):
     """Parses the flags and returns the positional arguments."""
     try:
-        _, *words = flags.FLAGS([name, *_arguments])
+        _, *values = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
             _set_length(flags.FLAGS.config, config_flags.get_override_values(flags.FLAGS["config"]))
             # Errors in a config are raised only when its fields are read.
@@ -106,11 +106,11 @@ def _parse(name, positional):
     except OSError as error:
         _end(f"--config must be a file or one of {', '.join(_config_names())}: {_text(error)}")
     expected = " and ".join(positional)
-    too_many = len(words) > len(positional) and not expected.endswith("...")
-    if len(words) < len(positional) or too_many:
+    too_many = len(values) > len(positional) and not expected.endswith("...")
+    if len(values) < len(positional) or too_many:
         wanted = f"{expected} are expected" if expected else "this command takes only flags"
-        _end(f"{wanted}. Received: {' '.join(words)}")
-    return words
+        _end(f"{wanted}. Received: {' '.join(values)}")
+    return values
 
 
 def _set_length(config, overrides):
@@ -177,8 +177,8 @@ def check_output(path, takes_folder=False):
 def run_name():
     """Returns a name for a run from `--config`, such as `digits` or `finetune-ViT-B_16-cifar10`."""
     path, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
-    words = [Path(path).stem, *request.replace("/", "_").split(",")]
-    return "-".join(word for word in words if word)
+    parts = [Path(path).stem, *request.replace("/", "_").split(",")]
+    return "-".join(filter(None, parts))
 
 
 def this_command():

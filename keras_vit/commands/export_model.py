@@ -183,7 +183,7 @@ def export_saved_model(model, details, precision, classifier, images):
     print(f"exported to {path}")
     if images is not None:
         expected = comparison.in_batches(classifier.probabilities, images)
-        reference = images, expected, comparison.count_of(images)
+        reference = comparison.Reference(images, expected, comparison.count_of(images))
         size = comparison.saved_model_size(path)
         probabilities = comparison.saved_model_probabilities(path, images)
         print(comparison.compare(path, size, model, reference, probabilities))

@@ -55,18 +55,18 @@ def main(*texts):
     towers = load_towers()
     tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
     reader = reader_of(towers.image)
-    found, embeddings = image_embeddings(towers, reader, paths, f"{FLAGS.output}.npz")
+    readable, embeddings = image_embeddings(towers, reader, paths, f"{FLAGS.output}.npz")
     queries = embed_texts(towers, texts, tokenizer)
     scores = queries @ embeddings.T
     best = np.argsort(-scores, axis=1, kind="stable")[:, : FLAGS.top]
     for text, order, scores_of_text in zip(texts, best, scores):
         print(f"{text}:")
         for i in order:
-            print(f"  {scores_of_text[i]:.3f}  {printable(found[i])}")
-    draw(FLAGS.output, reader, texts, [[found[i] for i in order] for order in best])
+            print(f"  {scores_of_text[i]:.3f}  {printable(readable[i])}")
+    draw(FLAGS.output, reader, texts, [[readable[i] for i in order] for order in best])
     print(f"drew {FLAGS.output}")
-    if len(found) < len(paths):
-        unreadable = len(paths) - len(found)
+    if len(readable) < len(paths):
+        unreadable = len(paths) - len(readable)
         terminal.write(f"{unreadable} of {len(paths)} files cannot be read", sys.stderr)
         sys.exit(1)
 
@@ -104,16 +104,16 @@ def image_embeddings(towers, reader, paths, cache):
 
         rows = predict(reader, embed, missing, FLAGS.batch_size)
         known |= {keys[path]: row for path, row in rows}
-    found = [path for path in paths if keys[path] in known]
-    if not found:
+    readable = [path for path in paths if keys[path] in known]
+    if not readable:
         raise ValueError(f"No image can be read. Received: data={FLAGS.data!r}")
-    embeddings = np.stack([known[keys[path]] for path in found])
-    print(f"{len(found)} images, {len({*missing} & {*found})} of them new")
+    embeddings = np.stack([known[keys[path]] for path in readable])
+    print(f"{len(readable)} images, {len({*missing} & {*readable})} of them new")
     if missing:
-        names = np.array([keys[path] for path in found])
+        names = np.array([keys[path] for path in readable])
         with files.atomic_write(cache, "wb") as file:
             np.savez(file, digest=digest, names=names, embeddings=embeddings)
-    return found, embeddings
+    return readable, embeddings
 
 
 def _key(path):

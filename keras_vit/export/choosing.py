@@ -43,29 +43,33 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
     """
     spec = check_convertible(model, "A file")
     compared = reference(model, images)
-    write(f"{'format':20}   images/s      MB  difference  same class, of {compared[2]}")
+    write(f"{'format':20}   images/s      MB  difference  same class, of {compared.description}")
     measurements = {}
     for name in CANDIDATES:
         path = f"{folder}/{name.replace(' ', '_')}"
-        form = FORMATS.get(name.removesuffix("_int8"))
+        file_format = FORMATS.get(name.removesuffix("_int8"))
         is_int8 = name.endswith("int8")
-        if form and (form.missing() or (is_int8 and form.calibrates and images is None)):
+        if file_format and (
+            file_format.missing() or (is_int8 and file_format.calibrates and images is None)
+        ):
             continue
         try:
-            if form is None:
+            if file_format is None:
                 run = _saved_model(model, path, spec, name.partition(" ")[2] or "float32")
                 size = saved_model_size(path)
             else:
-                content = form.content(model, spec, "int8" if is_int8 else "none", compared[0])
-                run = form.runner(content)
+                content = file_format.content(
+                    model, spec, "int8" if is_int8 else "none", compared.images
+                )
+                run = file_format.runner(content)
                 size = Path(path).write_bytes(content)
-            report = compare(path, size, model, compared, in_batches(run, compared[0]))
+            report = compare(path, size, model, compared, in_batches(run, compared.images))
         except (ValueError, RuntimeError) as error:
             if name == "saved_model":
                 raise  # the other formats would fail too
             write(f"{name:20} skipped: {first_line(error)}")
             continue
-        speed = _images_per_second(run, compared[0][:_BATCH], seconds)
+        speed = _images_per_second(run, compared.images[:_BATCH], seconds)
         measurements[name] = report, speed
         share = report.largest_difference / (report.logits_range or 1.0)
         write(

@@ -1,6 +1,7 @@
 """Compares the outputs of an export with those of its model."""
 
 import dataclasses
+import typing
 
 import keras
 import numpy as np
@@ -44,6 +45,15 @@ class ExportReport:
         )
 
 
+class Reference(typing.NamedTuple):
+    """Images, a model's outputs for them, `(N, ...)`, and a description of the images for
+    reports."""
+
+    images: np.ndarray
+    outputs: np.ndarray
+    description: str
+
+
 def example_images(image_shape, count=8):
     """Returns deterministic smooth noise in [-1, 1], float32 `(count, H, W, C)`."""
     height, width, channels = image_shape
@@ -58,17 +68,16 @@ def count_of(images):
 
 
 def reference(model, images=None):
-    """Returns the images (smooth noise for None), the model's logits, and a description of the
-    images for reports."""
+    """Returns the `Reference` of a model; None for smooth noise."""
     shape = check_images_known(model)
-    name = "8 images of noise" if images is None else count_of(images)
+    description = "8 images of noise" if images is None else count_of(images)
     images = example_images(shape) if images is None else np.asarray(images, np.float32)
     if not len(images) or images.shape[1:] != shape:
         raise ValueError(
             f"`images` must be (N, {', '.join(map(str, shape))}). Received: shape={images.shape}"
         )
     outputs = in_batches(lambda batch: model(batch, training=False), images)
-    return images, outputs, name
+    return Reference(images, outputs, description)
 
 
 def in_batches(function, images):
@@ -101,7 +110,7 @@ def saved_model_size(path):
 def compare(path, size_bytes, model, reference, outputs):
     """Returns the `ExportReport` for a conversion's outputs, or raises a `ValueError` if they are
     invalid."""
-    _, expected, name = reference
+    expected = reference.outputs
     if outputs.shape != expected.shape or not np.isfinite(outputs).all():
         raise ValueError(
             f"The converted model must return finite logits of shape {expected.shape}. "
@@ -118,5 +127,5 @@ def compare(path, size_bytes, model, reference, outputs):
         logits_range=float(np.ptp(expected)),
         same_class=float(same_class),
         cosine=float(cosine),
-        images=name,
+        images=reference.description,
     )

@@ -87,8 +87,8 @@ class Format:
             )
         spec = check_convertible(model, f"The format {self.name}")
         compared = reference(model, images)
-        content = self.content(model, spec, quantization, compared[0])
-        outputs = in_batches(self.runner(content), compared[0])
+        content = self.content(model, spec, quantization, compared.images)
+        outputs = in_batches(self.runner(content), compared.images)
         report = compare(path, len(content), model, compared, outputs)
         explained = files.explained_errors(
             "The file cannot be written", "Choose another path.", f"path={path!r}"

@@ -7,6 +7,9 @@ import pytest
 
 import keras_vit
 from keras_vit.commands import search
+from keras_vit.commands.image_files import ImageFileReader
+from keras_vit.commands.predict import predict
+from keras_vit.export.decoding import Decoder
 
 from ..evaluation.towers import make_towers, write_tokenizer
 from ..shared import randomize
@@ -69,6 +72,21 @@ def test_only_new_and_changed_files_are_embedded(searched, photos):
     write_photo(photos / "new.png", seed=6)
     assert searched(0, "white")[1][0] == "4 images, 2 of them new"
     assert searched(1, "white")[1][0] == "4 images, 4 of them new"  # another model
+
+
+def test_every_row_of_a_batch_is_an_image(photos):
+    """NaFlex models refuse rows of zeros."""
+    (photos / "damaged.png").write_bytes(b"damaged")
+    batches = []
+    reader = ImageFileReader(Decoder((12, 10, 3), keras_vit.Preprocessing()))
+
+    def embed(images):
+        batches.append(images)
+        return images
+
+    embedded = dict(predict(reader, embed, sorted(photos.iterdir()), 2))
+    assert [path.name for path in embedded] == ["0.png", "1.png", "2.png"]
+    np.testing.assert_array_equal(*batches[1])
 
 
 def test_neither_the_drawn_picture_nor_a_damaged_file_is_counted(searched, photos, capsys):
