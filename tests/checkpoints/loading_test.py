@@ -38,3 +38,10 @@ def test_loads_into_mixed_precision_model():
 def test_rejects_unknown_options(option, value):
     with pytest.raises(ValueError, match=f"Received: {option}='{value}'"):
         checkpoints.load(small_model(), VIT_TOKEN, **{option: value})
+
+
+@pytest.mark.one_backend
+def test_rejects_other_keras_models():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="must be an image model of keras_vit"):
+        checkpoints.load(model, VIT_TOKEN)

@@ -157,6 +157,10 @@ def test_second_positions_of_old_files_are_added(write, tmp_path):
     np.savez(tmp_path / "old.npz", **arrays)
     model = keras_vit.from_pretrained(tmp_path / "old.npz", tower="both")
     assert_matches_reference(model, "siglip_two_towers")
+    arrays["txt/Encoder_0/pos_embedding"] = half[:, :1]
+    np.savez(tmp_path / "other.npz", **arrays)
+    with pytest.raises(ValueError, match="does not use second positions"):
+        keras_vit.from_pretrained(tmp_path / "other.npz", tower="text")
 
 
 @pytest.mark.one_backend
