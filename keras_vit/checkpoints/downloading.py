@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import urllib.error
 import urllib.parse
 
@@ -44,8 +45,7 @@ def cache_path(url):
     """
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
-    safe = "".join(char if char.isalnum() or char in "+-_." else "_" for char in name)
-    name = safe.lstrip(".") or "file"
+    name = re.sub(r"[^\w+.-]", "_", name).lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
     # As in Keras, which has no public function for this folder.
     home = os.environ.get("KERAS_HOME") or "~/.keras"
@@ -64,10 +64,10 @@ def in_mirror(url):
     parts = urllib.parse.urlsplit(url)
     names = urllib.parse.unquote(parts.path).split("/")
     path = [name for name in names if name not in ("", ".", "..")]
-    if parts.hostname == "storage.googleapis.com" and path[:1] == ["vit_models"]:
-        path = path[1:]
-    elif parts.hostname != "storage.googleapis.com":
-        path = [parts.hostname or "", *path]
+    if parts.hostname != "storage.googleapis.com":
+        path.insert(0, parts.hostname or "")
+    elif path[:1] == ["vit_models"]:
+        del path[0]
     return pathlib.Path(folder).expanduser().joinpath(*path)
 
 

@@ -40,12 +40,9 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
     # If the grid is unknown, first try a square grid plus class token rows, as in `vit_jax`. Then
     # try the target grid, and finally a square grid without class token rows, as in big_vision.
     # `class_row` excludes layouts without class token rows.
-    if not class_tokens:
-        row_counts = [0]
-    elif class_row:
-        row_counts = [int(class_tokens)]
-    else:
-        row_counts = [int(class_tokens), 0]
+    row_counts = [class_tokens]
+    if class_tokens and not class_row:
+        row_counts.append(0)
     if known_grid is not None:
         candidates = [(tuple(known_grid), rows) for rows in row_counts]
     else:

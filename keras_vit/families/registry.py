@@ -214,12 +214,11 @@ def constructor_arguments(
     Empty values of `stem` and `resnet_blocks` do not change.
     """
     parameters = parameters_of(family.constructor)
-    unset = {
-        name
-        for name, value in fields.items()
-        if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None
-    }
-    return {**fields, **dict.fromkeys(unset)}
+    arguments = dict(fields)
+    for name, value in fields.items():
+        if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
+            arguments[name] = None
+    return arguments
 
 
 def _field_type(parameter):
