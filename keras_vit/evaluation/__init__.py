@@ -168,47 +168,43 @@ class Evaluator:
     def _inputs(self, model, inputs):
         """Returns the data of the evaluation, which are `inputs` for an evaluator without its own
         dataset."""
-        loaded = self._loaded_inputs(model, inputs)
-        if "train" not in self.kind.splits:
-            check_class_names(self.class_names, loaded)
-        return loaded
-
-    def _loaded_inputs(self, model, inputs):
-        if not self.dataset:
-            if inputs is None:
-                raise ValueError(
-                    f"The evaluator needs a dataset, as in {self.name}:digits. Received: "
-                    f"{self.name!r}"
-                )
-            return inputs
         names = self.class_names or (() if inputs is None else inputs.test.class_names)
         if "train" in self.kind.splits:
             names = ()  # a classifier that is trained on features does not use the model's classes
+        if self.dataset:
+            inputs = self._load(model, names)
+        if inputs is None:
+            raise ValueError(
+                f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}"
+            )
+        if "train" not in self.kind.splits:
+            check_class_names(self.class_names, inputs)
+        return inputs
+
+    def _load(self, model, names):
+        """Loads the dataset, unless an evaluator with the same `_loaded` has it already."""
         place = self.dataset, self.path, self.kind.splits
         key = (*place, self.kind.load, image_shape_of(model), find_preprocessing(model), names)
         if key not in self._loaded:
             try:
-                self._loaded[key] = self._load(model, names)
+                splits = self.kind.splits
+                if self.dataset == "folder":
+                    splits = splits_to_read(self.path, splits, self.run)
+                self._loaded[key] = self.kind.load(
+                    model,
+                    self.dataset,
+                    self.path,
+                    splits,
+                    max_bad_share=self.max_bad_share,
+                    class_names=names,
+                    run=self.run,
+                )
             except ValueError as error:
                 local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
                 raise ValueError(
                     f"{self.name} cannot load its dataset; specify a local copy as {local}. {error}"
                 ) from error
         return self._loaded[key]
-
-    def _load(self, model, names):
-        splits = self.kind.splits
-        if self.dataset == "folder":
-            splits = splits_to_read(self.path, splits, self.run)
-        return self.kind.load(
-            model,
-            self.dataset,
-            self.path,
-            splits,
-            max_bad_share=self.max_bad_share,
-            class_names=names,
-            run=self.run,
-        )
 
 
 def get(
@@ -252,11 +248,12 @@ def _parse(text, fields):
         )
     kind = EVALUATORS[name]
     if name == "multi_label" and re.fullmatch(r"[\d.]+", place):
-        if not re.fullmatch(r"0?\.\d*[1-9]\d*", place):
+        threshold = float(place)
+        if not 0 < threshold < 1:
             raise ValueError(
                 f"The threshold of multi_label must be between 0 and 1. Received: {text!r}"
             )
-        compute = functools.partial(multi_label.multi_label, threshold=float(place))
+        compute = functools.partial(multi_label.multi_label, threshold=threshold)
         kind = dataclasses.replace(kind, evaluate=compute)
         dataset = ""
     if name == "real" and dataset.endswith(".json"):
@@ -283,15 +280,11 @@ def evaluate(
             model.
     """
     with reuse_compiled():
-        metrics = {
-            name: evaluator.evaluate(model, inputs)
+        return {
+            f"{name}/{metric}": value
             for name, evaluator in get(names, **options).items()
+            for metric, value in evaluator.evaluate(model, inputs).items()
         }
-    return {
-        f"{name}/{metric}": value
-        for name, values in metrics.items()
-        for metric, value in values.items()
-    }
 
 
 __all__ = [

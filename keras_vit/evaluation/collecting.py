@@ -63,21 +63,20 @@ def load_inputs(
     """
     run = run or {}
     details["path"] = path
+    taken = fields_of(name)
     if name in ("folder", run.get("name")):
         fields = {"test_share", "split_seed", *_COLUMNS}
         if _is_data_of_run(name, path, run):
             fields |= {"groups", "fold"}
         elif splits[0] and (name != "folder" or has_no_splits(path)):
             _warn_of_other_split(path, run)
-        split_fields = fields & set(fields_of(name)) & set(run)
-        details = {**{field: run[field] for field in split_fields}, **details}
-    draws_images = "image_shape" in fields_of(name) and "path" not in fields_of(name)
-    if draws_images:
+        details = {field: run[field] for field in fields & set(taken) & set(run)} | details
+    if "image_shape" in taken and "path" not in taken:  # a source that draws its images
         details["image_shape"] = check_images_known(model)
     names = tuple(class_names or class_names_of(model) or ())
     train, test = _in_order(name, splits, names, details)
-    kept = [field for field in data.TARGETS[test.target].defaults if field in run]
-    options = _options_for(model, test) | {field: run[field] for field in kept}
+    options = _options_for(model, test)
+    options |= {field: run[field] for field in data.TARGETS[test.target].defaults if field in run}
     inputs = data.InputPipeline(train, test, options, batch_size, 0, max_bad_share, test.target)
     return _normalized(model, inputs)
 
@@ -85,24 +84,20 @@ def load_inputs(
 def _in_order(name, splits, names, details):
     """Loads the first and the last split, with classes in the order of `names` if possible."""
     train = data.load_split(name, splits[0], **details)
-    if not train.finds_classes:
-        if set(train.class_names) == set(names) and tuple(train.class_names) != names:
-            raise ValueError(
-                "The dataset must have its classes in the order of the model's outputs, or other "
-                f"class names. Received: classes {list(train.class_names)[:10]} of {name!r}, "
-                f"outputs {list(names)[:10]}"
-            )
-        if splits[-1] == splits[0]:
-            return train, train
-        return train, data.load_split(name, splits[-1], **details)
-    # Each split may lack classes, so both get the same names.
-    names = names if set(train.class_names) <= set(names) else train.class_names
-    of_split = {splits[0]: train} if names == train.class_names else {}
-    for split in (splits[0], splits[-1]):
-        of_split[split] = of_split.get(split) or data.load_split(
-            name, split, **details, class_names=names
+    found = tuple(train.class_names)
+    if train.finds_classes:
+        # Each split may lack classes, so both get the same names.
+        names = names if set(found) <= set(names) else found
+        details = {**details, "class_names": names}
+        if names != found:
+            train = data.load_split(name, splits[0], **details)
+    elif set(found) == set(names) and found != names:
+        raise ValueError(
+            "The dataset must have its classes in the order of the model's outputs, or other class "
+            f"names. Received: classes {found[:10]} of {name!r}, outputs {names[:10]}"
         )
-    return of_split[splits[0]], of_split[splits[-1]]
+    is_same = splits[-1] == splits[0]
+    return train, train if is_same else data.load_split(name, splits[-1], **details)
 
 
 def splits_to_read(path, splits, run):
@@ -153,24 +148,22 @@ def _normalized(model, inputs):
 
 def _options_for(model, source):
     """Returns the fields of `data.Options` that convert a source's images to the model's inputs."""
-    height, width, channels = check_images_known(model)
+    height, width, channels = shape = check_images_known(model)
     options: dict[str, Any] = {"channels": channels, "exif": False}
     preprocessing = find_preprocessing(model)
-    fixed = data.inputs.kind_for(preprocessing).options_for(
-        (height, width, channels), preprocessing
-    )
+    fixed = data.inputs.kind_for(preprocessing).options_for(shape, preprocessing)
     if fixed is not None:
         return fixed
     # Resize stored images that do not have the model's size.
-    stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
+    is_resized = source.image_spec.shape != shape
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
-    if height != width and (stored != (height, width, channels) or is_cropped):
+    if height != width and (is_resized or is_cropped):
         raise ValueError(
             "A model whose images are not square requires a dataset of images of this size, and "
             "`crop_fraction` 1, because other images are resized to squares. Received: a model "
             f"for {height}x{width} pixels"
         )
-    if stored != (height, width, channels):
+    if is_resized:
         options |= {"image_size": height, "eval_crop": "resize"}
     # Apply the model's preprocessing.
     if preprocessing is None:
@@ -181,12 +174,13 @@ def _options_for(model, source):
     }
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
-    if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):
-        options["image_size"] = height
-        options["eval_crop"] = (
-            "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
-        )
-        options["resize_size"] = preprocessing.resized((height, width))[0]
+    keeps_ratio = preprocessing.resize == "shorter_side"
+    if is_cropped or (is_resized and keeps_ratio):
+        options |= {
+            "image_size": height,
+            "eval_crop": "resize_small_crop" if keeps_ratio else "resize_crop",
+            "resize_size": preprocessing.resized((height, width))[0],
+        }
     return options
 
 
@@ -250,29 +244,22 @@ def collect(model, compute, inputs, split="test", indices=None):
     The first axis of each array indexes the examples. Unreadable examples and examples without a
     label have weight 0; `with_class` also leaves out examples without a correct class.
     """
-    inputs = _with_labels(inputs)
-    if indices is not None:
-        inputs = dataclasses.replace(
-            inputs, **{split: data.subset(getattr(inputs, split), indices)}
-        )
     source = getattr(inputs, split)
+    if indices is not None:
+        source = data.subset(source, indices)
     # Read either split as a test split, without augmentation.
-    inputs = dataclasses.replace(inputs, train=source, test=source)
+    inputs = dataclasses.replace(_with_labels(inputs), train=source, test=source)
     outputs = reused(_Outputs, model, compute)
     parts = []
     bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
-    done = 0
     total = source.num_examples
     with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:
         for step, batch in enumerate(inputs.eval_batches()):
             batch = tuple(np.asarray(part) for part in batch)
             bad_examples.check(step, bad_examples.update(step))
-            arrays = {
-                name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()
-            }
+            arrays = outputs.predict_on_batch(batch)
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
-            done = min(done + len(batch[1]), total)
-            update(done)
+            update(min((step + 1) * inputs.batch_size, total))
     # Restore the source's order and drop the padding.
     place = np.argsort(data.evaluation_order(source, inputs.batch_size))
     result = {
@@ -287,7 +274,7 @@ def _check_collected(arrays, split, unreadable):
     value of those that count is not finite."""
     counted = arrays["weights"] > 0
     total = len(counted)
-    left_out = int(np.count_nonzero(arrays["weights"] == 0))
+    left_out = total - np.count_nonzero(counted)
     if left_out:
         log.warning(
             "%s: skipped %d of %d examples: %d cannot be read, %d have no label",
@@ -314,7 +301,7 @@ def with_class(arrays, split="test"):
     counted = arrays["weights"] > 0
     chosen = counted & (arrays["labels"] > 0).any(1)
     check_has_class(chosen.mean())
-    if left_out := int(np.count_nonzero(counted & ~chosen)):
+    if left_out := np.count_nonzero(counted & ~chosen):
         log.warning(
             "%s: skipped %d of %d examples, which have no correct class",
             split,
@@ -368,35 +355,33 @@ def sample_indices(inputs, number):
 def read_test_examples(inputs, indices):
     """Reads test examples by index; returns `(images, labels, file names)` of the examples with a
     correct class."""
-    # Find the position of each example in reading order.
     source = inputs.test
     if source.read is None:
-        positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
+        order = data.evaluation_order(source, inputs.batch_size)
     else:
         source = data.subset(source, indices)
-        positions = np.arange(len(indices))
-    index_at = dict(zip(positions.tolist(), map(int, indices)))
+        order = np.asarray(indices)
+    is_requested = np.isin(order, indices)
     examples = {}
-    start = 0
-    # Read batches up to the last position, and keep the requested examples.
+    # Read batches up to the last requested example.
     selected = dataclasses.replace(_with_labels(inputs), test=source)
     bad_examples = selected.bad_examples("test", log.debug)
     for step, batch in enumerate(selected.eval_batches()):
         images, labels, weights = (np.asarray(part) for part in batch)
         bad_examples.update(step)
+        start = step * inputs.batch_size
         for row in np.flatnonzero((weights > 0) & (labels > 0).any(1)):
-            index = index_at.get(start + row)
-            if index is not None:
+            if is_requested[start + row]:
+                index = int(order[start + row])
                 examples[index] = images[row], labels[row], inputs.test.short_name(index)
-        start += len(images)
-        if start > positions.max():
+        if not is_requested[start + len(images) :].any():
             break
-    if not examples:
+    found = [examples[index] for index in map(int, indices) if index in examples]
+    if not found:
         raise ValueError(
             "At least one example must be readable and have a correct class. Received: "
             f"{len(indices)} examples"
         )
-    found = [examples[index] for index in index_at.values() if index in examples]
     images, labels, names = zip(*found)
     return np.stack(images), np.stack(labels), names
 
@@ -406,14 +391,10 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     check_not_masked(model)
     shape = output_shape_of(model)
     classes = len(inputs.test.class_names)
-    if len(shape) in (3, 4):
+    if shape[1:] != (classes,):
         raise ValueError(
-            "The evaluators of models of pixels are segmentation, segmentation_windows and depth; "
-            f"this one needs outputs (B, {classes}). Received: output_shape={shape}"
-        )
-    if len(shape) != 2 or shape[-1] != classes:
-        raise ValueError(
-            f"The model must have one output for each of {classes} classes. Received: "
+            f"The model must have one output for each of {classes} classes; the evaluators of "
+            "models of pixels are segmentation, segmentation_windows and depth. Received: "
             f"output_shape={shape}"
         )
 

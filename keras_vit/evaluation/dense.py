@@ -1,6 +1,7 @@
 """Evaluates segmentation and depth at the size of each image, and writes a report."""
 
 import functools
+import itertools
 import logging
 
 import keras
@@ -42,16 +43,14 @@ def predict_pixels(model, image, preprocessing, windows=False):
         return _resized(_outputs(model, resized), image.shape[:2])
     covering = transforms.resize_to_cover(image, size, *how, preprocessing.library)
     covering = np.asarray(transforms.normalize(covering, preprocessing))
-    total = None
+    shape = output_shape_of(model)
+    channels = shape[3] if len(shape) == 4 else 1
+    total = np.zeros((*covering.shape[:2], channels), "float32")
     counts = np.zeros((*covering.shape[:2], 1), "float32")
-    for y in _starts(covering.shape[0], size[0]):
-        for x in _starts(covering.shape[1], size[1]):
-            window = slice(y, y + size[0]), slice(x, x + size[1])
-            outputs = _resized(_outputs(model, covering[window]), size)
-            if total is None:  # the outputs show the number of channels
-                total = np.zeros((*covering.shape[:2], outputs.shape[-1]), "float32")
-            total[window] += outputs
-            counts[window] += 1
+    for y, x in itertools.product(*map(_starts, covering.shape, size)):
+        window = slice(y, y + size[0]), slice(x, x + size[1])
+        total[window] += _resized(_outputs(model, covering[window]), size)
+        counts[window] += 1
     return _resized(total / counts, image.shape[:2])
 
 
@@ -68,8 +67,7 @@ def _outputs(model, image):
 
 
 def _resized(outputs, size):
-    size = tuple(map(int, size))
-    return np.asarray(keras.ops.convert_to_numpy(resize_bilinear(outputs[None], size)))[0]
+    return keras.ops.convert_to_numpy(resize_bilinear(outputs[None], size))[0]
 
 
 def predictions(model, inputs, windows=False):
@@ -187,8 +185,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         of_image = confusion(outputs, target, len(names))
         matrix += of_image
         score = scores_of(of_image)[0]["mean_iou"]
-        shown = picture, target, outputs.argmax(-1)
-        worst.append((score, index, shown))
+        worst.append((score, index, (picture, target, outputs.argmax(-1))))
         worst = sorted(worst, key=lambda row: row[:2])[:_SHOWN]
     scores, ious = scores_of(matrix)
     page = Page(output, f"{title} on {data_title}" if data_title else title)
@@ -235,8 +232,8 @@ def _draw_ious(path, ious, names):
 def _draw_worst(path, shown, classes):
     rows = -(-len(shown) // 2)
     figure, _ = image_axes(rows, 6, (12, 2.2 * rows))
-    for number, (picture, target, predicted) in enumerate(shown):
-        pictures = picture, overlay(picture, target, classes), overlay(picture, predicted, classes)
-        for axes, each in zip(figure.axes[3 * number :], pictures):
-            axes.imshow(each)
+    all_axes = iter(figure.axes)
+    for picture, *masks in shown:
+        for part in (picture, *(overlay(picture, mask, classes) for mask in masks)):
+            next(all_axes).imshow(part)
     figure.savefig(path, dpi=100)

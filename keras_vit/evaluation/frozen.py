@@ -41,13 +41,13 @@ def representation_model(model):
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
-    last = inner = model.layers[-1] if model.layers else None
-    while getattr(inner, "layers", None) and not isinstance(inner, ImageModel):
+    inner = model
+    while not isinstance(inner, ImageModel) and getattr(inner, "layers", None):
         inner = inner.layers[-1]
-    backbone = next((part for part in (model, inner) if isinstance(part, ImageModel)), None)
-    has_no_head = backbone is not None and not backbone.arguments["include_top"]
+    has_no_head = isinstance(inner, ImageModel) and not inner.arguments["include_top"]
     if has_no_head and len(output_shape_of(model)) == 2:
         return model
+    last = next(reversed(model.layers), None)
     if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
         return keras.Model(model.inputs[0], last.input)
     return FeatureModel(model, tokens="pooled")
@@ -70,8 +70,8 @@ def _check_counts(labels):
     """Raises a `ValueError` unless there are two classes, and at least two examples of each class
     that occurs."""
     counts = np.unique(labels, return_counts=True)[1]
-    if len(counts) < 2 or counts.min() < 2:
-        fewest = counts.min(initial=len(labels))
+    fewest = counts.min(initial=len(labels))
+    if len(counts) < 2 or fewest < 2:
         raise ValueError(
             "A linear probe requires at least two classes and at least two training examples of "
             f"each. Received: {len(counts)} classes, the smallest with {fewest} examples"
@@ -82,35 +82,22 @@ def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)` and labels `(N,)` of examples with a class, and the mask that
     selects them."""
     arrays = _features(model, inputs, split, indices)
-    readable = arrays["weights"] > 0
+    readable = arrays["weights"]
     return arrays["outputs"][readable], arrays["labels"][readable], readable
 
 
-class _FeatureCache:
-    """The features of whole splits for one model, until its weights change."""
-
-    def __init__(self):
-        self._state = None
-        self._kept = {}
-
-    def of_model(self, model):
-        """Returns `{(id of inputs, split): (inputs, arrays)}`, which the caller may extend."""
-        state = (model, weights_digest(model))
-        if state != self._state:
-            self._state = state
-            self._kept = {}
-        return self._kept
-
-
 def _features(model, inputs, split, indices):
-    """Collects features; inside `reuse_compiled`, keeps those of a whole split."""
-    kept = reused(_FeatureCache).of_model(model)
-    key = (id(inputs), split)
+    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the model or
+    its weights change."""
+    kept = reused(dict)
+    state = model, weights_digest(model)
+    if kept.get("state") != state:
+        kept.clear()
+        kept["state"] = state
+    key = id(inputs), split
     if key in kept:
         _, arrays = kept[key]
-        return {
-            name: array if indices is None else array[indices] for name, array in arrays.items()
-        }
+        return {name: array[... if indices is None else indices] for name, array in arrays.items()}
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
     arrays["weights"] = with_class(arrays, split)
     refuse_several_labels(arrays["labels"][arrays["weights"]], split)
@@ -149,8 +136,7 @@ def fewshot(model, inputs, engine=None):
     counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
     for shots in SHOTS:
-        short = int(np.count_nonzero(counts < shots))
-        if short:
+        if short := np.count_nonzero(counts < shots):
             log.warning(
                 "%d of %d classes have fewer than %d training images", short, num_classes, shots
             )
@@ -224,10 +210,10 @@ def fit_and_score(x, y, x_test, y_test):
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
     # Select the regularization on the held-out examples, then fit to all training examples.
-    scores = [
-        fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS
-    ]
-    best = _INVERSE_REGULARIZATIONS[int(np.argmax(scores))]
+    best = max(
+        _INVERSE_REGULARIZATIONS,
+        key=lambda inverse: fitted(x_fit, y_fit, inverse).score(x_val, y_val),
+    )
     return {
         "accuracy": float(fitted(x, y, best).score(x_test, y_test)),
         "inverse_regularization": best,

@@ -79,14 +79,14 @@ def embeddings_of(model, batch):
 def ranks_of(queries, items, group_of_query, group_of_item):
     """Returns two arrays: the number of items that are more similar to each query than the best
     item of its group, and the number of items of other groups that are as similar."""
-    more = []
-    equal = []
+    counts = []
     for start in range(0, len(queries), _ROWS):
         rows = slice(start, start + _ROWS)
         similarities = queries[rows] @ items.T
         own = group_of_query[rows, None] == group_of_item
         best = np.where(own, similarities, -np.inf).max(1, keepdims=True)
         difference = np.where(own, -np.inf, similarities - best)
-        more.append((difference > _ROUNDING).sum(1))
-        equal.append((np.abs(difference) <= _ROUNDING).sum(1))
-    return np.concatenate(more), np.concatenate(equal)
+        more = difference > _ROUNDING
+        equal = np.abs(difference) <= _ROUNDING
+        counts.append((more.sum(1), equal.sum(1)))
+    return np.concatenate(counts, axis=1)

@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit import data, files
-from keras_vit.data.images import decode
+from keras_vit.data.examples import decode_pixels
 from keras_vit.data.sources.text_files import lines_of
 from keras_vit.evaluation.collecting import collect, load_inputs, outputs_of
 from keras_vit.models.any_model import check_not_masked, output_shape_of
@@ -46,15 +46,10 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
         )
     source = data.subset(source, kept)
     read = source.read
-    decode_options = {
-        "channels": options["channels"],
-        "bit_depth": options.get("bit_depth", 8),
-        "library": options.get("library", "vit_jax"),
-    }
 
     def without_border(index):
         example = read(index)
-        image = decode(example["image"], **decode_options)
+        image, _ = decode_pixels(example["image"], whole.test, whole.test_options)
         return {**example, "image": image[_BORDER:-_BORDER, _BORDER:-_BORDER]}
 
     source = dataclasses.replace(source, read=without_border)
@@ -125,9 +120,7 @@ def score(outputs, labels, groups):
     group.
     """
     overlapping = sorted(set(groups) - {()})
-    right = np.zeros(outputs.shape, bool)
-    for row, label in enumerate(labels):
-        right[row, list(groups[label])] = True
+    right = np.stack([np.isin(np.arange(outputs.shape[1]), groups[label]) for label in labels])
     mapped = np.stack([outputs[:, list(group)].max(1) for group in overlapping], axis=1)
     number = np.array([overlapping.index(groups[label]) for label in labels])
     mapped_right = number[:, None] == np.arange(len(overlapping))

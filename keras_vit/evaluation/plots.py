@@ -30,7 +30,7 @@ def predictions(
     """
     rows = -(-len(pictures) // columns)
     columns = min(columns, len(pictures))
-    figure, _ = image_axes(rows, columns, (1.75 * columns, (2.35 if any(names) else 2.15) * rows))
+    figure, _ = image_axes(rows, columns, (1.75 * columns, 2.35 * rows))
     for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow(picture)
@@ -39,15 +39,8 @@ def predictions(
             title += f"\nis {shortened(class_names[label], 19)}"
         axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
     for axes, name in zip(figure.axes, names):
-        axes.text(
-            0.5,
-            -0.03,
-            shortened(name, 24),
-            fontsize=7,
-            ha="center",
-            va="top",
-            transform=axes.transAxes,
-        )
+        text = shortened(name, 24)
+        axes.text(0.5, -0.03, text, fontsize=7, ha="center", va="top", transform=axes.transAxes)
     figure.savefig(path, dpi=100)
 
 
@@ -63,31 +56,17 @@ def reliability(
     """
     figure = figure_class()(figsize=(5.5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    edges = np.linspace(0, 1, len(counts) + 1)
+    width = 1 / len(counts)
+    centers = (np.arange(len(counts)) + 0.5) * width
     filled = counts > 0
-    upper.bar(
-        edges[:-1][filled],
-        accuracy[filled],
-        1 / len(counts),
-        align="edge",
-        edgecolor="white",
-        label="accuracy",
-    )
-    upper.plot(
-        confidence[filled],
-        accuracy[filled],
-        "o-",
-        color="tab:orange",
-        label="mean confidence of the bin",
-    )
-    upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
+    upper.bar(centers, accuracy, width, edgecolor="white", label="accuracy")
+    label = "mean confidence of the bin"
+    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label=label)
+    upper.plot([0, 1], [0, 1], "k--")
     upper.set_ylabel("accuracy")
     upper.set_title("Calibration")
-    upper.set_ylim(0, 1.02)
-    upper.legend(fontsize=9, loc="upper left")
-    lower.bar(
-        edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray"
-    )
+    upper.legend(loc="upper left")
+    lower.bar(centers, counts, width, edgecolor="white", color="tab:gray")
     lower.set_ylabel("predictions")
     lower.set_xlabel("confidence: the largest probability")
     lower.set_xlim(0, 1)
@@ -109,12 +88,11 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     axes = figure.subplots()
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_title("Confusion matrix")
     axes.set_xlabel("predicted")
     axes.set_ylabel("true class")
     if classes <= 40:
         names = [plain_text(name) for name in class_names]
-        axes.set_xticks(range(classes), names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+        axes.set_xticks(range(classes), names, rotation=90)
         axes.set_yticks(range(classes), names)
     if classes <= 20:
         for row, column in np.argwhere(matrix):
@@ -122,5 +100,5 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
             axes.text(
                 column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8
             )
-    figure.colorbar(shown, ax=axes, label="share of the row", fraction=0.046)
+    figure.colorbar(shown, label="share of the row", shrink=0.8)
     figure.savefig(path, dpi=100)

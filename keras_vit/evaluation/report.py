@@ -14,11 +14,12 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     found = calibration.predictions(model, inputs)
     labels = found.labels
     probabilities = np.exp(found.log_probabilities)
+    predicted = probabilities.argmax(1)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
     # Sort the mistakes by the probability of the true class.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")
-    order = order[probabilities.argmax(1)[order] != labels[order]][:32]
+    order = order[predicted[order] != labels[order]][:32]
     page = Page(output, f"{title} on {data_title}" if data_title else title)
     page.draw(
         "calibration.png",
@@ -38,13 +39,13 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     )
     if len(order):
         _draw_worst(page, inputs, found.indices[order], labels[order], probabilities[order])
-    accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
-        f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} "
-        f"{100 * row.max():.1f} %"
-        for index, label, row in zip(found.indices[order], labels[order], probabilities[order])
+        f"{inputs.test.name_of(int(found.indices[i]))}: {names[labels[i]]}, predicted "
+        f"{names[predicted[i]]} {100 * probabilities[i].max():.1f} %"
+        for i in order
     ]
-    return page.save(f"{len(labels)} images, accuracy {100 * accuracy:.2f} %", items, table)
+    accuracy = 100 * (predicted == labels).mean()
+    return page.save(f"{len(labels)} images, accuracy {accuracy:.2f} %", items, table)
 
 
 def _draw_worst(page, inputs, indices, labels, probabilities):

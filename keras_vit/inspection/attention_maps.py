@@ -84,23 +84,20 @@ def attention_maps(
     check_choice("method", method, ("rollout", "mean", "relevance"))
     vit, images = check_inputs(model, images)
     layout: Any = vit.preprocessing.layout
-    if not layout.has_one_size:
-        images = ops.convert_to_numpy(images)
-
-    def maps_of(matrix, images):
-        if layout.has_one_size:
-            return token_row(model, matrix)
-        return layout.mean_over_queries(ops.convert_to_numpy(matrix), images)
-
-    if method == "rollout":  # one image at a time, to save memory
-        singles = [images[i : i + 1] for i in range(len(images))]
-        parts = [maps_of(_rollout(model, single, residual), single) for single in singles]
+    if method == "rollout":  # one image at a time, because it reads the scores of all heads
+        singles = (images[i : i + 1] for i in range(len(images)))
+        rollouts = [ops.convert_to_numpy(_rollout(model, single, residual)) for single in singles]
+        matrices = np.concatenate(rollouts)
     elif method == "mean":
         number = layer_number(vit, layer, first=1)
-        parts = [maps_of(attention_scores(model, images, number, reduce="mean"), images)]
+        matrices = attention_scores(model, images, number, reduce="mean")
     else:
-        parts = [maps_of(attention_relevance(model, images, targets).astype("float32"), images)]
-    maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
+        matrices = attention_relevance(model, images, targets).astype("float32")
+    if layout.has_one_size:
+        maps = ops.convert_to_numpy(token_row(model, matrices))
+    else:
+        images = ops.convert_to_numpy(images)
+        maps = layout.mean_over_queries(matrices, images)
     if not np.isfinite(maps).all():
         raise ValueError(
             "The model's attention must be finite. Received: attention with NaN or infinity"
@@ -187,10 +184,9 @@ def token_attention(
     """
     vit, images = check_inputs(model, images)
     layer = layer_number(vit, layer, first=1)
-    heads = vit.num_heads
-    if head is not None and head not in range(1, heads + 1):
+    if head is not None and head not in range(1, vit.num_heads + 1):
         raise ValueError(
-            f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}"
+            f"`head` must be 1 to {vit.num_heads}, or None for the mean. Received: head={head!r}"
         )
     if patch is not None and (np.ndim(patch) != 1 or tuple(patch) not in np.ndindex(*vit.grid)):
         raise ValueError(

@@ -58,12 +58,10 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
             "`model` must not be a hybrid, which embeds patches of features. Received: "
             f"model={vit.name!r}"
         )
-    patch_size = vit.patch_size
-    kernel = vit.patch_encoder.kernel
-    filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
+    filters = ops.convert_to_numpy(vit.patch_encoder.kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, min(count, *filters.shape)).components_
     scaled = _unit_range(components, axis=-1).astype("float32")
-    return scaled.reshape(len(components), patch_size, patch_size, -1)
+    return scaled.reshape(-1, vit.patch_size, vit.patch_size, vit.image_shape[-1])
 
 
 def patch_components(

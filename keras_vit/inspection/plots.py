@@ -27,28 +27,22 @@ def attention(
         captions: text below each image, which may have several lines.
     """
     columns = 1 + len(maps)
-    size = 2.4
-    row_height = size * images.shape[1] / images.shape[2] + (0.42 if captions else 0.15)
+    row_height = 2.4 * images.shape[1] / images.shape[2] + 0.42
     figure, grid = image_axes(
-        len(images), columns, (size * columns + 0.8, row_height * len(images) + 0.4)
+        len(images), columns, (2.4 * columns + 0.8, row_height * len(images) + 0.4)
     )
     for axes, title in zip(grid[0], ["image", *maps]):
         axes.set_title(plain_text(title), fontsize=11)
-    for caption, row in zip(captions, grid):
+    for caption, axes in zip(captions, grid[:, 0]):
         text = "\n".join(shortened(line, 30) for line in caption.splitlines())
-        row[0].text(0.5, -0.03, text, fontsize=9, ha="center", va="top", transform=row[0].transAxes)
-    for number, (image, row) in enumerate(zip(images, grid)):
+        axes.text(0.5, -0.03, text, fontsize=9, ha="center", va="top", transform=axes.transAxes)
+    for image, row, *maps_of_image in zip(images, grid, *maps.values()):
         row[0].imshow(image)
-        for axes, values in zip(row[1:], maps.values()):
-            axes.imshow(overlaid(image, values[number] / max(values[number].max(), 1e-30)))
+        for axes, values in zip(row[1:], maps_of_image):
+            axes.imshow(overlaid(image, values / max(values.max(), 1e-30)))
     from matplotlib.cm import ScalarMappable
 
-    figure.colorbar(
-        ScalarMappable(cmap="viridis"),
-        ax=grid[:, -1].tolist(),
-        label="share of the maximum",
-        fraction=0.08,
-    )
+    figure.colorbar(ScalarMappable(), ax=figure.axes, label="share of the maximum")
     figure.savefig(path, dpi=100)
 
 
@@ -57,15 +51,15 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
     [0, 1]."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
-    figure, grid = image_axes(rows, columns, (2.2 * columns + 0.8, 2.4 * rows))
-    axes = grid.ravel().tolist()
-    axes[0].imshow(image)
-    axes[0].set_title("image", fontsize=11)
-    for number, (part, values) in enumerate(zip(axes[1:], maps), start=1):
-        shown = part.imshow(values, cmap="viridis", vmin=0, vmax=maps.max(), aspect="auto")
-        part.set_box_aspect(image.shape[0] / image.shape[1])
-        part.set_title(f"head {number}", fontsize=11)
-    figure.colorbar(shown, ax=axes, label="attention to a patch", fraction=0.05)
+    figure, _ = image_axes(rows, columns, (2.2 * columns + 0.8, 2.4 * rows))
+    height, width, _ = image.shape
+    first, *others = figure.axes
+    first.imshow(image)
+    first.set_title("image")
+    for number, (axes, values) in enumerate(zip(others, maps), start=1):
+        shown = axes.imshow(values, vmin=0, vmax=maps.max(), extent=(0, width, height, 0))
+        axes.set_title(f"head {number}")
+    figure.colorbar(shown, ax=figure.axes, label="attention to a patch")
     figure.savefig(path, dpi=100)
 
 
@@ -78,15 +72,15 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
     layers = range(1, len(distances) + 1)
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot(layers, distances, "o", markersize=5, alpha=0.85)
-    axes.plot(layers, distances.mean(1), color="black", linewidth=1, label="mean over heads")
+    axes.plot(layers, distances, "o")
+    axes.plot(layers, distances.mean(1), "k-", label="mean over heads")
     axes.set_xlabel("layer")
     axes.set_ylabel("mean attention distance (pixels)")
     axes.set_title(f"Attention distance in images of {side} pixels")
-    axes.set_ylim(0, 1.1 * distances.max() or 1)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylim(bottom=0)
+    axes.locator_params("x", integer=True)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=9)
+    axes.legend()
     figure.savefig(path, dpi=100)
 
 
@@ -97,32 +91,22 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        # Pixels per value, so that the gaps between tiles are thin.
+        # Repeat each value, so that the gaps between tiles are thin.
         cells = -(-14 // min(rows, columns))
-        similarity = similarity.repeat(cells, 2).repeat(cells, 3)
-        height, width = similarity.shape[2:]
-        tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
-        tiles[:, :-1, :, :-1] = similarity.transpose(0, 2, 1, 3)
+        tiles = similarity.transpose(0, 2, 1, 3).repeat(cells, 1).repeat(cells, 3)
+        tiles = np.pad(tiles, ((0, 0), (0, 1), (0, 0), (0, 1)), constant_values=np.nan)
         shown = axes.imshow(
-            tiles.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1],
-            cmap="viridis",
+            tiles.reshape(rows * tiles.shape[1], -1),
             vmin=-1,
             vmax=1,
             interpolation="nearest",
+            extent=(0.5, columns + 0.5, rows + 0.5, 0.5),
         )
-        for set_ticks, count, side in (
-            (axes.set_yticks, rows, height),
-            (axes.set_xticks, columns, width),
-        ):
-            numbers = range(0, count, max(1, count // 7))
-            set_ticks(
-                [number * (side + 1) + (side - 1) / 2 for number in numbers],
-                [number + 1 for number in numbers],
-            )
+        axes.locator_params(integer=True)
         axes.set_xlabel("column of the patch")
         axes.set_ylabel("row of the patch")
         axes.set_title(plain_text(title))
-    figure.colorbar(shown, ax=parts, label="cosine similarity", fraction=0.04)
+    figure.colorbar(shown, ax=parts, label="cosine similarity")
     figure.savefig(path, dpi=100)
 
 
@@ -136,13 +120,9 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     rows = -(-len(components) // columns)
     figure, _ = image_axes(rows, columns, (1.2 * columns, 1.2 * rows + 0.5))
     figure.suptitle("Principal components of the patch embedding")
-    for axes, component in zip(figure.axes, components):
-        axes.imshow(
-            component if component.shape[-1] == 3 else component[..., 0],
-            cmap="gray",
-            vmin=0,
-            vmax=1,
-        )
+    pictures = components if components.shape[-1] == 3 else components[..., 0]
+    for axes, picture in zip(figure.axes, pictures):
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
     figure.savefig(path, dpi=100)
 
 
@@ -162,10 +142,9 @@ def patch_components(
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)
     figure, grid = image_axes(rows, 2 * pairs, (5 * pairs, 2.5 * rows * height / width + 0.5))
-    axes = grid.ravel()
-    for image, color, photograph, map_axes in zip(images, colors, axes[::2], axes[1::2]):
-        photograph.imshow(image, extent=(0, width, height, 0))
-        map_axes.imshow(color, extent=(0, width, height, 0), interpolation="nearest")
-    for part, text in zip(axes[: 2 * pairs], ("image", title) * pairs):
-        part.set_title(text, fontsize=11)
+    pictures = [picture for pair in zip(images, colors) for picture in pair]
+    for axes, picture in zip(figure.axes, pictures):
+        axes.imshow(picture, extent=(0, width, height, 0), interpolation="nearest")
+    for axes, text in zip(grid[0], ("image", title) * pairs):
+        axes.set_title(text)
     figure.savefig(path, dpi=100)

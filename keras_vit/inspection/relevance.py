@@ -49,9 +49,8 @@ def attention_relevance(
     relevances = []
     for index, target in enumerate(targets):
         image = images[index : index + 1]
-        gradients_of_layers = gradients.compute(
-            image, np.eye(classes, dtype="float32")[None, target]
-        )
+        one_hot = np.eye(classes, dtype="float32")[None, target]
+        gradients_of_layers = gradients.compute(image, one_hot)
         relevance = np.eye(vit.num_tokens)
         for number, scores in iterate_scores(model, image, last=len(gradients_of_layers)):
             scores = ops.convert_to_numpy(scores)[0]
@@ -100,12 +99,12 @@ class _ScoreGradients(keras.Model):
 
     def call(self, images, training=False):
         model, vit = self.models()
-        with replaced_forward(vit, self._forward, score_changes=self.changes):
-            return model(images, training=False)
 
-    def _forward(self, images, training):
-        _, vit = self.models()
-        return vit.forward(images)  # adds the changes to the attention scores
+        def forward(images, training):
+            return vit.forward(images)  # adds the changes to the attention scores
+
+        with replaced_forward(vit, forward, score_changes=self.changes):
+            return model(images, training=False)
 
     def compute(self, image, target):
         """Returns the gradients `(1, heads, 1 or N, N)` of a class output; `target` is one-hot,

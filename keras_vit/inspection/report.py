@@ -58,11 +58,8 @@ def write_report(
         preprocessing = find_preprocessing(model)
     photographs = to_pictures(few, preprocessing)
     _draw_attention(page, model, few, photographs, captions, write)
-    _draw_heads(page, model, few, photographs, vit)
-    _draw_distance(page, model, images)
-    _draw_positions(page, {title: model, **(others or {})})
-    if vit.stem is None:
-        _draw_filters(page, model)
+    _draw_heads(page, model, images, photographs)
+    _draw_embeddings(page, {title: model, **(others or {})}, vit)
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         _draw_patches(page, model, few, photographs)
     class_token = "" if vit.class_token is None else " and a class token"
@@ -104,7 +101,7 @@ def _draw_attention(page, model, images, photographs, captions, write):
     )
 
 
-def _draw_heads(page, model, images, photographs, vit):
+def _draw_heads(page, model, images, photographs):
     heads = token_row(model, attention_scores(model, images[:1], -1)[0])
     page.draw(
         "heads.png",
@@ -114,11 +111,8 @@ def _draw_heads(page, model, images, photographs, vit):
         plots.attention_heads,
         photographs[0],
         np.asarray(heads),
-        columns=min(5, 1 + vit.num_heads),
+        columns=min(5, 1 + len(heads)),
     )
-
-
-def _draw_distance(page, model, images):
     page.draw(
         "attention_distance.png",
         "Attention distance",
@@ -130,7 +124,7 @@ def _draw_distance(page, model, images):
     )
 
 
-def _draw_positions(page, models):
+def _draw_embeddings(page, models, vit):
     page.draw(
         "positions.png",
         "Position embeddings",
@@ -139,16 +133,14 @@ def _draw_positions(page, models):
         plots.position_similarity,
         {title: position_similarity(model) for title, model in models.items()},
     )
-
-
-def _draw_filters(page, model):
-    page.draw(
-        "filters.png",
-        "Filters",
-        "Principal components of the patch embedding's filters.",
-        plots.filters,
-        filter_components(model),
-    )
+    if vit.stem is None:
+        page.draw(
+            "filters.png",
+            "Filters",
+            "Principal components of the patch embedding's filters.",
+            plots.filters,
+            filter_components(vit),
+        )
 
 
 def _draw_patches(page, model, images, photographs):

@@ -1,7 +1,6 @@
 """Computes the attention scores of selected layers."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -41,9 +40,9 @@ def attention_scores(
     vit = find_vision_transformer(model)
     layers = range(1, vit.num_layers + 1) if layers is None else layers
     chosen, is_single = layer_numbers(vit, layers, first=1)
-    scores: dict[int, Any] = dict.fromkeys(chosen)
+    scores = {}
     for number, values in iterate_scores(model, images, last=max(chosen)):
-        if number in scores:
+        if number in chosen:
             values = ops.mean(values, axis=1) if reduce == "mean" else values
             scores[number] = ops.convert_to_numpy(values)
     return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])

@@ -14,7 +14,7 @@ from keras_vit.tasks.dense import Depth, Segmentation
 from keras_vit.tasks.distillation import Distillation
 from keras_vit.tasks.image_text import ImageText
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
-from keras_vit.tasks.patch_sizes import with_patch_sizes
+from keras_vit.tasks.patch_sizes import PatchSizes
 from keras_vit.tasks.task import Task
 
 TASKS: dict[str, Any] = {
@@ -38,13 +38,14 @@ def get(config: ConfigDict, task: Task | None = None) -> Task:
     Raises:
         ValueError: the name is unknown, or the task does not support the value of another field.
     """
-    if task is None:
-        if config.task not in TASKS:
-            raise ValueError(
-                f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}"
-            )
-        task = TASKS[config.task](config)
-    return with_patch_sizes(config, task)
+    if task is None and config.task not in TASKS:
+        raise ValueError(
+            f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}"
+        )
+    chosen: Any = TASKS[config.task](config) if task is None else task
+    if config.get("patch_sizes") and not isinstance(chosen, PatchSizes):
+        chosen = PatchSizes(config, chosen)
+    return chosen
 
 
 __all__ = [

@@ -1,6 +1,7 @@
 """Image classification: one correct class per image (softmax), or any number of correct classes
 (sigmoid)."""
 
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -43,13 +44,15 @@ class Classification(Task):
     """
 
     metrics: tuple[str, ...] = ("accuracy",)
+    head_fields: Collection[str] = ()  # fields of `config.model` that the architecture lacks
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         self.loss = losses.get(config.loss)
         self.family = families.find_family(config.architecture)
+        self.constructor: Callable[..., keras.Model] = self.family.constructor
         fields = families.model_fields(config.architecture)
-        unknown = sorted(set(config.model) - set(fields))
+        unknown = sorted(set(config.model) - {*fields, *self.head_fields})
         if unknown:
             raise ValueError(
                 f"`config.model` has fields that architecture={config.architecture!r} does not "
@@ -80,7 +83,10 @@ class Classification(Task):
         return {"empty_is_negative": is_sigmoid, "one_label": not is_sigmoid}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        arguments = families.constructor_arguments(self.family, self.config.model)
+        fields = {
+            name: value for name, value in self.config.model.items() if name not in self.head_fields
+        }
+        arguments = families.constructor_arguments(self.family, fields)
         arguments |= self._arguments_of_weights()
         if self.config.remat:
             arguments["remat"] = True
@@ -89,7 +95,7 @@ class Classification(Task):
         model_class = families.model_class(self.config.architecture)
         arguments |= model_class.arguments_for(shape, arguments, preprocessing.layout)
         arguments |= self.head_arguments(inputs)
-        return self.family.constructor(**arguments, preprocessing=preprocessing)
+        return self.constructor(**arguments, preprocessing=preprocessing)
 
     def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
         """Returns the model arguments that determine the head."""

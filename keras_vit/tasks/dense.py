@@ -1,5 +1,6 @@
 """Dense prediction: segmentation, a class for each pixel, and depth, a distance for each pixel."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -7,9 +8,8 @@ import numpy as np
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import families
 from keras_vit.families.dense_heads import FIELDS, HEADS
-from keras_vit.models import LinearSegmenter, VisionTransformer
+from keras_vit.models import VisionTransformer
 from keras_vit.models.freezing import freeze
 from keras_vit.models.resizing import resize_bilinear
 from keras_vit.tasks.classification import Classification
@@ -36,41 +36,36 @@ class DensePrediction(Classification):
             head or task is set.
     """
 
+    heads: Collection[str] = HEADS
+    head_fields = FIELDS
     predicts = "segmentation"
 
     def __init__(self, config: ConfigDict) -> None:
-        backbone = config.copy_and_resolve_references()
-        with backbone.unlocked():
-            backbone.model = {
-                name: value for name, value in config.model.items() if name not in FIELDS
-            }
-        super().__init__(backbone)
-        self.config = config
-        self.fields = {name: config.model.get(name, default) for name, default in FIELDS.items()}
+        super().__init__(config)
         self.class_names: tuple[str, ...] = ()
-        if self.fields["head"] not in HEADS:
-            raise ValueError(
-                f"`config.model.head` must be one of {', '.join(HEADS)}. Received: "
-                f"head={self.fields['head']!r}"
-            )
-        taken = ("head", "frozen", *HEADS[self.fields["head"]][1])
-        for name, value in self.fields.items():
-            if name not in taken and value != FIELDS[name]:
-                raise ValueError(
-                    f"The head {self.fields['head']} has no `config.model.{name}`; leave it at "
-                    f"{FIELDS[name]}. Received: {name}={value}"
-                )
-        constructor = self.family.constructor
-        wrong = {
-            "architecture": (constructor is not VisionTransformer, "a VisionTransformer"),
-            "patch_sizes": (bool(config.patch_sizes), "()"),
-            "loss": (config.loss != "softmax", "softmax"),
+        self.fields = {name: config.model.get(name, default) for name, default in FIELDS.items()}
+        head = self.fields["head"]
+        rules = {
+            "model.head": (head, head in self.heads, " or ".join(self.heads)),
+            "architecture": (
+                config.architecture,
+                self.constructor is VisionTransformer,
+                "a VisionTransformer",
+            ),
+            "patch_sizes": (config.patch_sizes, not config.patch_sizes, "()"),
+            "loss": (config.loss, config.loss == "softmax", "softmax"),
         }
-        for name, (is_wrong, rule) in wrong.items():
-            if is_wrong:
+        for name, (value, is_right, rule) in rules.items():
+            if not is_right:
                 raise ValueError(
-                    f"`config.{name}` must be {rule} for dense prediction. Received: "
-                    f"{name}={config[name]!r}"
+                    f"`config.{name}` must be {rule} for {config.task}. Received: {name}={value!r}"
+                )
+        self.constructor, self._fields_of_head = HEADS[head]
+        for name, value in self.fields.items():
+            if name not in ("head", "frozen", *self._fields_of_head) and value != FIELDS[name]:
+                raise ValueError(
+                    f"The head {head} has no `config.model.{name}`; leave it at {FIELDS[name]}. "
+                    f"Received: {name}={value}"
                 )
 
     @staticmethod
@@ -78,31 +73,18 @@ class DensePrediction(Classification):
         return {}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        model_class, names = HEADS[self.fields["head"]]
-        self.class_names = tuple(map(str, inputs.train.class_names))
-        of_backbone = {
-            name: value for name, value in self.config.model.items() if name not in FIELDS
-        }
-        arguments = families.constructor_arguments(self.family, of_backbone)
-        arguments |= self._arguments_of_weights()
-        preprocessing = inputs.model_preprocessing()
-        shape = tuple(inputs.image_shape)
-        arguments |= VisionTransformer.arguments_for(shape, arguments, preprocessing.layout)
-        if self.config.remat:
-            arguments["remat"] = True
-        arguments |= {name: self.fields[name] for name in names}
-        arguments["levels"] = tuple(arguments["levels"]) or None
-        arguments |= self.dense_arguments(model_class)
-        model = model_class(**arguments, preprocessing=preprocessing)
+        model = super().build_model(inputs)
         if self.fields["frozen"]:
             freeze(model, "head", write=lambda line: None)
         return model
 
-    def dense_arguments(self, model_class: type) -> dict[str, Any]:
-        """Returns further arguments of the model."""
-        if model_class is LinearSegmenter:
-            return {}
-        return {"predicts": self.predicts, "match_levels": True}
+    def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
+        self.class_names = tuple(map(str, inputs.train.class_names))
+        arguments = {name: self.fields[name] for name in self._fields_of_head}
+        arguments["levels"] = tuple(arguments["levels"]) or None
+        if self.fields["head"] == "dpt":
+            arguments |= {"predicts": self.predicts, "match_levels": True}
+        return arguments
 
     def outputs(self, model: keras.Model, batch: Batch, training: bool) -> keras.KerasTensor:
         """Returns the outputs of a model at the size of the targets, float32 `(B, H, W, C)`."""
@@ -130,30 +112,24 @@ class Segmentation(DensePrediction):
     def evaluation_metrics(self) -> tuple[str, ...]:
         return ("loss", "pixel_accuracy", "mean_iou")
 
-    def dense_arguments(self, model_class: type) -> dict[str, Any]:
-        return {"classes": len(self.class_names), **super().dense_arguments(model_class)}
+    def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
+        return {"classes": len(inputs.train.class_names), **super().head_arguments(inputs)}
 
     def losses_and_metrics(
         self, model: keras.Model, batch: Batch, training: bool = False
     ) -> LossesAndMetrics:
         logits = self.outputs(model, batch, training)
-        labels = ops.cast(batch[1], "int32")
-        counts = ops.cast(labels != IGNORED, "float32")
-        # Avoid a gather, whose gradient would be a slow and inexact scatter on accelerators.
-        chosen = ops.sum(ops.one_hot(labels, logits.shape[-1]) * logits, axis=-1)
-        losses = (ops.logsumexp(logits, axis=-1) - chosen) * counts
-        right = ops.cast(ops.equal(_classes_of(logits), labels), "float32") * counts
-        return _mean(losses, counts), {"pixel_accuracy": _mean(right, counts)}
+        losses, true, predicted, counts = _pixels(logits, batch[1])
+        right = ops.cast(ops.equal(predicted, true), "float32") * counts
+        return losses, {"pixel_accuracy": _mean(right, counts)}
 
     def evaluate(self, model: keras.Model, batch: Batch) -> dict[str, keras.KerasTensor]:
         logits = self.outputs(model, batch, training=False)
-        labels = ops.cast(batch[1], "int32")
+        losses, true, predicted, counts = _pixels(logits, batch[1])
         classes = logits.shape[-1]
-        counts = ops.cast(labels != IGNORED, "float32")
-        predicted = ops.one_hot(_classes_of(logits), classes) * counts[..., None]
-        true = ops.one_hot(labels, classes)
-        losses = ops.logsumexp(logits, axis=-1) - ops.sum(true * logits, axis=-1)
-        values = {"loss": _mean(losses * counts, counts)}
+        true = ops.one_hot(true, classes)
+        predicted = ops.one_hot(predicted, classes) * counts[..., None]
+        values = {"loss": losses}
         sums = {"both": predicted * true, "predicted": predicted, "true": true}
         for name, pixels in sums.items():
             numbers = ops.sum(pixels, axis=(1, 2))  # (B, classes)
@@ -161,17 +137,13 @@ class Segmentation(DensePrediction):
         return values
 
     def results(self, means: dict[str, float]) -> dict[str, float]:
-        def pixels_of_classes(name):
-            # The means are sums of integers divided by the number of images.
-            return [
-                round(means.pop(f"{name}/{label}") * means["examples"])
-                for label in range(len(self.class_names))
-            ]
-
-        both = pixels_of_classes("both")
-        predicted = pixels_of_classes("predicted")
-        true = pixels_of_classes("true")
-        scores, ious = segmentation_scores(both, predicted, true)
+        labels = range(len(self.class_names))
+        # The means are sums of integers divided by the number of images.
+        counts = (
+            [round(means.pop(f"{name}/{label}") * means["examples"]) for label in labels]
+            for name in ("both", "predicted", "true")
+        )
+        scores, ious = segmentation_scores(*counts)
         per_class = {f"iou/{name}": float(iou) for name, iou in zip(self.class_names, ious)}
         return {"loss": means.pop("loss"), **scores, **per_class, **means}
 
@@ -190,13 +162,7 @@ class Depth(DensePrediction):
     target = "depth"
     predicts = "depth"
     metrics = ("abs_rel_error", "rms_error", "delta1")
-
-    def __init__(self, config: ConfigDict) -> None:
-        super().__init__(config)
-        if self.fields["head"] != "dpt":
-            raise ValueError(
-                f"`config.model.head` must be dpt for depth. Received: head={self.fields['head']!r}"
-            )
+    heads = ("dpt",)
 
     def losses_and_metrics(
         self, model: keras.Model, batch: Batch, training: bool = False
@@ -217,12 +183,11 @@ def segmentation_scores(both, predicted, true):
         `(classes,)`, NaN for a class that neither occurs nor is predicted.
     """
     both, predicted, true = (np.asarray(counts, np.int64) for counts in (both, predicted, true))
-    union = predicted + true - both
-    ious = np.divide(both, union, out=np.full(len(union), np.nan), where=union > 0)
-    pixels = int(true.sum())
-    accuracy = int(both.sum()) / pixels if pixels else float("nan")
-    mean = float(np.nanmean(ious)) if pixels else float("nan")
-    return {"pixel_accuracy": accuracy, "mean_iou": mean}, ious
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        ious = both / (predicted + true - both)
+        accuracy = both.sum() / true.sum()
+    mean = np.nanmean(ious) if true.any() else np.nan
+    return {"pixel_accuracy": float(accuracy), "mean_iou": float(mean)}, ious
 
 
 def depth_scores(depths: keras.KerasTensor, targets: keras.KerasTensor) -> LossesAndMetrics:
@@ -241,8 +206,16 @@ def depth_scores(depths: keras.KerasTensor, targets: keras.KerasTensor) -> Losse
     }
 
 
-def _classes_of(logits):
-    return ops.cast(ops.argmax(logits, axis=-1), "int32")
+def _pixels(logits, labels):
+    """Returns the loss of each image `(B,)`, and the class, the predicted class and the weight, 0
+    or 1, of each pixel `(B, H, W)`."""
+    labels = ops.cast(labels, "int32")
+    counts = ops.cast(labels != IGNORED, "float32")
+    # Avoid a gather, whose gradient would be a slow and inexact scatter on accelerators.
+    chosen = ops.sum(ops.one_hot(labels, logits.shape[-1]) * logits, axis=-1)
+    losses = (ops.logsumexp(logits, axis=-1) - chosen) * counts
+    predicted = ops.cast(ops.argmax(logits, axis=-1), "int32")
+    return _mean(losses, counts), labels, predicted, counts
 
 
 def _mean(values, counts):

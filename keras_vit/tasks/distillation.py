@@ -91,7 +91,6 @@ class Distillation(Classification):
             ("temperature", 0 < fields.temperature < np.inf, "above 0"),
             ("temperature", fields.loss == "kl" or fields.temperature == 1, "1 without kl"),
             ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
-            ("teacher_size", fields.teacher_size >= 0, "0 or more"),
             (
                 "label_weight",
                 _uses_labels(config) or not fields.label_weight,
@@ -150,11 +149,9 @@ class Distillation(Classification):
         facts = {"digest": digest, "outputs": int(outputs[-1]), "class_names": names}
         self.facts_of_weights["teacher"] = facts
         self._teacher = teacher
-        megabytes = 4 * teacher.count_params() / 1e6
         write(
             f"teacher: {source}, {teacher.count_params():,} parameters, images of "
-            f"{'x'.join(map(str, shape))}, {outputs[-1]} outputs, digest {digest[:12]}; needs "
-            f"{megabytes:,.1f} MB of memory for its weights, which no checkpoint has"
+            f"{'x'.join(map(str, shape))}, {outputs[-1]} outputs, digest {digest[:12]}"
         )
 
     def _read(self, teacher):
@@ -166,16 +163,16 @@ class Distillation(Classification):
     def _check_teacher(self, teacher):
         """Raises a `ValueError` if the student needs logits of a softmax, but the teacher does not
         return them."""
-        activation = last_activation_of(teacher)
-        has_head = getattr(teacher, "head", teacher) is not None
-        multi = logits_activation_of(teacher) == "sigmoid"
-        if not self._imitates_features and (not has_head or multi or activation != "linear"):
-            problem = "no head" if not has_head else f"{activation} outputs"
-            problem = "logits of a sigmoid" if multi else problem
+        problems = {
+            "no head": getattr(teacher, "head", teacher) is None,
+            "logits of a sigmoid": logits_activation_of(teacher) == "sigmoid",
+            f"{last_activation_of(teacher)} outputs": last_activation_of(teacher) != "linear",
+        }
+        if not self._imitates_features and any(problems.values()):
             raise ValueError(
                 "`teacher` must return logits of a softmax, or set --config.distillation.loss="
                 f"cosine to imitate its features. Received: teacher={self.config.teacher!r}, which "
-                f"has {problem}"
+                f"has {' and '.join(name for name, holds in problems.items() if holds)}"
             )
 
     def name_classes(
@@ -192,9 +189,11 @@ class Distillation(Classification):
                     "The data must have the classes in the teacher's order. Received: classes "
                     f"{names[:10]}, teacher={self.config.teacher!r} with {known[:10]}"
                 )
-            if known != names and len(known or names) == len(names):
-                pairs = ", ".join(map(" is ".join, zip(known or ("output 0",), names[:3])))
-                write(f"warning: the teacher's classes have other names or none: {pairs}")
+            if known != names:
+                write(
+                    f"warning: the teacher's outputs are compared with the classes {names[:3]} by "
+                    f"position; their names are {known[:3] or 'unknown'}"
+                )
             return inputs
         names = known or tuple(f"class {number}" for number in range(facts["outputs"]))
         sources = {
@@ -271,10 +270,7 @@ class Distillation(Classification):
     def teacher_images(self, model: keras.Model, images: keras.KerasTensor) -> keras.KerasTensor:
         """Returns the images `(B, H, W, C)` of a student as the teacher expects them."""
         factor, offset = _conversion(preprocessing_of(model), self._preprocessing)
-        if (factor != 1).any() or offset.any():
-            images = images * factor + offset
-        elif images.shape[-1] < len(factor):
-            images = ops.repeat(images, len(factor), axis=-1)
+        images = images * factor + offset  # a gray image gets all channels
         for axis, equation in ((0, "ij,bjwc->biwc"), (1, "ij,bhjc->bhic")):
             old = images.shape[1 + axis]
             new = image_shape_of(self._teacher)[axis]

@@ -76,25 +76,22 @@ class MaskedPatchPrediction(Task):
                 "`classifier` must be token, or gap to omit the class token. Received: "
                 f"classifier={classifier!r}"
             )
-        rate = config.model.get("masking_rate", 0.5)
-        if isinstance(rate, bool) or not 0 < rate <= 1:
+        if not 0 < config.model.get("masking_rate", 0.5) <= 1:
             raise ValueError(
                 "`config.model.masking_rate` must be in (0, 1], because only corrupted patches "
-                f"have a loss. Received: masking_rate={rate!r}"
+                f"have a loss. Received: masking_rate={config.model.masking_rate!r}"
             )
         self.metrics = () if self.predicts == "pixels" else ("accuracy",)
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
-        arguments = families.constructor_arguments(
-            families.find_family("VisionTransformer"), fields
-        )
+        family = families.find_family("VisionTransformer")
+        arguments = families.constructor_arguments(family, fields)
         image_shape = self.input_shape(inputs)
         arguments |= {
             "input_shape": image_shape,
             "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
             "classes": self._outputs(image_shape),
-            "masking_rate": arguments.get("masking_rate", 0.5),
             "preprocessing": inputs.model_preprocessing(),
             "remat": self.config.remat,
         }
@@ -172,7 +169,5 @@ class MaskedPatchPrediction(Task):
         values = colors * std + mean
         # On some backends, a mean of exactly 32 is computed as 31.99999.
         levels = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
-        place_values = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
-        return ops.cast(
-            ops.sum(levels * ops.convert_to_tensor(place_values, "float32"), axis=-1), "int32"
-        )
+        place_values = _LEVELS ** np.arange(channels)[::-1]
+        return ops.cast(ops.sum(levels * place_values.astype("float32"), axis=-1), "int32")

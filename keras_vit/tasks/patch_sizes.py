@@ -13,13 +13,6 @@ from keras_vit.tasks.task import Task
 _STREAM = 0xF1E1  # separates these random numbers from others with the same seed
 
 
-def with_patch_sizes(config, task):
-    """Returns the task, or a `PatchSizes` if `config.patch_sizes` is set."""
-    if config.get("patch_sizes") and not isinstance(task, PatchSizes):
-        return PatchSizes(config, task)
-    return task
-
-
 class PatchSizes:
     """A task whose steps draw one of `config.patch_sizes`; everything else is left to another task.
 
@@ -35,8 +28,7 @@ class PatchSizes:
 
     def __init__(self, config: ConfigDict, task: Task) -> None:
         sizes = config.patch_sizes
-        are_positive = all(type(size) is int and size > 0 for size in sizes)
-        if not (len(sizes) == len(set(sizes)) > 1 and are_positive):
+        if not len(sizes) == len(set(sizes)) > 1 or min(sizes) < 1:
             raise ValueError(
                 "`patch_sizes` must be two or more different positive integers. Received: "
                 f"patch_sizes={sizes}"
@@ -57,7 +49,7 @@ class PatchSizes:
 
     @property
     def variants(self):
-        return tuple(self._variants[size] for size in sorted(self._variants))
+        return tuple(variant for _, variant in sorted(self._variants.items()))
 
     def variant_of_step(self, step):
         variants = tuple(self._variants.values())
@@ -99,16 +91,16 @@ class _AtPatchSize:
 def patch_size_rows(model, patch_sizes, metrics):
     """Returns a dict for each patch size: the size, tokens, multiply-accumulates per image, and
     test accuracy."""
-    rows = []
-    for size in sorted(patch_sizes):
-        resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
-        accuracy = metrics.get(f"test/patch{size}/accuracy", metrics["test/accuracy"])
-        rows.append(
-            {
-                "patch size": size,
-                "tokens": resized.num_tokens,
-                "multiply-accumulates": cost.multiply_accumulates(resized),
-                "accuracy": accuracy,
-            }
-        )
-    return rows
+    models = {
+        size: cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
+        for size in sorted(patch_sizes)
+    }
+    return [
+        {
+            "patch size": size,
+            "tokens": resized.num_tokens,
+            "multiply-accumulates": cost.multiply_accumulates(resized),
+            "accuracy": metrics.get(f"test/patch{size}/accuracy", metrics["test/accuracy"]),
+        }
+        for size, resized in models.items()
+    ]
