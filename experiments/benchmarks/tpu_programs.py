@@ -17,7 +17,7 @@ from vit_models import CLASSES, SIZES, train_config
 from workers import Worker, serve
 
 LIBRARIES = ("flax", "keras_vit_jax", "keras_vit_tensorflow")
-MODELS = ("B/16", "L/16", "H/14")
+MODELS = ["B/16", "L/16", "H/14"]
 IMAGE_SIZE = 224
 _MODELS = flags.DEFINE_list("models", MODELS, f"Some of {', '.join(MODELS)}.")
 _TOPOLOGIES = flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4"], "Slices to compile for.")
