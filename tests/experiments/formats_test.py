@@ -14,7 +14,7 @@ def test_formats_are_measured(scripts, tmp_path, monkeypatch):
     flags = ["--models=test", "--formats=keras,litert_int8,timm", "--rounds=1", "--batch_sizes=1,2"]
     done = scripts.run(SCRIPT, *flags, f"--output={tmp_path / 'formats.csv'}", cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert "test, timm was not run: the process ended; see its output above" in done.stdout
+    assert "test, timm was not run: the process of timm ended; see its output above" in done.stdout
     with open(tmp_path / "formats.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["format"], row["batch size"]) for row in rows] == [
