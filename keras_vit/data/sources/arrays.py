@@ -119,9 +119,9 @@ def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source
     dict of sources."""
     parts = {}
     for split, prefix in {"train": "train", "test": "t10k"}.items():
-        images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
-        labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
-        parts[split] = images, labels
+        images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)
+        labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1)
+        parts[split] = images[..., None], labels.astype(np.int64)
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
     # Omit the tuning splits if the dataset is too small for every class to be in both.
     with contextlib.suppress(ValueError):

@@ -21,8 +21,8 @@ class Division:
 
     Attributes:
         test_share: for folder, list, images, masks, depth: without own splits, the fraction of each
-            class to hold out in "test"; of "train", "tune_val" has the same fraction. Images
-            without a single class are divided together.
+            class to hold out in "test"; "tune_val" is the same fraction of "train". Images that may
+            have several classes, or have none, are divided like one class.
         split_seed: for folder, list, images, masks, depth: without own splits, the seed of the hash
             that selects the held-out images.
         groups: for folder, list, images, masks, depth: regular expression with one group, such as
