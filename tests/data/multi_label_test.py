@@ -115,6 +115,10 @@ def test_columns_with_unknown_cells_are_refused_or_left_out_on_request(folder, u
     assert _load_table(folder, text, class_names=("cat", "dog")).class_names == ("cat", "dog")
 
 
+def test_a_column_of_depths_is_no_label(folder):
+    assert _load_table(folder, COLUMNS.replace("age", "depth")).class_names == NAMES
+
+
 def test_a_single_column_can_be_a_class(folder):
     source = _load_table(folder, "id,cat\np0,1\np1,0\n", class_names=("cat",))
     assert source.multi_label and source.labels.tolist() == [[True], [False]]

@@ -39,6 +39,7 @@ CAT_AND_DOG = [("0.jpg", "cat"), ("1.jpg", "dog")]
         ("id,breed\n0,cat\n1,dog\n", {}),  # as on Kaggle
         ("breed,when,id\ncat,2019,0\ndog,2020,1\n", {"label_column": "breed"}),
         ("label,when,id\ncat,2019,0\ndog,2020,1\n", {}),
+        ("id,label,mask\n0,cat,a\n1,dog,b\n", {}),
         ("old,new,breed\n1,0,cat\n0,1,dog\n", {"file_column": "new", "label_column": "breed"}),
         ('image,"label"\n0.jpg,"cat"\n1.jpg,dog\n', {}),
         ("image,label\n./0.jpg,cat\nold/../1.jpg,dog\n", {}),
@@ -88,6 +89,7 @@ def test_two_files_of_one_name_are_not_guessed(folder):
     [
         ("id,a,b\n0,x,y\n", {}, "`label_column` must be set"),
         ("id,other,label\n0,1,y\n", {}, "`file_column` must be set"),
+        ("file,depth,breed\n0,3,cat\n1,4,dog\n", {}, "`label_column` must be set"),
         ("id,label\n0,cat\n", {"file_column": "ids"}, "one of the columns id, label"),
         ("id,id,label\n0,1,cat\n", {"file_column": "id"}, "different names"),
         ("0.jpg,cat,2019\n1.jpg,dog,2020\n", {}, "must have a header"),

@@ -10,7 +10,7 @@ from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, warn_once
 from keras_vit.data.sources.text_files import csv_rows, text_of
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
-_LABEL_HEADERS = {"label", "class", "class_name", "target", "category", "mask", "depth"}
+_LABEL_HEADERS = {"label", "class", "class_name", "target", "category"}
 _DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _UNKNOWN = {"", "-1", "-1.0", "nan", "na", "n/a", "none", "null"}  # in columns of zeros and ones
