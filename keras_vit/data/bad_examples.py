@@ -1,10 +1,10 @@
 """Reports unreadable examples during a run, or finds all of them before a run."""
 
 import collections
+import dataclasses
 import hashlib
 import itertools
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
 
 
+@dataclasses.dataclass
 class BadExamples:
     """Counts the unreadable examples of a pipeline, which have weight 0, and logs the first few.
 
@@ -45,36 +46,32 @@ class BadExamples:
         count: number of bad examples on this host so far.
         counts: dict from epochs to numbers of bad examples on all hosts. A resumed run restores it
             unless `is_sampled`.
-        is_sampled: whether the batches have `sampling`.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        failures: dict[int, list[int]],
-        decode: Any,
-        batch_size: int,
-        max_share: float = 0.01,
-        warn: Callable[[str], object] = log.warning,
-        target: Target | None = None,
-    ) -> None:
-        if not 0 <= max_share <= 1:
+    source: Source
+    failures: dict[int, list[int]]
+    decode: Any
+    batch_size: int
+    max_share: float = 0.01
+    warn: Callable[[str], object] = log.warning
+    target: Target | None = None
+    count: int = dataclasses.field(default=0, init=False)
+    counts: dict[int, int] = dataclasses.field(default_factory=collections.Counter, init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_share <= 1:
             raise ValueError(
-                f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={max_share}"
+                f"`max_bad_share` must be in [0, 1]. Received: max_bad_share={self.max_share}"
             )
-        self._source = source
-        self._failures = failures
-        self._decode = decode
-        self._target = target or Classes(source)
-        self._batch_size = batch_size
-        self._max_share = max_share
-        self._warn = warn
-        self.count = 0
+        self._target = self.target or Classes(self.source)
         self._last = ""
-        self.counts: dict[int, int] = collections.Counter()
         self._examined: set[int] = set()
-        self.is_sampled = bool(getattr(self._target.options, "sampling", ""))
-        self._last_epoch: dict[int, int] = {}  # that counted each bad example
+        self._last_epoch: dict[int, int] = {}  # the last epoch that counted each bad example
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the batches have `sampling`."""
+        return bool(getattr(self._target.options, "sampling", ""))
 
     def update(self, step: int) -> int:
         """Counts the bad examples in this host's share of a batch and returns their number; with
@@ -83,7 +80,7 @@ class BadExamples:
         Raises:
             ValueError: a label is out of range.
         """
-        indices = self._failures.pop(step, [])
+        indices = self.failures.pop(step, [])
         for index in indices:
             if index < 0:
                 raise_wrong_label(self._target, wrong_label(index))
@@ -91,11 +88,11 @@ class BadExamples:
             if index in self._examined:
                 continue
             self._examined.add(index)
-            name = self._source.name_of(index)
+            name = self.source.name_of(index)
             reason = self._reason(index)
             if len(self._examined) <= NAMED:
                 self._last = f", such as {name}: {reason}"
-                self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
+                self.warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
         if not self.is_sampled:
             return len(indices)
         epoch = self._epoch_of(step)
@@ -105,7 +102,7 @@ class BadExamples:
 
     def _epoch_of(self, step):
         """Returns the epoch in which a step starts."""
-        return step * self._batch_size // self._source.num_examples
+        return step * self.batch_size // self.source.num_examples
 
     def check(self, step: int, count: int, endless: bool = False) -> None:
         """Adds the `count` of a step's bad examples on all hosts; raises a `ValueError` if an epoch
@@ -120,39 +117,33 @@ class BadExamples:
         allowed = self._endless_limit(epoch) if endless else self._limit
         if self.counts[epoch] > allowed:
             raise ValueError(
-                f"{self._too_many} Received: {self.counts[epoch]} bad examples in one "
+                f"More than {100 * self.max_share:g} % of {self.source.num_examples} examples "
+                "are bad; --config.data.max_bad_share sets the limit, and `keras-vit verify-data` "
+                f"lists all bad examples. Received: {self.counts[epoch]} bad examples in one "
                 f"epoch{self._last}"
             )
 
     @property
     def _limit(self):
         # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
-        return max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
+        return max(self.max_share * self.source.num_examples, 1 if self.max_share else 0)
 
     def _endless_limit(self, epoch):
         """Returns the limit for the steps that start in an epoch of endless batches."""
-        n = self._source.num_examples
-        size = self._batch_size
+        n = self.source.num_examples
+        size = self.batch_size
         # These steps have the positions from `start` to `end`. `parts` are the numbers of these
         # positions in each epoch.
         start, end = (-(-e * n // size) * size for e in (epoch, epoch + 1))
         parts = (min(end, (e + 1) * n) - max(start, e * n) for e in range(epoch, -(-end // n)))
         return sum(min(self._limit, part) for part in parts)
 
-    @property
-    def _too_many(self):
-        return (
-            f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are "
-            "bad; --config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists "
-            "all bad examples."
-        )
-
     def _reason(self, index):
         """Returns why an example is bad."""
-        if self._source.read is None:
+        if self.source.read is None:
             return "cannot be read"
-        example, _, reason = examine(self._source, index, self._decode)
-        if example and not self._target.is_valid(example):
+        example, _, reason = examine(self.source, index, self.decode)
+        if example and self._target.problem_of(example):
             raise_wrong_label(self._target, index)
         return reason or "failed twice, but is readable now"
 
@@ -168,30 +159,27 @@ def raise_wrong_label(target, index):
     received = target.source.name_of(index)
     if target.source.read is not None:
         example = target.source.read(tf.constant(index, tf.int64))
-        received = f"{target.key}={target.shown(example)} in {received}"
+        received = f"{target.key}={target.problem_of(example)} in {received}"
     raise ValueError(f"Every {target.key} must be {target.rule}. Received: {received}")
 
 
 def decoder(source, options, shape=None):
     """Returns a `tf.function` that decodes an image of a source; if `shape` is set, it checks the
     image's shape."""
-    spec = source.image_spec
 
     def decode(image):
         return examples.decode_pixels(image, source, options, shape=shape)[0]
 
-    return tf.function(
-        decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False
-    )
+    return tf.function(decode, input_signature=[source.image_spec], autograph=False)
 
 
 def examine(source, index, decode, record=None):
     """Reads and decodes one example.
 
-    Returns `(example or {}, stored bytes or None, error message or "")`.
+    Returns the example or {}, the stored bytes of its image, and an error message or "".
     """
     example = {}
-    stored = None
+    stored = b""
     try:
         if record is None:
             example = source.read(tf.constant(index, tf.int64))
@@ -202,7 +190,7 @@ def examine(source, index, decode, record=None):
             return example, stored, "the file is empty"
         decode(example["image"])
     except tf.errors.OpError as error:
-        return example, stored, _first_line(error.message)
+        return example, stored, images.reason_of(error)
     return example, stored, ""
 
 
@@ -237,13 +225,18 @@ def verify(
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    counts = {
-        split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()
-    }
+    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
+    crops = {"train_crop": "resize", "eval_crop": "resize"}
+    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
+    examined = (
+        (split, *row)
+        for split, source in sources.items()
+        for row in _examined(source, options.resolve(source))
+    )
+    counts = {split: _known_counts(source) for split, source in sources.items()}
     names_of = collections.defaultdict(list)
     reasons = {}
     kinds: dict[str, list[str]] = {kind: [] for kind in ("rotated", *KINDS)}
-    examined = _examined_splits(sources, fields)
     for split, name, digest, reason, labels, file_kinds in progress(examined):
         name = prefixes[split] + name
         for kind in file_kinds:
@@ -252,7 +245,7 @@ def verify(
             reasons[name] = reason
         if digest:
             names_of[digest].append(name)
-        np.add.at(counts[split], labels[(labels >= 0) & (labels < len(counts[split]))], 1)
+        np.add.at(counts[split], labels, 1)
     empty = [
         prefixes[split] + source.class_names[label]
         for split, source in sources.items()
@@ -268,28 +261,20 @@ def verify(
     }
 
 
-def _examined_splits(sources, fields):
-    """Returns an iterator over the examples of all splits: a split, then the values that
-    `_examined` yields."""
-    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
-    crops = {"train_crop": "resize", "eval_crop": "resize"}
-    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
-    decoders = {
-        split: decoder(source, options.resolve(source)) for split, source in sources.items()
-    }
-    threads = options.threads or 8
-    return (
-        (split, *row)
-        for split, source in sources.items()
-        for row in _examined(source, options.resolve(source), decoders[split], threads)
-    )
+def _known_counts(source):
+    """Returns the number of examples of each class, or zeros if the labels are unknown."""
+    if source.labels is None:
+        return np.zeros(len(source.class_names), np.int64)
+    return source.class_counts()
 
 
-def _examined(source, options, decode, threads):
+def _examined(source, options):
     """Yields `(name, digest, reason, labels, kinds of the file)` of each example, in order.
 
-    Examines a bounded number of examples ahead, in parallel.
+    `labels` are the classes of the example if they are not in `source.labels`. Examines a bounded
+    number of examples ahead, in parallel.
     """
+    decode = decoder(source, options)
     orientation = tf.function(
         images.orientation, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
     )
@@ -302,42 +287,22 @@ def _examined(source, options, decode, threads):
 
     def work(index, record=None):
         example, stored, reason = examine(source, int(index), decode, record)
-        if example and not reason and not target.is_valid(example):
-            reason = f"the {target.key} must be {target.rule}, but is: {target.shown(example)}"
         labels = np.zeros([0], np.int64)
-        if source.labels is not None:
-            labels = source.labels[index]
-            if source.multi_label:
-                labels = np.flatnonzero(labels)
-        elif example and not reason:
-            labels = target.classes_of(example)
+        if example and not reason:
+            if problem := target.problem_of(example):
+                reason = f"the {target.key} must be {target.rule}, but is: {problem}"
+            elif source.labels is None:
+                labels = target.classes_of(example)
         digest = hashlib.sha256(stored).digest() if stored else b""
-        kinds = kinds_of(stored) if is_encoded and stored else []
-        if is_encoded and stored and orientation(stored) > 1:
+        kinds = kinds_of(stored) if is_encoded else []
+        if is_encoded and orientation(stored) > 1:
             kinds.append("rotated")
-        return source.name_of(index), digest, reason, np.atleast_1d(labels), kinds
+        return source.name_of(index), digest, reason, labels, kinds
 
     items = iter(
         source.shards.in_order() if source.read is None else zip(range(source.num_examples))
     )
+    threads = options.threads or 8
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(items, 16 * threads)):
             yield from pool.map(lambda item: work(*item), some)
-
-
-def _first_line(message):
-    """Returns the first line of a TensorFlow error message, without stack traces and names of
-    operations."""
-    without_operations = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
-    stack = (
-        "Graph execution error",
-        "Detected at node",
-        "File ",
-        "<stack traces",
-        "Stack trace",
-        "[[",
-    )
-    lines = [line.strip() for line in without_operations.splitlines()]
-    reasons = [line for line in lines if line and not line.startswith(stack)]
-    reason = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
-    return " ".join(reason.removeprefix("assertion failed: ").split())[:300]

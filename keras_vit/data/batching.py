@@ -81,18 +81,7 @@ def train_batches(
     read_slots, *rows_and_partners = order.host_rows(
         host_slots, batch_size, options.mixup_form if mixing else ""
     )
-    if source.read is None:
-        if options.sampling:
-            raise ValueError(
-                '`sampling` must be "" for data that are read in order, such as remote TFRecords; '
-                "`class_weights` can be a file. Received: "
-                f"sampling={options.sampling!r}"
-            )
-        readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
-        steps = tf.data.Dataset.counter(start_step)
-        rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))
-    else:
-        rows = _shuffled_rows(source, target, batch_size, seed, start_step, read_slots)
+    rows = _training_rows(source, options, target, batch_size, seed, start_step, read_slots)
 
     def decode(number, example):
         key = tf.stack([tf.constant(seed, tf.int64), number])
@@ -112,16 +101,25 @@ def train_batches(
     return _finished(rows, make, target, options, failures)
 
 
-def _shuffled_rows(source, target, batch_size, seed, start_step, slots):
-    """Returns a dataset of `(step, (numbers, indices))` of the examples in these slots; see
+def _training_rows(source, options, target, batch_size, seed, start_step, slots):
+    """Returns a dataset of `(step, (numbers, keys))` of the examples in these slots; see
     `_make_batch`."""
-    slots = tf.constant(slots, tf.int64)
+    steps = tf.data.Dataset.counter(start_step)
+    if source.read is None:
+        if options.sampling:
+            raise ValueError(
+                '`sampling` must be "" for data that are read in order, such as remote TFRecords; '
+                f"`class_weights` can be a file. Received: sampling={options.sampling!r}"
+            )
+        readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
+        return tf.data.Dataset.zip(steps, readers.steps(slots, start_step))
 
     def rows_of(step):
-        repetition, index = target.index_at(step * batch_size + slots, seed)
+        position = step * batch_size + tf.constant(slots, tf.int64)
+        repetition, index = target.index_at(position, seed)
         return step, (repetition * source.num_examples + index, index)
 
-    return tf.data.Dataset.counter(start_step).map(rows_of)
+    return steps.map(rows_of)
 
 
 def eval_batches(
@@ -150,23 +148,22 @@ def eval_batches(
     steps = tf.data.Dataset.range(-(-n // batch_size))
 
     if source.read is None:
-        rows = tf.data.Dataset.zip(
-            steps, ShardReaders(source.shards, batch_size).steps(host_slots, 0)
-        )
+        readers = ShardReaders(source.shards, batch_size)
+        rows = tf.data.Dataset.zip(steps, readers.steps(host_slots, 0))
     else:
 
         def rows_of(step):
-            index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
+            index = step * batch_size + tf.constant([*host_slots], tf.int64)
             return step, (tf.where(index < n, index, NO_EXAMPLE), index)
 
         rows = steps.map(rows_of)
 
+    geometry = examples.geometry(None, source, options)
+
+    def decode(number, example):
+        return examples.eval_image(example, source, options), geometry
+
     def make(step, rows):
-        geometry = examples.geometry(None, source, options)
-
-        def decode(number, example):
-            return examples.eval_image(example, source, options), geometry
-
         *batch, failed = _make_batch(*rows, source, decode, options, target)
         return step, tuple(batch), failed
 
@@ -192,41 +189,33 @@ def _make_batch(numbers, keys, source, decode, options, target):
     size = numbers.shape[0]
     blank = options.kind.blank(options.image_shape(source))
     placeholder = tf.constant(blank), target.padding(), tf.constant(0.0)
-    is_read = numbers >= 0
-    all_read = tf.reduce_all(is_read)
+    all_read = tf.cast(tf.reduce_all(numbers >= 0), tf.int64)
     row = _row_function(source, decode, target)
-    # Each row is tried twice: first in the whole batch, then alone. If some rows are placeholders
-    # anyway, both attempts are alone.
-    attempts = tf.where(all_read, tf.constant(1, tf.int64), 2)
 
-    def row_or_placeholder(number, key, is_read):
-        fine = tf.constant(NO_EXAMPLE, tf.int64)
-        failed = tf.where(number >= 0, number % source.num_examples, fine)
-        again = tf.data.Dataset.from_tensors((number, key, is_read))
-        again = again.filter(lambda *parts: parts[-1]).repeat(attempts)
-        return (
-            again.map(row)
-            .ignore_errors()
-            .concatenate(tf.data.Dataset.from_tensors((*placeholder, failed)))
-            .take(1)
-        )
+    def row_or_placeholder(number, key):
+        is_read = number >= 0
+        failed = tf.where(is_read, number % source.num_examples, NO_EXAMPLE)
+        # Each row is tried twice: first in the whole batch, then alone. If some rows are
+        # placeholders anyway, both attempts are alone.
+        attempts = tf.where(is_read, 2 - all_read, 0)
+        again = tf.data.Dataset.from_tensors((number, key)).repeat(attempts)
+        last = tf.data.Dataset.from_tensors((*placeholder, failed))
+        return again.map(row).ignore_errors().concatenate(last).take(1)
 
     # Unless some rows are placeholders anyway, first try to make the whole batch at once, because
     # TensorFlow then fuses `map` and `batch`, which avoids a copy.
     threads = options.threads or os.cpu_count() or 1
-    rows = tf.data.Dataset.from_tensor_slices((numbers, keys, is_read))
-    whole = rows.take(tf.where(all_read, tf.constant(size, tf.int64), 0))
-    whole = whole.map(row, num_parallel_calls=threads, deterministic=True).batch(
-        size, drop_remainder=True
-    )
-    parallel = {
-        "cycle_length": _ROWS_AT_A_TIME,
-        "num_parallel_calls": _ROWS_AT_A_TIME,
-        "deterministic": True,
-    }
+    rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
+    whole = rows.take(size * all_read).map(row, num_parallel_calls=threads, deterministic=True)
+    whole = whole.batch(size, drop_remainder=True)
     # `flat_map` defers creating this dataset until it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
-        lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
+        lambda _: rows.interleave(
+            row_or_placeholder,
+            cycle_length=_ROWS_AT_A_TIME,
+            num_parallel_calls=_ROWS_AT_A_TIME,
+            deterministic=True,
+        ).batch(size, drop_remainder=True)
     )
     batch = whole.ignore_errors().concatenate(again).take(1).get_single_element()
     shapes = [*(part.shape for part in placeholder), ()]
@@ -234,19 +223,18 @@ def _make_batch(numbers, keys, source, decode, options, target):
 
 
 def _row_function(source, decode, target):
-    """Returns a function `(number, key, is_read)` that makes one row of a batch.
+    """Returns a function `(number, key)` that makes one row of a batch.
 
     The row is `(image, target, weight, failed)`; see `_make_batch`.
     """
 
     @tf.function(autograph=False)  # used twice, traced once
-    def row(number, key, is_read):
+    def row(number, key):
         example = source.shards.parse(key) if source.read is None else source.read(key)
         image, geometry = decode(number, example)
         decoded, weight, is_valid = target.decode(example)
         transformed = target.transform(decoded, geometry)
-        fine = tf.constant(NO_EXAMPLE, tf.int64)
-        failed = tf.where(is_valid, fine, wrong_label(number % source.num_examples))
+        failed = tf.where(~is_valid, wrong_label(number % source.num_examples), NO_EXAMPLE)
         return image, transformed, weight, failed
 
     return row
@@ -256,7 +244,7 @@ def _finished(rows, make, target, options, failures):
     """Returns a prefetching dataset of the batches that `make` returns; records failed examples in
     `failures`."""
 
-    def keep(step, failed):
+    def record(step, failed):
         indices = failed[failed != NO_EXAMPLE].tolist()
         if failures is not None:
             failures[int(step)] = indices
@@ -267,20 +255,22 @@ def _finished(rows, make, target, options, failures):
     def note(step, batch, failed):
         noted = tf.cond(
             tf.reduce_any(failed != NO_EXAMPLE),
-            lambda: tf.numpy_function(keep, [step, failed], tf.int64),
+            lambda: tf.numpy_function(record, [step, failed], tf.int64),
             lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([noted]):
             return tuple(tf.identity(part) for part in batch)
 
     batches = rows.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
-    how = tf.data.Options()
-    how.deterministic = True
+    dataset_options = tf.data.Options()
+    dataset_options.deterministic = True
     # Turn off sharding, because batches are already divided among the hosts.
-    how.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    dataset_options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.OFF
+    )
     # Turn off map parallelization, which would run every map in several threads, each with a batch
     # in memory.
-    how.experimental_optimization.map_parallelization = False
+    dataset_options.experimental_optimization.map_parallelization = False
     if options.threads:
-        how.threading.private_threadpool_size = options.threads
-    return batches.map(note).prefetch(options.prefetch).with_options(how)
+        dataset_options.threading.private_threadpool_size = options.threads
+    return batches.map(note).prefetch(options.prefetch).with_options(dataset_options)

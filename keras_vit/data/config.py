@@ -18,14 +18,14 @@ from keras_vit.preprocessing import Preprocessing
 log = logging.getLogger(__name__)
 
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
-# Fields that do not belong to a source.
-_OWN = {"name", "train_split", "test_split", "max_bad_share", *_OPTIONS}
-
-
-def _loading_fields():
-    """Returns the fields of the sources, without those that have another meaning in `data`."""
-    fields = loading.loading_fields()
-    return {name: value for name, value in fields.items() if name not in _OWN}
+# The fields that do not belong to a source.
+_OWN = {
+    "name": "digits",
+    "train_split": "train",
+    "test_split": "test",
+    **_OPTIONS,
+    "max_bad_share": 0.01,
+}
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
@@ -39,14 +39,7 @@ def defaults(**changes: Any) -> dict[str, Any]:
     Raises:
         ValueError: a field is unknown.
     """
-    fields = {
-        "name": "digits",
-        "train_split": "train",
-        "test_split": "test",
-        **_loading_fields(),
-        **_OPTIONS,
-        "max_bad_share": 0.01,
-    }
+    fields = loading.loading_fields() | _OWN
     if unknown := sorted(set(changes) - set(fields)):
         raise ValueError(
             f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}"
@@ -211,16 +204,13 @@ class InputPipeline:
         """
         preprocessing = preprocessing.for_channels(self.train_options.channels)
         white = 2**preprocessing.bit_depth - 1
-        options = {**self.options, "library": preprocessing.library}
         # `()` stands for half of the value of a white pixel.
-        if {*preprocessing.mean, *preprocessing.std} == {white / 2}:
-            return dataclasses.replace(self, options={**options, "mean": (), "std": ()})
-        scale = self.test_options.white(self.test) / white
-        fields = {
-            name: tuple(scale * value for value in getattr(preprocessing, name))
-            for name in ("mean", "std")
-        }
-        return dataclasses.replace(self, options={**options, **fields})
+        changes = {"library": preprocessing.library, "mean": (), "std": ()}
+        if {*preprocessing.mean, *preprocessing.std} != {white / 2}:
+            scale = self.test_options.white(self.test) / white
+            for name in ("mean", "std"):
+                changes[name] = tuple(scale * value for value in getattr(preprocessing, name))
+        return dataclasses.replace(self, options=self.options | changes)
 
     def model_preprocessing(self) -> Preprocessing:
         """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the
@@ -230,17 +220,14 @@ class InputPipeline:
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
         """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each
         message."""
-        if split == "train":
-            source, options, target = self.train, self.train_options, self.train_target
-            crop = options.train_crop
-        else:
-            source, options, target = self.test, self.test_options, self.test_target
-            crop = options.eval_crop
-        decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
+        source, options, target = (
+            getattr(self, name) for name in (split, f"{split}_options", f"{split}_target")
+        )
+        crop = options.train_crop if split == "train" else options.eval_crop
         return BadExamples(
             source,
             self._failures[split],
-            decode,
+            decoder(source, options, options.image_shape(source) if crop == "none" else None),
             self.batch_size,
             self.max_bad_share,
             warn,
@@ -274,7 +261,7 @@ def count_training_images(config: Mapping[str, Any]) -> int:
 
 def _load_pair(fields, is_checked=True):
     """Loads both splits that the fields of a `data` group name."""
-    arguments = {name: fields[name] for name in _loading_fields()}
+    arguments = {name: fields[name] for name in loading.loading_fields() if name not in _OWN}
     return loading.load_pair(
         fields["name"], fields["train_split"], fields["test_split"], is_checked, **arguments
     )
@@ -307,10 +294,15 @@ def from_config(
     options = option_fields(fields)
     Options(**options)  # raises an error for an invalid field, before data are loaded
     train, test = _load_pair(fields)
-    max_bad_share = fields["max_bad_share"]
-    target = target or train.target
     inputs = InputPipeline(
-        train, test, options, batch_size, seed, max_bad_share, target, target_arguments
+        train,
+        test,
+        options,
+        batch_size,
+        seed,
+        fields["max_bad_share"],
+        target or train.target,
+        target_arguments,
     )
     # Resolve the options now, so that options that do not fit the sources raise an error before the
     # first batch.

@@ -33,6 +33,11 @@ def _splits(train, test, tune_train, tune_val):
     return {"train": train, "tune_train": tune_train, "tune_val": tune_val, "test": test}
 
 
+def _tuned(percent, test="test"):
+    """Returns splits in which "tune_train" has this percentage of "train"."""
+    return _splits("train", test, f"train[:{percent}%]", f"train[{percent}%:]")
+
+
 def _vtab(validation, test="test"):
     """Returns the splits of a VTAB-1k task; "train" has the 800 examples of "tune_train" and the
     200 of "tune_val"."""
@@ -74,7 +79,7 @@ def _largest_below(value, thresholds):
 
 _NO_FLIP = {"flip": "off"}  # a mirrored image has a different label
 _NO_CROP = {"train_crop": "resize"}  # a crop could change the label
-_IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
+_IMAGENET = _tuned(99, "validation")
 # Validation and test start at 80 % and 90 % of 737,280.
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")
 _NORB = _vtab("test[:200]", "test[50%:]")
@@ -83,14 +88,10 @@ _CLEVR = _vtab("train[63000:63200]", "validation")  # 63,000 is 90 % of 70,000
 DATASETS = {
     # The paper's fine-tuning tasks. "tune_val" is 1, 2 or 10 % of the training set (appendix B.1).
     "imagenet2012": Dataset("imagenet2012:5.*.*", 1000, _IMAGENET),
-    "cifar10": Dataset("cifar10:3.*.*", 10, _splits("train", "test", "train[:98%]", "train[98%:]")),
-    "cifar100": Dataset(
-        "cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")
-    ),
-    "pets": Dataset("oxford_iiit_pet", 37, _splits("train", "test", "train[:90%]", "train[90%:]")),
-    "flowers": Dataset(
-        "oxford_flowers102:2.*.*", 102, _splits("train", "test", "train[:90%]", "train[90%:]")
-    ),
+    "cifar10": Dataset("cifar10:3.*.*", 10, _tuned(98)),
+    "cifar100": Dataset("cifar100:3.*.*", 100, _tuned(98)),
+    "pets": Dataset("oxford_iiit_pet", 37, _tuned(90)),
+    "flowers": Dataset("oxford_flowers102:2.*.*", 102, _tuned(90)),
     # ImageNet with different test labels or test images.
     "imagenet2012_real": Dataset(
         "imagenet2012:5.*.*",

@@ -27,8 +27,7 @@ def train_image(example, seed, source, options):
     image_shape = options.image_shape(source)
     # Decode the image, or only a random window of it.
     shape = image_shape if options.train_crop == "none" else None
-    window = _window(seed, options)
-    image, white = decode_pixels(example["image"], source, options, window, shape)
+    image, white = decode_pixels(example["image"], source, options, _window(seed, options), shape)
     # Augment and normalize.
     image = _transform_geometry(image, seed, options, image_shape)
     if options.randaugment_layers:
@@ -65,8 +64,7 @@ def geometry(seed, source, options, image=None):
             kept = None if options.eval_crop == "none" else shape[:2]
             grid = options.kind.evaluation_image(grid, kept, without_scaling)
         else:
-            window = _window(seed, options)
-            if window is not None:
+            if window := _window(seed, options):
                 grid = _crop_to_window(grid, window, image, options)
             grid = _transform_geometry(grid, seed, options, shape)
         return tf.where(grid[..., 2:] > 0.5, tf.cast(tf.round(grid[..., :2]), tf.int32), -1)
@@ -88,8 +86,7 @@ def _crop_to_window(grid, window, image, options):
     rotates = options.exif and image.dtype == tf.string
     file = image[0] if image.shape.rank == 1 else image
     grid = images.as_stored(grid, file) if rotates else grid
-    y, x, height, width = tf.unstack(window(tf.shape(grid)[:2]))
-    grid = grid[y : y + height, x : x + width]
+    grid = transforms.crop(grid, window(tf.shape(grid)[:2]))
     return images.upright(grid, file) if rotates else grid
 
 
@@ -97,8 +94,7 @@ def _transform_geometry(image, seed, options, shape):
     """Resizes, crops, mirrors and shifts a training image, or its window."""
     image = options.kind.training_image(image, seed + CROP, options, shape)
     if options.flip:
-        is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
-        image = tf.cond(is_mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+        image = transforms.mirror(image, tf.random.stateless_uniform([], seed + FLIP) > 0.5)
     return transforms.random_shift(image, options.shift, seed + SHIFT)
 
 
@@ -110,10 +106,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
     else:
         image = _pixels_of_array(image, options.channels, window)
     if shape is not None:
-        message = (
-            f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but "
-            "have:"
-        )
+        message = f"without a crop, images must have {shape[0]}x{shape[1]} pixels, but have:"
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
         image.set_shape(shape)
@@ -123,22 +116,26 @@ def decode_pixels(image, source, options, window=None, shape=None):
     # Multiply small values by the largest integer that keeps them within 255. Otherwise, rounding
     # resized values to integers would lose most of the precision.
     factor = int(255 // white)
-    return image * factor, factor * white
+    return image * factor, white * factor
 
 
 def _decode_files(encoded, options, window):
     """Decodes an image file, a scalar string, or concatenates the channels of several files, a
     string tensor `(P,)`."""
-    pages = tf.unstack(encoded) if encoded.shape.rank else [encoded]
-    how = {
-        "max_megapixels": options.max_megapixels / len(pages),
-        "window": window,
-        "exif": options.exif,
-        "channels": options.channels // len(pages),
-        "bit_depth": options.bit_depth,
-        "library": options.library or "vit_jax",
-    }
-    return tf.concat([images.decode(page, **how) for page in pages], -1)
+    files = tf.unstack(encoded) if encoded.shape.rank else [encoded]
+    decoded = [
+        images.decode(
+            file,
+            options.max_megapixels / len(files),
+            window,
+            options.exif,
+            options.channels // len(files),
+            options.bit_depth,
+            options.library or "vit_jax",
+        )
+        for file in files
+    ]
+    return tf.concat(decoded, -1)
 
 
 def _pixels_of_array(image, channels, window):
@@ -153,8 +150,7 @@ def _pixels_of_array(image, channels, window):
             image, wrong == 0, "pixels must be finite; number of NaN or infinite values:", wrong
         )
     if window is not None:
-        y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
-        image = image[y : y + height, x : x + width]
+        image = transforms.crop(image, window(tf.shape(image)[:2]))
     return image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
 
 
@@ -165,8 +161,13 @@ def _randaugment(image, white, seed, options):
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
         image = transforms.truncate(image)
-    strength = options.randaugment_layers, options.randaugment_magnitude
-    image = randaugment(image, *strength, seed, options.randaugment_form == "original")
+    image = randaugment(
+        image,
+        options.randaugment_layers,
+        options.randaugment_magnitude,
+        seed,
+        options.randaugment_form == "original",
+    )
     return image if white == 255 else tf.cast(image, tf.float32) * (white / 255.0)
 
 
@@ -218,7 +219,7 @@ def mixing_weight(alpha, seed, favor_first=False):
     )
     # Use 1 if both draws underflow to 0. This only happens if alpha is so small that most weights
     # are 0 or 1 anyway.
-    share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
+    share = tf.where(one + other > 0, one / (one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if favor_first else share, tf.float32)
 
 
@@ -228,12 +229,12 @@ def cutmix(images, partners, share, seed):
 
     Returns the mixed images and the fraction of each original image that remains.
     """
-    height = images.shape[1]
-    width = images.shape[2]
-    y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
-    half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]
+    height, width = images.shape[1:3]
+    size = tf.constant([height, width], tf.float32)
+    y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * size)
+    half_height, half_width = tf.unstack(tf.sqrt(1.0 - share) * size / 2)
     rows = tf.range(height, dtype=tf.float32) + 0.5
     columns = tf.range(width, dtype=tf.float32) + 0.5
-    inside = (tf.abs(rows - y) < half_height)[:, None] & (tf.abs(columns - x) < half_width)[None, :]
+    inside = (tf.abs(rows - y) < half_height)[:, None] & (tf.abs(columns - x) < half_width)
     mixed = tf.where(inside[None, :, :, None], partners, images)
     return mixed, 1.0 - tf.reduce_mean(tf.cast(inside, tf.float32))

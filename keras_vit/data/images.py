@@ -8,22 +8,18 @@ CMYK is converted. For one channel, colors are converted to gray. Any other numb
 match the file. Compressed BMP files are refused. EXIF orientation is ignored by default.
 """
 
+import re
+
 import tensorflow as tf
 
+from keras_vit.data import transforms
+
 _JPEG_END = b"\xff\xd9"
-# For each EXIF orientation, from 1 (entry 0 is unused): the number of counterclockwise rotations by
-# 90 degrees, and whether to mirror horizontally first.
-_ORIENTATIONS = [
-    (0, False),
-    (0, False),
-    (0, True),
-    (2, False),
-    (2, True),
-    (1, True),
-    (3, False),
-    (3, True),
-    (1, False),
-]
+PNG = b"\x89PNG"
+# The EXIF orientations whose images must be mirrored horizontally, and for each orientation (from
+# 1; entry 0 is unused) the number of counterclockwise rotations by 90 degrees that follow.
+_MIRRORED = (2, 4, 5, 7)
+_ROTATIONS = (0, 0, 0, 2, 2, 1, 3, 3, 1)
 
 
 def decode(
@@ -59,8 +55,7 @@ def decode(
         image = _decode_any(file, channels, bit_depth, widen, dct)
         if window is None:
             return image
-        y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
-        return image[y : y + height, x : x + width]
+        return transforms.crop(image, window(tf.shape(image)[:2]))
 
     if channels in (1, 3):
         # A JPEG without an end marker may be truncated. Only decoding the whole file detects this.
@@ -76,44 +71,41 @@ def decode(
 
 def upright(image, encoded):
     """Mirrors and rotates the pixels of a file as its EXIF orientation says."""
-    turns, mirrored = _orientation_of(encoded)
-    image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
-    return tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
+    rotations, is_mirrored = _orientation_parts(encoded)
+    return tf.image.rot90(transforms.mirror(image, is_mirrored), rotations)
 
 
 def as_stored(image, encoded):
     """Undoes `upright`."""
-    turns, mirrored = _orientation_of(encoded)
-    image = tf.cond(turns > 0, lambda: tf.image.rot90(image, 4 - turns), lambda: image)
-    return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+    rotations, is_mirrored = _orientation_parts(encoded)
+    return transforms.mirror(tf.image.rot90(image, -rotations), is_mirrored)
 
 
-def _orientation_of(encoded):
-    """Returns (number of rotations, whether mirrored) of a file, from `_ORIENTATIONS`."""
-    return [tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)]
+def _orientation_parts(encoded):
+    """Returns the number of rotations of a file, and whether it must be mirrored."""
+    number = orientation(encoded)
+    return tf.gather(_ROTATIONS, number), tf.reduce_any(number == _MIRRORED)
 
 
 def header_size(encoded):
     """Returns the size in the header of an image file, int32 `(height, width)`; both numbers are 0
     for an unsupported file."""
-    head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
-    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    head = tf.strings.join([tf.strings.substr(encoded, 0, 32), bytes(32)])
+    png = PNG + b"\r\n\x1a\n\0\0\0\rIHDR"
 
-    def starts_with(start):
-        return tf.strings.substr(encoded, 0, len(start)) == start
-
-    def number(*offsets):
-        """Returns the little-endian integer in the bytes at these offsets."""
-        return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
+    def pair(start, dtype, little_endian=True):
+        """Returns two numbers from byte `start` on, of which the height is the second one."""
+        return integers(head, start, 2, dtype, little_endian)[::-1]
 
     def webp():
-        kind = tf.strings.substr(encoded, 12, 4)
-        packed = number(21, 22, 23, 24)  # the size of a lossless image
+        kind = tf.strings.substr(head, 12, 4)
         # An animation gets size 0, because it may have any number of frames.
-        still = 1 - number(20) // 2 % 2
-        extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
-        lossless = tf.stack([packed // 2**14 % 2**14 + 1, packed % 2**14 + 1])
-        lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
+        is_still = 1 - integers(head, 20, 1, tf.uint8) // 2 % 2
+        sides = [integers(head, start, 1, tf.int32) % 2**24 + 1 for start in (27, 24)]
+        extended = is_still * tf.concat(sides, 0)
+        packed = integers(head, 21, 1, tf.int32)
+        lossless = tf.concat([packed // 2**14, packed], 0) % 2**14 + 1
+        lossy = pair(26, tf.uint16) % 2**14
         sizes = tf.stack([extended, lossless, lossy])
         return tf.reduce_sum(tf.where((kind == [b"VP8X", b"VP8L", b"VP8 "])[:, None], sizes, 0), 0)
 
@@ -122,17 +114,21 @@ def header_size(encoded):
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
             # The PNG format requires the header (IHDR) to come first, although the decoder accepts
             # it elsewhere.
-            (starts_with(png), lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
-            (starts_with(b"GIF8"), lambda: tf.stack([number(8, 9), number(6, 7)])),
+            (starts_with(encoded, png), lambda: pair(16, tf.int32, little_endian=False)),
+            (starts_with(encoded, b"GIF8"), lambda: pair(6, tf.uint16)),
             # The height of a BMP is negative if its rows are stored top-down.
-            (
-                starts_with(b"BM"),
-                lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)])),
-            ),
-            (starts_with(b"RIFF"), webp),
+            (starts_with(encoded, b"BM"), lambda: tf.abs(pair(18, tf.int32))),
+            (starts_with(encoded, b"RIFF"), webp),
         ],
         default=lambda: tf.zeros([2], tf.int32),
     )
+
+
+def integers(encoded, start, count, dtype, little_endian=True):
+    """Returns `count` integers that a file stores as `dtype` from byte `start` on, as int32."""
+    length = count * dtype.size
+    stored = tf.strings.substr(encoded, start, length)
+    return tf.cast(tf.io.decode_raw(stored, dtype, little_endian, length), tf.int32)
 
 
 def orientation(encoded):
@@ -140,21 +136,20 @@ def orientation(encoded):
 
     Returns 1 (upright) if the first 4096 bytes of the file do not specify the orientation.
     """
-    head = tf.io.decode_raw(
-        tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8
-    )
+    head = tf.strings.substr(encoded, 0, 4096)
+    values = [tf.constant([1])]
     # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count
     # 1, and the value.
-    big = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00"
-    little = b"\x12\x01\x03\x00\x01\x00\x00\x00"
-    values = [tf.constant([1], tf.int32)]
-    for pattern in (big, little):
-        starts = tf.maximum(tf.size(head) - len(pattern), 0)
-        same = [head[i : i + starts] == byte for i, byte in enumerate(pattern)]
-        at = tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])[:1]
-        values.append(tf.cast(tf.gather(head, at + len(pattern)), tf.int32))
+    for entry in (b"\x01\x12\0\x03\0\0\0\x01\0", b"\x12\x01\x03\0\x01\0\0\0"):
+        after = tf.strings.split(head, entry)[1:2]
+        values.append(tf.reshape(integers(after, 0, 1, tf.uint8), [-1]))
     largest = tf.reduce_max(tf.concat(values, 0))
     return tf.where(tf.io.is_jpeg(encoded) & (largest <= 8), largest, 1)
+
+
+def starts_with(encoded, start):
+    """Returns whether the first bytes of a file are `start`."""
+    return tf.strings.substr(encoded, 0, len(start)) == start
 
 
 def checked(value, condition, message, received):
@@ -166,6 +161,17 @@ def checked(value, condition, message, received):
         [tf.raw_ops.Assert(condition=condition, data=[message, received])]
     ):
         return tf.identity(value)
+
+
+def reason_of(error):
+    """Returns the reason in a `tf.errors.OpError` in one line, without stack traces and names of
+    operations."""
+    without_operations = re.sub(r"\{\{\w+ [^}]*\}\}", " ", error.message)
+    stack = ("Graph execution error", "Detected at node", "File ", "<stack", "Stack trace", "[[")
+    lines = map(str.strip, without_operations.splitlines())
+    reasons = [line for line in lines if line and not line.startswith(stack)]
+    reason = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
+    return " ".join(reason.removeprefix("assertion failed: ").split())[:300]
 
 
 def _small_enough(encoded, size, max_megapixels):
@@ -192,42 +198,44 @@ def _decode_jpeg(encoded, channels, dct, window=None):
 def _decode_bmp(encoded, channels):
     """Decodes a BMP file; looks up the colors of a palette, which TensorFlow does not."""
 
-    def number(at, dtype):
-        return tf.io.decode_raw(tf.strings.substr(encoded, at, dtype.size), dtype)[0]
-
     def from_palette():
-        compression = number(30, tf.int32)
+        compression = integers(encoded, 30, 1, tf.int32)[0]
         file = checked(
             encoded, compression == 0, "a compressed BMP file; compression:", compression
         )
         places = tf.io.decode_image(file, 3, expand_animations=False)[..., 0]
         # The palette, of four bytes for each color (blue, green, red, 0), lies between the headers
         # and the pixels.
-        start = 14 + number(14, tf.int32)
-        palette = tf.strings.substr(encoded, start, number(10, tf.int32) - start)
+        pixels, header_length = tf.unstack(integers(encoded, 10, 2, tf.int32))
+        start = 14 + header_length
+        palette = tf.strings.substr(encoded, start, pixels - start)
         colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8), (-1, 4))[:, 2::-1]
         return tf.gather(colors, tf.cast(places, tf.int32))
 
     def without_palette():
         return tf.io.decode_image(encoded, channels, expand_animations=False)
 
-    return tf.cond(number(28, tf.uint16) == 8, from_palette, without_palette)
+    bits_per_pixel = integers(encoded, 28, 1, tf.uint16)[0]
+    return tf.cond(bits_per_pixel == 8, from_palette, without_palette)
 
 
 def _decode_any(encoded, channels, bit_depth, widen, dct):
     """Decodes a file of any known format; see `decode`."""
-    start = tf.strings.substr(encoded, 0, 4)
+    is_png = starts_with(encoded, PNG)
 
     def stored(channels):
         """Decodes to uint8 `(H, W, C)`; `channels=0` keeps the number of channels in the file."""
         decoders = [
             (tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded, channels, dct)),
-            (tf.strings.substr(start, 0, 2) == b"BM", lambda: _decode_bmp(encoded, channels)),
+            (starts_with(encoded, b"BM"), lambda: _decode_bmp(encoded, channels)),
         ]
         if hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
             # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
             decoders.append(
-                (start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4])
+                (
+                    starts_with(encoded, b"RIFF"),
+                    lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4],
+                )
             )
         image = tf.case(
             decoders,
@@ -237,8 +245,10 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
 
     def eight_bits():
         if channels == 1:
-            direct = (start == b"\x89PNG") | tf.io.is_jpeg(encoded)
-            return tf.cond(direct, lambda: stored(1), lambda: tf.image.rgb_to_grayscale(stored(3)))
+            converts = is_png | tf.io.is_jpeg(encoded)
+            return tf.cond(
+                converts, lambda: stored(1), lambda: tf.image.rgb_to_grayscale(stored(3))
+            )
         return _of_channels(stored(3 if channels == 3 else 0), channels)
 
     if bit_depth == 8:
@@ -248,7 +258,7 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
         image = tf.io.decode_png(encoded, channels if channels in (1, 3) else 0, tf.uint16)
         return _of_channels(tf.cast(image, tf.float32), channels)
 
-    return tf.cond(start == b"\x89PNG", png, lambda: widen(eight_bits()))
+    return tf.cond(is_png, png, lambda: widen(eight_bits()))
 
 
 def _of_channels(image, channels):

@@ -31,12 +31,12 @@ def _check_classes(source, name, path):
 def _row_of_tfds(name, split, *, path="", class_names=""):
     """Loads a row of `DATASETS` from TFDS."""
     row = DATASETS[name]
-    is_other = split == "test" and bool(row.test_tfds)
-    label = row.test_label if is_other else row.label
+    builder, label = row.tfds, row.label
+    if split == "test" and row.test_tfds:
+        builder, label = row.test_tfds, row.test_label
     class_names = names_in(class_names)
     if callable(label):
         class_names = class_names or tuple(map(str, range(row.classes)))
-    builder = row.test_tfds if is_other else row.tfds
     stored_split = row.splits.get(split, split)
     source = tfds.tfds(builder, stored_split, path, row.image, label, class_names, row.scale)
     return _check_classes(source, name, path)
@@ -90,12 +90,9 @@ def loading_fields() -> dict[str, Any]:
     its default."""
     every: dict[str, Any] = {}
     for function in SOURCES.values():
-        own = {
-            name: value
-            for name, value in _fields(function).items()
-            if isinstance(value, bool | int | float | str | tuple)  # what a config can store
-        }
-        every = own | every
+        for name, value in _fields(function).items():
+            if isinstance(value, bool | int | float | str | tuple):  # what a config can store
+                every.setdefault(name, value)
     return every
 
 
@@ -157,13 +154,10 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
         if field not in defaults or value != defaults[field]
     }
     taken = _fields(function)
-    if set(changed) - set(taken):
-        received = ", ".join(
-            f"{field}={value!r}" for field, value in changed.items() if field not in taken
-        )
+    if unknown := [f"{field}={changed[field]!r}" for field in changed if field not in taken]:
         raise ValueError(
-            f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: "
-            f"{received}"
+            f"{name!r} takes only the fields name, split, {', '.join(taken)}. Received: "
+            f"{', '.join(unknown)}"
         )
     source = function(split, *rest, **changed)
     if source.finds_classes and "class_names" not in taken:  # the names cannot be passed to it

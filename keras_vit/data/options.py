@@ -143,11 +143,10 @@ class Options(_FieldsOfKinds):
     threads: int = 0
 
     def __post_init__(self):
+        switch = {"on": True, "true": True, "off": False, "false": False}
         for field in ("flip", "exif"):  # the command line passes True and False as text
             value = getattr(self, field)
-            object.__setattr__(
-                self, field, {"true": True, "false": False}.get(str(value).lower(), value)
-            )
+            object.__setattr__(self, field, switch.get(str(value).lower(), value))
         self._check_values()
         for kind in (*inputs.KINDS, *targets.TARGETS.values()):
             kind.check(self)
@@ -223,8 +222,6 @@ class Options(_FieldsOfKinds):
         has_own_crops = bool(set(source.options) - {"exif"})
         if is_small and changes.get("train_crop") == "resize" and not has_own_crops:
             changes["shift"] = chosen.shift or chosen.image_size // 8
-        for field in ("flip", "exif"):
-            changes[field] = changes.get(field, getattr(chosen, field)) in ("on", True)
         if changes.get("randaugment_layers", chosen.randaugment_layers):
             changes["rounding"] = "uint8"
         resolved = dataclasses.replace(chosen, **changes)

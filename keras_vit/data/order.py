@@ -53,13 +53,9 @@ def index_at(position, num_examples, seed):
     int64."""
     epoch = position // num_examples
     place = position % num_examples
-    # Shuffle indices, because a shuffle buffer cannot resume at an arbitrary step. Use the raw op,
-    # because `tf.random.experimental.index_shuffle` does not accept a seed per index.
-    last = tf.constant(num_examples - 1, tf.int64)
-    key = shuffle_key(seed, epoch)
-    return epoch, tf.raw_ops.RandomIndexShuffle(
-        index=place, seed=key, max_index=last, rounds=_ROUNDS
-    )
+    # Shuffle indices, because a shuffle buffer cannot resume at an arbitrary step.
+    size = tf.constant(num_examples, tf.int64)
+    return epoch, _shuffled(place, size, shuffle_key(seed, epoch))
 
 
 def balanced_index_at(position, members, seed):
@@ -75,12 +71,7 @@ def balanced_index_at(position, members, seed):
     round_, label = index_at(position, len(members), seed)
     count = tf.gather(counts, label)
     repetition = round_ // count
-    place = tf.raw_ops.RandomIndexShuffle(
-        index=round_ % count,
-        seed=shuffle_key(seed, repetition, label),
-        max_index=count - 1,
-        rounds=_ROUNDS,
-    )
+    place = _shuffled(round_ % count, count, shuffle_key(seed, repetition, label))
     every = tf.constant(np.concatenate(members), tf.int64)
     return repetition, tf.gather(every, tf.gather(starts, label) + place)
 
@@ -88,9 +79,14 @@ def balanced_index_at(position, members, seed):
 def permutation(size, key):
     """Returns the int64 numbers from 0 to `size` - 1 in an order determined by a key `(3,)` from
     `shuffle_key`."""
-    last = tf.maximum(size - 1, 0)
+    return _shuffled(tf.range(size), size, key)
+
+
+def _shuffled(index, size, key):
+    """Returns the shuffled number at an index, from 0 to `size` - 1, with a key for each index."""
+    # Use the raw op, because `tf.random.experimental.index_shuffle` has one seed for all indices.
     return tf.raw_ops.RandomIndexShuffle(
-        index=tf.range(size), seed=key, max_index=last, rounds=_ROUNDS
+        index=index, seed=key, max_index=tf.maximum(size - 1, 0), rounds=_ROUNDS
     )
 
 

@@ -10,6 +10,7 @@ References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?
     3.3.
 """
 
+import functools
 import math
 
 import tensorflow as tf
@@ -37,7 +38,7 @@ def autocontrast(image):
     # Reduce one axis at a time, so that the first reduction works on whole rows, which is several
     # times faster.
     low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
-    scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
+    scale = tf.where(high > low, 255.0 / (high - low), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
     return truncate(values * scale + offset)
 
@@ -49,7 +50,7 @@ def equalize(image):
     values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
     # Use one histogram and one lookup table for all channels: channel c occupies the 256 bins from
     # 256 * c on.
-    shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
+    shifted = values + tf.tile(256 * tf.range(channels), [width])
     # Use the raw op, because `tf.math.bincount` computes the maximum first.
     counts = tf.raw_ops.DenseBincount(
         input=tf.reshape(shifted, [-1]),
@@ -67,9 +68,8 @@ def equalize(image):
     # The exclusive sum shifts the table by one entry; the first entry must be 0, not step // 2.
     table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
     table = tf.where(step > 0, table, order)
-    return tf.reshape(
-        tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image)
-    )
+    table = tf.cast(tf.reshape(table, [-1]), tf.uint8)
+    return tf.reshape(tf.gather(table, shifted), tf.shape(image))
 
 
 def invert(image):
@@ -100,7 +100,7 @@ def solarize(image, threshold, original=False):
     threshold = threshold % 256 if original else threshold
     # Compare as Python integers, so that 256 does not wrap to 0.
     if threshold > 255:
-        return tf.identity(image)
+        return image
     # Invert by flipping all bits, because `tf.where` takes several times as long on bytes.
     return tf.bitwise.bitwise_xor(
         image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
@@ -168,11 +168,12 @@ def translate(image, shift, axis):
 def cutout(image, half, y, x):
     """Fills a square with sides of `2 * half` pixels around (y, x), clipped to the image, with
     gray."""
-    rows = tf.range(tf.shape(image)[0])
-    columns = tf.range(tf.shape(image)[1])
-    inside = ((rows >= y - half) & (rows < y + half))[:, None] & (
-        (columns >= x - half) & (columns < x + half)
-    )[None, :]
+    height, width = tf.unstack(tf.shape(image)[:2])
+    rows = tf.range(height) - y
+    columns = tf.range(width) - x
+    in_rows = (rows >= -half) & (rows < half)
+    in_columns = (columns >= -half) & (columns < half)
+    inside = in_rows[:, None] & in_columns
     # Use the shape `(H, W * C)` to avoid broadcasting over the channels.
     inside = tf.cast(tf.repeat(inside, image.shape[-1], axis=1), tf.uint8)
     flat = tf.reshape(image, tf.shape(inside))
@@ -186,36 +187,32 @@ def operations(magnitude, original=False):
     factor = 1.8 * level + 0.1
 
     def pixels(image, axis):
-        if original:
-            return 100.0 * level
-        return 100.0 * level * (tf.cast(tf.shape(image)[axis], tf.float32) / SIDE)
+        side = SIDE if original else tf.cast(tf.shape(image)[axis], tf.float32)
+        return 100.0 * level * (side / SIDE)
 
-    def half(image):
-        side = SIDE if original else tf.reduce_min(tf.shape(image)[:2])
-        return int(40 * level) * side // SIDE
-
-    def place(uniform, image, axis):
-        return tf.cast(uniform * tf.cast(tf.shape(image)[axis], tf.float32), tf.int32)
+    def cut_out(image, sign, *uniform):
+        size = tf.shape(image)[:2]
+        side = SIDE if original else tf.reduce_min(size)
+        center = tf.cast(uniform * tf.cast(size, tf.float32), tf.int32)
+        return cutout(image, int(40 * level) * side // SIDE, *tf.unstack(center))
 
     return {
-        "AutoContrast": lambda image, sign, u, v: autocontrast(image),
-        "Equalize": lambda image, sign, u, v: equalize(image),
-        "Invert": lambda image, sign, u, v: invert(image),
-        "Rotate": lambda image, sign, u, v: rotate(image, sign * (30.0 * level)),
-        "Posterize": lambda image, sign, u, v: posterize(image, int(4 * level)),
-        "Solarize": lambda image, sign, u, v: solarize(image, int(256 * level), original),
-        "Color": lambda image, sign, u, v: color(image, factor),
-        "Contrast": lambda image, sign, u, v: contrast(image, factor, original),
-        "Brightness": lambda image, sign, u, v: brightness(image, factor),
-        "Sharpness": lambda image, sign, u, v: sharpness(image, factor),
-        "ShearX": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 1),
-        "ShearY": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 0),
-        "TranslateX": lambda image, sign, u, v: translate(image, sign * pixels(image, 1), 1),
-        "TranslateY": lambda image, sign, u, v: translate(image, sign * pixels(image, 0), 0),
-        "Cutout": lambda image, sign, u, v: cutout(
-            image, half(image), place(u, image, 0), place(v, image, 1)
-        ),
-        "SolarizeAdd": lambda image, sign, u, v: solarize_add(image, int(110 * level)),
+        "AutoContrast": lambda image, *_: autocontrast(image),
+        "Equalize": lambda image, *_: equalize(image),
+        "Invert": lambda image, *_: invert(image),
+        "Rotate": lambda image, sign, *_: rotate(image, sign * (30.0 * level)),
+        "Posterize": lambda image, *_: posterize(image, int(4 * level)),
+        "Solarize": lambda image, *_: solarize(image, int(256 * level), original),
+        "Color": lambda image, *_: color(image, factor),
+        "Contrast": lambda image, *_: contrast(image, factor, original),
+        "Brightness": lambda image, *_: brightness(image, factor),
+        "Sharpness": lambda image, *_: sharpness(image, factor),
+        "ShearX": lambda image, sign, *_: shear(image, sign * (0.3 * level), 1),
+        "ShearY": lambda image, sign, *_: shear(image, sign * (0.3 * level), 0),
+        "TranslateX": lambda image, sign, *_: translate(image, sign * pixels(image, 1), 1),
+        "TranslateY": lambda image, sign, *_: translate(image, sign * pixels(image, 0), 0),
+        "Cutout": cut_out,
+        "SolarizeAdd": lambda image, *_: solarize_add(image, int(110 * level)),
     }
 
 
@@ -227,13 +224,9 @@ def randaugment(image, layers, magnitude, seed, original=False):
     for layer in range(layers):
         chosen, sign, u, v = tf.unstack(draws[layer])
         sign = tf.where(sign < 0.5, 1.0, -1.0)
-        branches = [
-            lambda image=image, apply=apply, s=sign, u=u, v=v: apply(image, s, u, v)
-            for apply in choices
-        ]
-        image = tf.ensure_shape(
-            tf.switch_case(tf.cast(chosen * len(choices), tf.int32), branches), image.shape
-        )
+        branches = [functools.partial(apply, image, sign, u, v) for apply in choices]
+        augmented = tf.switch_case(tf.cast(chosen * len(choices), tf.int32), branches)
+        image = tf.ensure_shape(augmented, image.shape)
     return image
 
 

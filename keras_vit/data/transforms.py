@@ -21,19 +21,27 @@ def inception_window(size, seed):
     """Draws a random window, int32 `(y, x, height, width)`: 5 to 100 % of the area, aspect ratio
     0.75 to 1.33."""
     # The largest aspect ratio is 1.33 instead of 4/3, as in the JAX reference.
-    ranges = {
-        "aspect_ratio_range": (0.75, 1.33),
-        "area_range": (0.05, 1.0),
-        "min_object_covered": 0.0,
-    }
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0),
         tf.zeros([1, 0, 4]),
         seed,
+        aspect_ratio_range=(0.75, 1.33),
+        area_range=(0.05, 1.0),
+        min_object_covered=0.0,
         use_image_if_no_bounding_boxes=True,
-        **ranges,
     )
     return tf.concat([begin[:2], window[:2]], 0)
+
+
+def crop(image, window):
+    """Returns the window `(y, x, height, width)` of an image."""
+    y, x, height, width = tf.unstack(window)
+    return image[y : y + height, x : x + width]
+
+
+def mirror(image, condition):
+    """Mirrors an image horizontally if `condition`, a scalar Boolean tensor, is true."""
+    return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
@@ -43,10 +51,8 @@ def resize(image, size, rounding="float", interpolation="", method="bilinear"):
         image, size, method=interpolation or method, antialias=bool(interpolation)
     )
     if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
-        if image.dtype == tf.uint8:
-            resized = tf.clip_by_value(resized, 0, 255)
-        else:
-            resized = tf.maximum(resized, 0)
+        largest = 255 if image.dtype == tf.uint8 else tf.float32.max
+        resized = tf.clip_by_value(resized, 0, largest)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 

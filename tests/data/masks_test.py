@@ -178,7 +178,7 @@ def test_colors_are_classes(tmp_path):
     colors[0, 0, 2] = 1
     target = colored(png(colors, color=RGB))
     assert decoded(target) is None
-    assert "colors that are not in" in target.shown(target.source.read(0))
+    assert "colors that are not in" in target.problem_of(target.source.read(0))
     # (0, 199, 256) is not (0, 200, 0).
     deep = np.full((*mask.shape, 3), (0, 199, 256))
     assert decoded(colored(png(deep, 16, RGB))) is None

@@ -40,16 +40,18 @@ class NaFlex(FixedSize):
 
     def resolve(self, options):
         zero = ("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha")
-        known: dict = dict.fromkeys(zero, (0,))
-        known["train_crop"] = ("auto", "resize", "inception")
-        known["eval_crop"] = ("auto", "resize")
-        known["augreg"] = [level for level, (_, _, mixup) in LEVELS.items() if not mixup]
-        wrong = [name for name, values in known.items() if getattr(options, name) not in values]
+        allowed: dict = dict.fromkeys(zero, (0,))
+        allowed["train_crop"] = ("auto", "resize", "inception")
+        allowed["eval_crop"] = ("auto", "resize")
+        allowed["augreg"] = [level for level, (_, _, mixup) in LEVELS.items() if not mixup]
+        chosen = {name: getattr(options, name) for name in allowed}
+        wrong = [
+            f"{name}={value!r}" for name, value in chosen.items() if value not in allowed[name]
+        ]
         if wrong:
-            received = ", ".join(f"{name}={getattr(options, name)!r}" for name in wrong)
             raise ValueError(
                 "With `max_patches` (NaFlex), images (or inception crops) are only resized. "
-                f"Leave these fields at their defaults. Received: {received}"
+                f"Leave these fields at their defaults. Received: {', '.join(wrong)}"
             )
         train_crop = "resize" if options.train_crop == "auto" else options.train_crop
         return dataclasses.replace(options, train_crop=train_crop, eval_crop="resize")
@@ -101,10 +103,10 @@ def _packed(image, shape):
     side = naflex.patch_size_of(shape)
     channels = image.shape[2]
     rows, columns = tf.unstack(tf.shape(image)[:2] // side)
-    x = tf.reshape(image, (rows, side, columns, side, channels))
-    x = tf.reshape(tf.transpose(x, (0, 2, 1, 3, 4)), (-1, side * side, channels))
-    places = tf.stack(tf.meshgrid(1 + tf.range(rows), 1 + tf.range(columns), indexing="ij"), -1)
-    places = tf.repeat(tf.reshape(tf.cast(places, tf.float32), (-1, 2, 1)), channels, -1)
-    x = tf.concat([x, places], 1)
-    padding = shape[0] - rows * columns
-    return tf.ensure_shape(tf.pad(x, [[0, padding], [0, 0], [0, 0]]), (*shape[:2], channels))
+    pixels = tf.reshape(image, (rows, side, columns, side, channels))
+    pixels = tf.reshape(tf.transpose(pixels, (0, 2, 1, 3, 4)), (-1, side * side, channels))
+    number = tf.range(rows * columns)
+    places = tf.cast(tf.stack([number // columns, number % columns], 1) + 1, tf.float32)
+    places = tf.repeat(places[..., None], channels, -1)
+    padding = [[0, shape[0] - rows * columns], [0, 0], [0, 0]]
+    return tf.ensure_shape(tf.pad(tf.concat([pixels, places], 1), padding), shape)

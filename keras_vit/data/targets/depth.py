@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import images
-from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes, is_png
+from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes
 
 
 class Depth(PixelValues):
@@ -38,15 +38,15 @@ class Depth(PixelValues):
     def values(self, example):
         depth = example["depth"]
         if depth.dtype == tf.string:
-            depth = tf.cond(is_png(depth), lambda: _from_png(depth), lambda: _from_npy(depth))
-        scale = 1.0 if self.options is None else self.options.depth_scale
-        depth = tf.cast(depth, tf.float32) / scale
+            is_png = images.starts_with(depth, images.PNG)
+            depth = tf.cond(is_png, lambda: _from_png(depth), lambda: _from_npy(depth))
+        depth = tf.cast(depth, tf.float32) / self.options.depth_scale
         return tf.where(tf.math.is_finite(depth), depth, 0.0)
 
     def are_valid(self, values):
         return tf.reduce_all(values >= 0)
 
-    def shown_values(self, values):
+    def problem_of_values(self, values):
         return f"a minimum of {values.min():g}"
 
     def summary(self, max_names=10):
@@ -58,7 +58,7 @@ class Depth(PixelValues):
 
 
 def _from_png(encoded):
-    bits = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 24, 2), tf.uint8), tf.int32)
+    bits = images.integers(encoded, 24, 2, tf.uint8)
     encoded = images.checked(
         encoded,
         tf.reduce_all(bits == [16, 0]),

@@ -1,5 +1,6 @@
 """Masks: a class for each pixel."""
 
+import re
 import unicodedata
 import zlib
 from typing import ClassVar
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from keras_vit.data import images
 from keras_vit.data.sources.text_files import lines_of
-from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes, is_png
+from keras_vit.data.targets.pixels import PixelValues, apply_to_bytes
 
 IGNORED = 255
 _SAMPLED = 16  # masks that are read for the summary of a run
@@ -36,7 +37,7 @@ class Masks(PixelValues):
     name = "masks"
     unknown = IGNORED
 
-    def __init__(self, source, options=None):
+    def __init__(self, source, options):
         super().__init__(source, options)
         self.classes = len(source.class_names)
         if not 2 <= self.classes <= IGNORED:
@@ -49,7 +50,7 @@ class Masks(PixelValues):
             "ignored pixels, after --config.data.mask_offset is subtracted"
         )
         self._colors = None
-        if options is not None and options.mask_colors:
+        if options.mask_colors:
             self._colors = _read_colors(options.mask_colors, source.class_names)
 
     @staticmethod
@@ -65,21 +66,22 @@ class Masks(PixelValues):
             mask = self._decoded(mask)
         mask = tf.cast(mask, tf.int32)
         mask = mask[..., 0] if mask.shape.rank == 3 else mask
-        offset = 0 if self.options is None else self.options.mask_offset
+        offset = self.options.mask_offset
         has_class = (mask >= offset) & (mask != IGNORED)
         return tf.where(has_class, mask - offset, IGNORED) if offset else mask
 
     def are_valid(self, values):
         return tf.reduce_all((values >= 0) & (values < self.classes) | (values == IGNORED))
 
-    def shown_values(self, values):
+    def problem_of_values(self, values):
         if self._colors is not None:
             return "colors that are not in --config.data.mask_colors"
         wrong = np.unique(values[(values != IGNORED) & ((values < 0) | (values >= self.classes))])
         return f"classes {', '.join(map(str, wrong[:10]))}"
 
     def classes_of(self, example):
-        return np.unique(self.values(example))
+        classes = np.unique(self.values(example))
+        return classes[classes != IGNORED]
 
     def summary(self, max_names=10):
         """Returns the classes with their shares of the pixels of some masks, evenly spaced."""
@@ -117,21 +119,16 @@ class Masks(PixelValues):
 
     def _decoded(self, encoded):
         """Returns the classes of a PNG file: int32 `(H, W)`."""
-        encoded = images.checked(
-            encoded, is_png(encoded), "a mask must be a PNG file, but is:", "another file"
-        )
-        header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 24, 2), tf.uint8), tf.int32)
-        is_indexed = header[1] == 3
+        is_png = images.starts_with(encoded, images.PNG)
+        size = tf.strings.length(encoded)
+        encoded = images.checked(encoded, is_png, "a mask must be a PNG file; size in bytes:", size)
+        bits, color_type = tf.unstack(images.integers(encoded, 24, 2, tf.uint8))
         if self._colors is None:
-            encoded = tf.cond(
-                is_indexed,
-                lambda: apply_to_bytes(_with_gray_palette, encoded, tf.string),
-                lambda: encoded,
-            )
+            encoded = apply_to_bytes(_with_gray_palette, encoded, tf.string)
         # The decoder scales the values of all files to 16 bits. It sees 8 bits per color of a
         # palette.
         pixels = tf.cast(tf.io.decode_png(encoded, 3, tf.uint16), tf.int32)
-        pixels //= 65535 // (2 ** tf.where(is_indexed, 8, header[0]) - 1)
+        pixels //= 65535 // (2 ** tf.where(color_type == 3, 8, bits) - 1)
         if self._colors is not None:
             return self._class_of_colors(pixels)
         is_gray = tf.reduce_all(pixels[..., :1] == pixels)
@@ -156,23 +153,25 @@ def _read_colors(path, class_names):
     """Returns the codes of the colors in a color table, sorted, and the class of each: int32
     `(colors,)`."""
     classes = len(class_names)
-    rows = [line.split(maxsplit=3) for line in lines_of(path)]
-    is_ignored = np.array([row[3:] == ["ignored"] for row in rows], bool)
-    are_numbers = all(len(row) > 2 and all(map(str.isdecimal, row[:3])) for row in rows)
-    colors = np.array([row[:3] for row in rows] if are_numbers else [[256] * 3], np.int64)
+    lines = lines_of(path)
+    matches = [re.fullmatch(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+(.*))?", line) for line in lines]
+    rows = [match.groups("") for match in matches if match]
+    colors = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
+    names = [unicodedata.normalize("NFC", row[3]) for row in rows]
+    is_ignored = np.array([name == "ignored" for name in names], bool)
     codes = _code(colors)
-    if np.sum(~is_ignored) != classes or colors.max() > 255 or len({*codes}) != len(rows):
+    if np.sum(~is_ignored) != classes or colors.max() > 255 or len({*codes}) != len(lines):
         raise ValueError(
             f"`mask_colors` must be a text file with {classes} different lines R G B NAME, numbers "
             "from 0 to 255, one for each class, and any number of lines with the name ignored. "
-            f"Received: {len(rows)} lines in {path!r}"
+            f"Received: {len(lines)} lines in {path!r}"
         )
-    named = [row[3:] for row, ignored in zip(rows, is_ignored) if not ignored]
-    for row, name in zip(named, map(str, class_names)):
-        if row and unicodedata.normalize("NFC", row[0]) != name:
+    named = [name for name in names if name != "ignored"]
+    for found, name in zip(named, map(str, class_names)):
+        if found not in ("", name):
             raise ValueError(
                 "The names in `mask_colors` must be the class names, in their order. Received: "
-                f"{row[0]!r} in {path!r} instead of {name!r}"
+                f"{found!r} in {path!r} instead of {name!r}"
             )
     order = np.argsort(codes)
     labels = np.where(is_ignored, IGNORED, np.cumsum(~is_ignored) - 1)
@@ -185,10 +184,13 @@ def _code(colors):
 
 
 def _with_gray_palette(encoded):
-    """Returns an indexed PNG file with another palette, in which color i is the gray value i.
+    """Returns a PNG file; if it is indexed, with another palette, in which color i is the gray
+    value i.
 
     TensorFlow decodes the colors of an indexed file; with this palette, they are the indices.
     """
+    if encoded[25] != 3:
+        return encoded
     start = 8
     while encoded[start + 4 : start + 8] not in (b"PLTE", b""):
         start += 12 + int.from_bytes(encoded[start : start + 4], "big")
@@ -224,6 +226,5 @@ def overlay(
         classes: number of classes.
         opacity: share of the mask's colors, in [0, 1].
     """
-    known = (mask < classes)[..., None]
-    colors = class_colors(classes)[np.where(mask < classes, mask, 0)]
-    return np.where(known, (1 - opacity) * picture + opacity * colors, picture)
+    colored = (1 - opacity) * picture + opacity * class_colors(IGNORED + 1)[mask]
+    return np.where((mask < classes)[..., None], colored, picture)

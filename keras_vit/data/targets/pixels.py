@@ -1,7 +1,5 @@
 """Base class of target kinds that have a value for each pixel of an image."""
 
-import re
-
 import tensorflow as tf
 
 from keras_vit.data import images
@@ -26,14 +24,14 @@ class PixelValues(Target):
     dtype = tf.uint8
     unknown = 0
 
-    def __init__(self, source, options=None):
+    def __init__(self, source, options):
         super().__init__(source, options)
-        if options is not None and not options.kind.has_pixel_grid:
-            fields = {name: getattr(options, name) for name in options.kind.defaults}
-            received = ", ".join(f"{name}={value}" for name, value in fields.items())
+        if not options.kind.has_pixel_grid:
+            fields = [f"{name}={getattr(options, name)}" for name in options.kind.defaults]
             raise ValueError(
                 f"The target {self.name!r} requires images as grids of pixels; leave "
-                f"{' and '.join(fields)} at their defaults. Received: {received}"
+                f"{' and '.join(options.kind.defaults)} at their defaults. Received: "
+                f"{', '.join(fields)}"
             )
 
     def spec(self):
@@ -81,24 +79,19 @@ class PixelValues(Target):
                     f"{len(missing)} files without a partner: {', '.join(missing[:10])}"
                 )
 
-    def is_valid(self, example):
-        return not self.shown(example)
-
-    def shown(self, example):
-        """Returns what is wrong with the values of an example, or ""."""
+    def problem_of(self, example):
         try:
             values = self.values(example)
         except tf.errors.OpError as error:
-            text = re.sub(r"\{\{.*?\}\}|\[Op:\w+\]|assertion failed:", "", error.message)
-            return f"not decoded, because: {' '.join(text.split())[:300]}"
+            return f"not decoded, because: {images.reason_of(error)}"
         height, width = self._image_size(example["image"]).numpy()
         if values.shape != (height, width):
             rows, columns = values.shape
             return f"{rows}x{columns} (height x width) for an image of {height}x{width}"
-        return "" if self.are_valid(values) else self.shown_values(values.numpy())
+        return "" if self.are_valid(values) else self.problem_of_values(values.numpy())
 
-    def shown_values(self, values):
-        """Returns words about the values of a file with wrong values, for a message."""
+    def problem_of_values(self, values):
+        """Returns what is wrong with values that are not valid, for a message."""
         raise NotImplementedError
 
     def _image_size(self, image):
@@ -106,9 +99,8 @@ class PixelValues(Target):
         if image.dtype != tf.string:
             return tf.shape(image)[:2]
         size = images.header_size(image)
-        if self.options is None or not self.options.exif:
-            return size
-        return tf.where(images.orientation(image) > 4, size[::-1], size)
+        is_turned = self.options.exif and images.orientation(image) > 4
+        return tf.where(is_turned, size[::-1], size)
 
 
 def reader(target):
@@ -123,11 +115,6 @@ def reader(target):
         return image, tf.constant(float(white)), *target.decode(example)
 
     return tf.function(read, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
-
-
-def is_png(encoded):
-    """Returns whether a file is a PNG file."""
-    return tf.strings.substr(encoded, 0, 4) == b"\x89PNG"
 
 
 def apply_to_bytes(function, encoded, dtype):

@@ -121,18 +121,15 @@ class Target:
         """Returns a picture `(H, W, 3)` in [0, 1] of an image with this target for a figure."""
         return picture
 
-    def shown(self, example: dict[str, Any]) -> str:
-        """Returns the stored value of an example, or what is wrong with it, for a message.
+    def problem_of(self, example: dict[str, Any]) -> str:
+        """Returns the stored value of an example, or what is wrong with it, for a message; "" if
+        the value is valid.
 
         The example was read eagerly.
         """
-        return str(example[self.key].numpy())
+        return "" if self.decode(example)[-1] else str(example[self.key].numpy())
 
     def classes_of(self, example: dict[str, Any]) -> np.ndarray:
         """Returns the classes of an example, which was read eagerly, as integers `(N,)`; none for
         kinds without classes."""
         return np.zeros([0], np.int64)
-
-    def is_valid(self, example: dict[str, Any]) -> bool:
-        """Returns whether the stored value of an example, which was read eagerly, is valid."""
-        return bool(self.decode(example)[-1])

@@ -1,5 +1,6 @@
 """Texts: the caption of each image, as token ids."""
 
+import functools
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -35,7 +36,6 @@ class Texts(Target):
         super().__init__(source, options)
         self.length = options.text_length
         self._place = options.tokenizer
-        self._tokenizer = None
 
     @staticmethod
     def check(options):
@@ -44,12 +44,10 @@ class Texts(Target):
                 f"`text_length` must be 1 or more. Received: text_length={options.text_length}"
             )
 
-    @property
+    @functools.cached_property
     def tokenizer(self):
         """The tokenizer, which is loaded on first use."""
-        if self._tokenizer is None:
-            self._tokenizer = tokenizer_of(self._place, self.length)
-        return self._tokenizer
+        return tokenizer_of(self._place, self.length)
 
     def spec(self):
         return tf.TensorSpec([self.length], tf.int32)
@@ -59,11 +57,8 @@ class Texts(Target):
         if caption.shape.rank:  # several captions, or none
             caption = tf.concat([caption, [""]], 0)[0]
         tokenizer = self.tokenizer
-
-        def encode(text):
-            return tokenizer([text.decode()])[0]
-
-        ids = tf.ensure_shape(apply_to_bytes(encode, caption, tf.int32), [self.length])
+        ids = apply_to_bytes(lambda text: tokenizer([text.decode()])[0], caption, tf.int32)
+        ids = tf.ensure_shape(ids, [self.length])
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
