@@ -156,7 +156,7 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
     taken = _fields(function)
     if unknown := [f"{field}={changed[field]!r}" for field in changed if field not in taken]:
         raise ValueError(
-            f"{name!r} takes only the fields name, split, {', '.join(taken)}. Received: "
+            f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: "
             f"{', '.join(unknown)}"
         )
     source = function(split, *rest, **changed)
