@@ -159,7 +159,7 @@ def raise_wrong_label(target, index):
     received = target.source.name_of(index)
     if target.source.read is not None:
         example = target.source.read(tf.constant(index, tf.int64))
-        received = f"{target.key}={target.problem_of(example)} in {received}"
+        received = f"{target.key}={target.shown(example)} in {received}"
     raise ValueError(f"Every {target.key} must be {target.rule}. Received: {received}")
 
 

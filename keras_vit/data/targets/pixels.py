@@ -90,6 +90,9 @@ class PixelValues(Target):
             return f"{rows}x{columns} (height x width) for an image of {height}x{width}"
         return "" if self.are_valid(values) else self.problem_of_values(values.numpy())
 
+    def shown(self, example):
+        return self.problem_of(example)
+
     def problem_of_values(self, values):
         """Returns what is wrong with values that are not valid, for a message."""
         raise NotImplementedError

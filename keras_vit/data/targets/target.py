@@ -122,12 +122,15 @@ class Target:
         return picture
 
     def problem_of(self, example: dict[str, Any]) -> str:
-        """Returns the stored value of an example, or what is wrong with it, for a message; "" if
-        the value is valid.
+        """Returns what is wrong with the stored value of an example, or "" if it is valid.
 
         The example was read eagerly.
         """
-        return "" if self.decode(example)[-1] else str(example[self.key].numpy())
+        return "" if self.decode(example)[-1] else self.shown(example)
+
+    def shown(self, example: dict[str, Any]) -> str:
+        """Returns the stored value of an example, which was read eagerly, for a message."""
+        return str(example[self.key].numpy())
 
     def classes_of(self, example: dict[str, Any]) -> np.ndarray:
         """Returns the classes of an example, which was read eagerly, as integers `(N,)`; none for
