@@ -48,8 +48,9 @@ def main():
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
     # If the run is already finished, only print its results again.
     if results := workdir.results():
-        metrics = format_metrics(metrics_of_test(results))
-        print(f"This run is done: {metrics}. Everything is in {workdir.path}.")
+        metrics = metrics_of_test(results)
+        metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
+        print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)

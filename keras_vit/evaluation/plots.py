@@ -92,7 +92,7 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     axes.set_ylabel("true class")
     if classes <= 40:
         names = [plain_text(name) for name in class_names]
-        axes.set_xticks(range(classes), names, rotation=90)
+        axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0)
         axes.set_yticks(range(classes), names)
     if classes <= 20:
         for row, column in np.argwhere(matrix):

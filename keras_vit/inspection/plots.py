@@ -42,7 +42,8 @@ def attention(
             axes.imshow(overlaid(image, values / max(values.max(), 1e-30)))
     from matplotlib.cm import ScalarMappable
 
-    figure.colorbar(ScalarMappable(), ax=figure.axes, label="share of the maximum")
+    last_column = grid[:, -1].tolist()
+    figure.colorbar(ScalarMappable(), ax=last_column, label="share of the maximum", fraction=0.08)
     figure.savefig(path, dpi=100)
 
 
@@ -96,7 +97,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
         tiles = similarity.transpose(0, 2, 1, 3).repeat(cells, 1).repeat(cells, 3)
         tiles = np.pad(tiles, ((0, 0), (0, 1), (0, 0), (0, 1)), constant_values=np.nan)
         shown = axes.imshow(
-            tiles.reshape(rows * tiles.shape[1], -1),
+            tiles.reshape(rows * tiles.shape[1], -1)[:-1, :-1],
             vmin=-1,
             vmax=1,
             interpolation="nearest",
