@@ -57,7 +57,7 @@ def _predict(source, paths, batch_size=3, flip=False):
     function = classifier.probabilities
     if flip:
         function = functools.partial(predict.mean_of_mirrored, function)
-    rows = predict.predict(classifier, function, paths, batch_size)
+    rows = predict.predict(classifier.reader, function, paths, batch_size)
     return {path.name: row for path, row in rows}
 
 
