@@ -23,6 +23,7 @@ from keras_vit import checkpoints, files
 from keras_vit.checkpoints.readers import NpzFile
 from keras_vit.commands import shared_flags
 from keras_vit.families.registry import build_and_load
+from keras_vit.training.stored_models import is_stored
 
 ENDINGS = (".keras", ".weights.h5", ".npz")
 POSITIONAL = ("SOURCE", "TARGET")
@@ -102,7 +103,7 @@ def main(source, target):
 
 def read(source):
     """Returns the model and the class names of SOURCE; the names are None if they are unknown."""
-    if source.endswith(".keras") or (files.is_dir(source) and not shared_flags.has_weights(source)):
+    if is_stored(source):
         given = [f"--{name}" for name in OF_WEIGHTS if FLAGS[name].value is not None]
         if given:
             raise ValueError(

@@ -5,14 +5,14 @@ import sys
 from absl import flags
 
 import keras_vit
-from keras_vit import checkpoints, data, evaluation, files, text, training
+from keras_vit import checkpoints, data, evaluation, files, text
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.text_files import lines_of
 from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
-from keras_vit.models import TwoTowers, load_keras_file
+from keras_vit.models import TwoTowers
 from keras_vit.models.zero_shot import class_names_of
-from keras_vit.training.stored_models import has_weights
+from keras_vit.training.stored_models import is_stored, load_any_model
 
 FLAGS = flags.FLAGS
 MODELS = "the workdir of a run, the folder of an export or its versions, or a .keras file"
@@ -227,20 +227,11 @@ def _load(source):
             f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, "
             f"and --variant takes a constructor. Received: model={source!r}"
         )
-    if source.endswith(".keras"):
-        model = load_keras_file(source, compile=False)
-        names = class_names_of(model)
-        return model, {"class_names": names} if names else {}
-    if not files.is_dir(source) or has_weights(source):
+    if not is_stored(source):
         raise ValueError(
             f"--model takes {MODELS}; --weights takes weights. Received: model={source!r}"
         )
-    if stored := training.load_stored_model(source, lambda line: print(line, file=sys.stderr)):
-        return stored
-    raise ValueError(
-        f"The folder contains neither a run nor an export. --model takes {MODELS}. Received: "
-        f"model={source!r}"
-    )
+    return load_any_model(source, write=lambda line: print(line, file=sys.stderr))
 
 
 def with_class_names(details, source, model):

@@ -1,4 +1,4 @@
-"""Compiles the steps of a run for a TPU slice and searches for settings that fit in its devices'
+"""Compiles the steps of a run for a TPU slice and searches for a batch that fits in its devices'
 memory."""
 
 import dataclasses
@@ -7,7 +7,6 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_vit import cost, tasks, terminal
-from keras_vit.layers import AxialTransformerBlock, TransformerBlock
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
 from keras_vit.tpu.inputs import input_shapes
@@ -35,9 +34,8 @@ def check(
         recipe: the config of the run; the argument `batch_size` replaces its field `batch_size`.
         batch_size: global batch size, over all devices of the slice.
         topology: name of a slice, such as "v3:2x2".
-        search: whether to search for the largest batch that fits. The search also tries
-            rematerialization and more micro-batches. If False, `Check.fitting_batch_per_device` may
-            not be the largest.
+        search: whether to search for the largest batch that fits. If False,
+            `Check.fitting_batch_per_device` may not be the largest.
 
     Returns:
         A `Check`.
@@ -59,26 +57,20 @@ def check(
     # The schedule must be longer than its warm-up.
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
-    def make_programs(**changes):
-        changed = ConfigDict({**config.to_dict(), **changes})
-        changed_task = tasks.get(changed, task.with_config(changed))
-        return programs_class()(changed, changed_task, inputs, slice_, schedule_steps)
-
-    programs = make_programs()
+    task = tasks.get(config, task.with_config(config))
+    programs = programs_class()(config, task, inputs, slice_, schedule_steps)
     size = batch_size // slice_.num_devices
     result = _compile(programs, config, size, steps)
-    if search and result.compiles:
-        return _search(result, config, make_programs, programs)
     fitting = size if result.fits else 0
-    if result.compiles and not result.fits:
-        fitting = _largest_batch(programs, config.accumulate_steps, size)
+    if result.compiles and (search or not result.fits):
+        fitting = _largest_batch(programs, config, size, any_will_do=not search)
     return dataclasses.replace(result, fitting_batch_per_device=fitting)
 
 
 def _compile(programs, config, size, steps):
     """Compiles the steps for `size` images per device; returns the `Check`, without a batch that
     fits."""
-    train, evaluation = programs.compile_steps(size, config.accumulate_steps)
+    train, evaluation = programs.compile_steps(size)
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
@@ -98,44 +90,16 @@ def _compile(programs, config, size, steps):
     )
 
 
-def _largest_batch(programs, parts, first, any_will_do=True):
-    """Returns a number of images per device that fit in a step of `parts` micro-batches."""
+def _largest_batch(programs, config, first, any_will_do):
+    """Returns a number of images per device that fit."""
 
     def compile_size(images):
-        steps = programs.compile_steps(images, parts)
+        steps = programs.compile_steps(images)
         return max(steps, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
 
     limit = programs.topology.device.memory_bytes
-    return largest_batch(
-        compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do
-    )
-
-
-def _search(result, config, make_programs, programs):
-    """Returns the result with the largest batch that fits; also tries more micro-batches and
-    rematerialization."""
-    parts = config.accumulate_steps
-    size = config.batch_size // programs.topology.num_devices
-    fitting = _largest_batch(programs, parts, size, any_will_do=False)
-    changes = []
-    if fitting:
-        more, first = _more_micro_batches(size, fitting, parts)
-        changes.append((f"accumulate_steps={more}", _largest_batch(programs, more, first)))
-    blocks = AxialTransformerBlock, TransformerBlock
-    has_blocks = any(isinstance(layer, blocks) for layer in programs.model.layers)
-    if has_blocks and not config.remat:
-        rematerialized = make_programs(remat=True)
-        changes.append(("remat=True", _largest_batch(rematerialized, parts, 2 * (fitting or size))))
-    return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
-
-
-def _more_micro_batches(size, fitting, parts):
-    """Returns a number of micro-batches for the requested batch or, if that fits, for twice the
-    largest batch; and the number of images per device to try first."""
-    if fitting >= size:
-        return 2 * parts, -(-2 * fitting // (2 * parts)) * 2 * parts
-    divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
-    return next(divisors), size
+    unit = config.accumulate_steps
+    return largest_batch(compile_size, limit, first, programs.state_bytes, unit, any_will_do)
 
 
 def programs_class():

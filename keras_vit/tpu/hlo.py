@@ -44,6 +44,9 @@ def traffic(text, steps=1):
     sizes = collections.Counter()
 
     def visit(name, times):
+        def count(array, size):
+            sizes[_name(array)] += times * size * _is_in_hbm(array)
+
         for line_outputs, opcode, rest in computations.get(name, ()):
             # Visit called computations, and count loop bodies once per iteration.
             if opcode in _CALLS:
@@ -62,11 +65,9 @@ def traffic(text, steps=1):
             for position, operand in enumerate(operands):
                 is_sliced = position == 0 and opcode in ("slice", "dynamic-slice")
                 for array in outputs.get(operand, ()):
-                    is_slice = is_sliced and is_in_hbm(array)
-                    size = padded_bytes(writes[0] if is_slice else array)
-                    sizes[_name(array)] += times * size * is_in_hbm(array)
+                    count(array, padded_bytes(writes[0] if is_sliced else array))
             for array in writes:
-                sizes[_name(array)] += times * padded_bytes(array) * is_in_hbm(array)
+                count(array, padded_bytes(array))
 
     visit(entry, 1)
     return [(name, size) for name, size in sizes.most_common() if size]
@@ -97,7 +98,7 @@ def _parse(text):
         elif match := _INSTRUCTION.match(line):
             name, arrays, opcode, rest = match.groups()
             outputs = [
-                (dtype, tuple(int(side) for side in re.findall(r"\d+", shape)), layout)
+                (dtype, tuple(map(int, re.findall(r"\d+", shape))), layout)
                 for dtype, shape, layout in _ARRAY.findall(arrays)
             ]
             lines.append((outputs, opcode, rest))
@@ -111,7 +112,7 @@ def _name(array):
     return f"{array[0]}[{','.join(map(str, array[1]))}]"
 
 
-def is_in_hbm(array):
+def _is_in_hbm(array):
     """Returns whether the layout places an array in HBM, memory space 0."""
     return not re.search(r"S\([1-9]", array[2])
 
@@ -122,13 +123,13 @@ def padded_bytes(array):
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
     tile = re.match(r"T\(([\d,]+)\)", rest)
-    sides = list(shape)
+    sides = shape
     if tile and axes:
         sides = [shape[int(axis)] for axis in axes.split(",")]
         # Layouts list the axes from minor to major, and tiles from major to minor.
         tile_sides = [int(side) for side in reversed(tile[1].split(","))]
         for i, length in enumerate(tile_sides[: len(sides)]):
-            sides[i] = -(-sides[i] // length) * length
+            sides[i] = math.ceil(sides[i] / length) * length
     digits = re.search(r"\d+", dtype)
     bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # HLO tokens have no size
     return math.prod(sides) * bits // 8

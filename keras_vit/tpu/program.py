@@ -77,20 +77,19 @@ class Programs:
         finally:
             keras.config.set_dtype_policy(policy)
 
-    def compile_steps(self, images, accumulate_steps):
+    def compile_steps(self, images):
         """Returns the training and evaluation `Program`s for a number of images per device.
 
         If the training step fails for a reason other than memory, returns its `Program` for both
         steps.
         """
-        key = (images, accumulate_steps)
-        if key not in self._compiled:
-            batch_size = images * self.topology.num_devices
-            train = self.train(batch_size, accumulate_steps)
+        if images not in self._compiled:
+            arguments = (images * self.topology.num_devices, self._config.accumulate_steps)
+            train = self.train(*arguments)
             has_failed = not train.compiles and not train.out_of_memory
-            evaluation = train if has_failed else self.evaluation(batch_size, accumulate_steps)
-            self._compiled[key] = (train, evaluation)
-        return self._compiled[key]
+            evaluation = train if has_failed else self.evaluation(*arguments)
+            self._compiled[images] = (train, evaluation)
+        return self._compiled[images]
 
     def _config_of(self, batch_size, accumulate_steps):
         return ConfigDict(

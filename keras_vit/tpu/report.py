@@ -25,10 +25,6 @@ def report(check, price=0.0, arrays=0):
         lines += [f"  {name}: {size / check.train.steps / 1e9:.3g}" for name, size in traffic]
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
-    for text, images in check.changes:
-        lines.append(
-            f"with {text}: {f'{images} images per device fit' if images else 'not one image fits'}"
-        )
     return lines
 
 
@@ -44,14 +40,10 @@ def _verdict(check):
     verdict = f"does not fit: needs {needed} of {limit} per device"
     if not fitting:
         parts = check.accumulate_steps
-        return (
-            f"{verdict}; not even {'1 image fits' if parts == 1 else f'{parts} images fit'} on a "
-            "device"
-        )
-    return (
-        f"{verdict}; {fitting} images per device fit "
-        f"(batch_size={fitting * check.topology.num_devices})"
-    )
+        least = "1 image fits" if parts == 1 else f"{parts} images fit"
+        return f"{verdict}; not even {least} on a device"
+    batch_size = fitting * check.topology.num_devices
+    return f"{verdict}; {fitting} images per device fit (batch_size={batch_size})"
 
 
 def _memory(check):
@@ -93,16 +85,13 @@ def _time(check, price):
             "precision='mixed_bfloat16'"
         )
     hours = check.device_hours_estimate
-    if hours:
-        line = (
-            f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and "
-            "input stalls"
-        )
-        lines.append(
-            f"{line}; {price * hours:,.2f} at {price:g} per device-hour" if price else line
-        )
-    else:
-        lines.append("the number of steps is unknown: set data.num_examples or total_steps")
+    if not hours:
+        return [*lines, "the number of steps is unknown: set data.num_examples or total_steps"]
+    cost = f"; {price * hours:,.2f} at {price:g} per device-hour" if price else ""
+    lines.append(
+        f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and input "
+        f"stalls{cost}"
+    )
     return lines
 
 

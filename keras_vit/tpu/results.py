@@ -25,8 +25,6 @@ class Check:
         total_steps: number of training steps; 0 if unknown.
         fitting_batch_per_device: number of images per device that fits in memory (with `search`,
             the largest number tested); 0 if no image fits or a step does not compile.
-        changes: with `search`, the images per device that fit after a config change, such as
-            `(("remat=True", 128),)`.
     """
 
     topology: Topology
@@ -41,7 +39,6 @@ class Check:
     model_flops: float
     total_steps: int
     fitting_batch_per_device: int = 0
-    changes: tuple[tuple[str, int], ...] = ()
 
     @property
     def batch_size_per_device(self) -> int:
@@ -54,9 +51,7 @@ class Check:
     @property
     def compiles(self) -> bool:
         """True if both steps compile. Running out of memory does not count as a failure."""
-        return all(
-            program.compiles or program.out_of_memory for program in (self.train, self.evaluation)
-        )
+        return all(p.compiles or p.out_of_memory for p in (self.train, self.evaluation))
 
     @property
     def fits(self) -> bool:
@@ -142,20 +137,18 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Returns all attributes and properties as plain Python values, for JSON."""
         names = [name for name, value in vars(Check).items() if isinstance(value, property)]
-        fields = {**dataclasses.asdict(self), **{name: getattr(self, name) for name in names}}
-        device = {
+        return {
+            **dataclasses.asdict(self),
+            **{name: getattr(self, name) for name in names},
             "num_devices": self.topology.num_devices,
             "device_kind": self.topology.device.kind,
+            "topology": self.topology.name,
         }
-        return fields | device | {"topology": self.topology.name}
 
 
 def roofline_seconds(program, model_flops, topology):
     """Returns the longer of a program's compute time and HBM time, or 0 if it does not compile."""
     if not program.compiles:
         return 0.0
-    device = topology.device
-    return max(
-        max(program.flops, model_flops) / device.peak_flops,
-        program.bytes_accessed / device.bandwidth,
-    )
+    compute = max(program.flops, model_flops) / topology.device.peak_flops
+    return max(compute, program.bytes_accessed / topology.device.bandwidth)

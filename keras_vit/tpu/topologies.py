@@ -67,11 +67,10 @@ def get_topology(name: str, backend: str | None = None) -> Topology:
         ValueError: the name is invalid. The message contains examples.
     """
     generation, _, shape = str(name).partition(":")
-    sides = []
-    if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape):
-        sides = [int(side) for side in shape.split("x")]
-    if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
+    sides = shape.split("x")
+    is_shape = all(re.fullmatch(r"[1-9]\d*", side) for side in sides)
+    if not is_shape or len(sides) != DIMENSIONS.get(generation):
         raise ValueError(f"`topology` must be a name like {EXAMPLES}. Received: topology={name!r}")
     is_jax = (backend or keras.backend.backend()) == "jax"
     device = MEGACORE if generation == "v4" and is_jax else DEVICES[generation]
-    return Topology(name, device, math.prod(sides) * device.devices_per_chip)
+    return Topology(name, device, math.prod(map(int, sides)) * device.devices_per_chip)

@@ -102,11 +102,9 @@ class CheckpointManager:
             )
         self._engine.restore(f"{path}/state")
         backend = keras.backend.backend()
-        written_on = counters.pop("backend", "")
-        note = ""
-        if written_on not in ("", backend):
-            note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
-        self._write(f"resuming from step {step}, {path}{note}")
+        written_on = counters.pop("backend", backend)
+        note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
+        self._write(f"resuming from step {step}, {path}{note if written_on != backend else ''}")
         return counters
 
     def _explained_errors(self, step):

@@ -108,7 +108,8 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _building(self):
-        """Returns the context in which `build` creates variables."""
+        """Returns the context in which `build` creates variables; raises a `ValueError` if the
+        engine does not support the config."""
 
     @abc.abstractmethod
     def _place(self, optimizer, averaged, scaled):
@@ -154,14 +155,20 @@ class Engine(abc.ABC):
             ValueError: a device is out of memory.
         """
 
-    def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
+    def _outputs(self, metrics, running, input_wait, stop_requested):
         """Returns the `TrainOutputs` of a call. Omits the steps after a step that ended
         training."""
-        count = min(int(running.sum()) + 1, len(running))
-        metrics = dict(zip(step_metrics(self._task), metrics[:count].T))
+        metrics = metrics[: int(running.sum()) + 1]
         return TrainOutputs(
-            metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1])
+            dict(zip(step_metrics(self._task), metrics.T)),
+            float(input_wait),
+            self._peak_memory(),
+            bool(stop_requested),
+            bool(running[-1]),
         )
+
+    def _peak_memory(self):
+        return process_peak_memory()
 
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Computes exact weighted means over all evaluation examples.
@@ -251,9 +258,7 @@ class Engine(abc.ABC):
 
         The search uses this host's part of the batch of `step`.
         """
-        batches = self._inputs.train_batches(
-            step, num_hosts=self.num_hosts, host_index=self.host_index
-        )
+        batches = self._inputs.train_batches(step, self.num_hosts, self.host_index)
         images, *_ = next(iter(batches))
         num_batches = self.num_devices * self._config.accumulate_steps
         return first_nonfinite_layer(self.gather_model(), np.asarray(images), num_batches)
@@ -270,7 +275,7 @@ class Engine(abc.ABC):
             raise
 
     def _profiled(self, folder):
-        return contextlib.nullcontext() if folder is None else self._trace(str(folder))
+        return self._trace(str(folder)) if folder else contextlib.nullcontext()
 
 
 def step_metrics(task):

@@ -12,8 +12,8 @@ from keras_vit.models.freezing import enable_lora, freeze, frozen_weights, unfre
 
 def validate(config):
     """Raises a `ValueError` unless the fields that freeze weights have valid values."""
-    value = config.get("freeze", "")
-    rank = config.get("lora_rank", 0)
+    value = config.freeze
+    rank = config.lora_rank
     if not re.fullmatch(r"|backbone|blocks:\d+", value):
         raise ValueError(
             "`freeze` must be backbone, for a new head only, or blocks:N, for the first N blocks "
@@ -24,7 +24,7 @@ def validate(config):
             "`freeze` must be '' with `lora_rank`, which freezes all weights before the head. "
             f"Received: freeze={value!r}, lora_rank={rank}"
         )
-    if config.get("unfreeze_at_step", 0) and not value:
+    if config.unfreeze_at_step and not value:
         raise ValueError(
             "`unfreeze_at_step` requires `freeze`. Received: "
             f"unfreeze_at_step={config.unfreeze_at_step}, freeze=''"
@@ -52,7 +52,7 @@ def apply(config, model):
     if rank:
         enable_lora(model, rank, write=_ignore)
     elif value == "backbone":
-        freeze(model, "head", write=_ignore)
+        freeze(model, write=_ignore)
     elif value:
         blocks = int(value.removeprefix("blocks:"))
         last = find_vision_transformer(model).num_layers
@@ -78,11 +78,10 @@ class Held:
         self._held = {id(weight) for weight in weights}
 
     def losses_and_metrics(self, model, batch, training=False):
-        values = []
-        for variable in model.variables:
-            value = variable.value
-            is_held = id(variable) in self._held
-            values.append((variable, ops.stop_gradient(value) if is_held else value))
+        values = [
+            (v, ops.stop_gradient(v.value) if id(v) in self._held else v.value)
+            for v in model.variables
+        ]
         with keras.StatelessScope(values) as scope:
             outputs = self._task.losses_and_metrics(model, batch, training=training)
         for variable in model.non_trainable_variables:  # such as the moments of BatchNorm

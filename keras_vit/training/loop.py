@@ -36,15 +36,14 @@ class Counters:
     best_step: int = -1
     best_value: float | None = None
     best_metric: str = ""
-    best_loss: float | None = None  # loss of the best evaluation, which breaks ties
+    best_loss: float | None = None  # at the best step
     data: tuple = ()  # `InputPipeline.fingerprint()`
     all_bad_examples: int = 0  # unreadable training examples, over all hosts
     bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
 
     def __post_init__(self):
-        if self.best_step >= 0:  # the JSON of a checkpoint stores NaN as null
-            self.best_value = math.nan if self.best_value is None else self.best_value
-            self.best_loss = math.nan if self.best_loss is None else self.best_loss
+        if self.best_step >= 0 and self.best_value is None:
+            self.best_value = math.nan  # the JSON of a checkpoint stores NaN as null
 
 
 @dataclasses.dataclass
@@ -87,7 +86,6 @@ class Loop:
                 # Train for up to `steps_per_call` steps or `_CALL_SECONDS`, but not past the next
                 # log line, checkpoint or evaluation.
                 first = counters.step
-                began = time.monotonic()
                 steps = min(_next_stop(config, first, self.total_steps) - first, most_steps)
                 folder = next(profile_folders, None)
                 outputs = self.engine.train(
@@ -95,7 +93,7 @@ class Loop:
                 )
                 counters.step += len(outputs.metrics["loss"])
                 if config.steps_per_call > 1:
-                    most_steps = _steps_in_time(self.engine, time.monotonic() - began, steps)
+                    most_steps = _steps_in_time(self.engine, time.monotonic() - clock, steps)
                 if folder:
                     self.write(f"wrote a profiler trace: tensorboard --logdir {folder}")
                 update_bar(counters.step)
@@ -145,7 +143,7 @@ class Loop:
         config = self.config
         patience = config.early_stop_evals * config.eval_every_steps
         waited = counters.evaluated_step - counters.best_step
-        if not patience or counters.best_metric != config.best_metric or waited < patience:
+        if not 0 < patience <= waited or counters.best_metric != config.best_metric:
             return False
         if math.isnan(counters.best_value):  # a metric without a value shows no end
             return False
@@ -178,9 +176,10 @@ class Loop:
 
     def _save_if_due(self, stopping):
         step = self.counters.step
-        config = self.config
-        every = (config.checkpoint_every_steps, config.eval_every_steps)  # an evaluation may fail
-        if stopping or step == self.total_steps or any(_due(step, number) for number in every):
+        stopping = stopping or step == self.total_steps
+        # An evaluation may fail, so save before it.
+        every = (self.config.checkpoint_every_steps, self.config.eval_every_steps)
+        if stopping or any(_due(step, number) for number in every):
             # Flush first, so that `metrics.csv` has all steps before the checkpoint.
             self.metric_writer.flush()
             self.checkpoints.save(step, dataclasses.asdict(self.counters))
@@ -310,11 +309,12 @@ def _gather_bad(engine, bad_examples, steps):
         error = wrong_label
     # Other hosts would wait forever for a host that raises its error before it has reported.
     reports = engine.gather_hosts([int(error is not None), *counts])
-    if any(failed for failed, *_ in reports):
+    failures, *totals = map(sum, zip(*reports))
+    if failures:
         raise error or ValueError(
             "Labels must be in range. Received: an example of another host; see its log"
         )
-    return [sum(of_step) for of_step in list(zip(*reports))[1:]]
+    return totals
 
 
 def _next_stop(config, step, total_steps):
@@ -325,28 +325,27 @@ def _next_stop(config, step, total_steps):
         config.eval_every_steps,
         config.checkpoint_every_steps,
     )
-    unfreeze = config.get("unfreeze_at_step", 0)
-    stops = [total_steps, *([unfreeze] if step < unfreeze else [])]
-    return min([*stops, *(step - step % n + n for n in every if n)])
+    stops = [step - step % number + number for number in every if number]
+    if step < config.unfreeze_at_step:
+        stops.append(config.unfreeze_at_step)
+    return min(total_steps, *stops)
 
 
 def _steps_in_time(engine, seconds, steps):
     """Returns how many steps fit in `_CALL_SECONDS` on the slowest host, if `steps` steps took
     `seconds`."""
-    times = engine.gather_hosts([1 + int(1000 * seconds)])
-    slowest = max(milliseconds for (milliseconds,) in times)
+    (milliseconds,) = max(engine.gather_hosts([1 + int(1000 * seconds)]))
     # With several hosts, a signal stops the run after the call that follows.
     calls = min(engine.num_hosts, 2)
-    return max(1, int(1000 * _CALL_SECONDS * steps / (slowest * calls)))
+    return max(1, int(1000 * _CALL_SECONDS * steps / (milliseconds * calls)))
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
     # The last update was not applied, so the model still has the weights that the failing step
     # used.
     layer = engine.diagnose(step - 1)
-    saved = checkpoints.steps()
     kept = "no checkpoint was saved yet"
-    if saved:
+    if saved := checkpoints.steps():
         kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}"
     return (
         f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning "
@@ -358,15 +357,13 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
 def note_best(counters, name, metrics):
     """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss
     breaks ties, also between NaN."""
-    if counters.best_metric != name:  # the first evaluation, or --change selected another metric
-        counters.best_metric = name
-        counters.best_value = None
     value = metrics[name]
     loss = metrics["loss"]
-    best = counters.best_value
-    is_equal = best is not None and (value == best or (math.isnan(value) and math.isnan(best)))
-    tie = is_equal and is_better("loss", loss, counters.best_loss)
-    if tie or is_better(name, value, counters.best_value):
+    scores = _score(name, value), _score("loss", loss)
+    best_scores = _score(name, counters.best_value), _score("loss", counters.best_loss)
+    # The metric differs in the first evaluation, or if --change selected another one.
+    if counters.best_metric != name or scores > best_scores:
+        counters.best_metric = name
         counters.best_value = value
         counters.best_loss = loss
         counters.best_step = counters.step
@@ -375,9 +372,14 @@ def note_best(counters, name, metrics):
 def is_better(name, value, best):
     """Returns whether `value` is better than `best`: lower if the name ends in "loss" or "error",
     else higher."""
-    if best is None or math.isnan(best):
-        return not math.isnan(value) or best is None
-    return value < best if name.endswith(("loss", "error")) else value > best
+    return best is None or _score(name, value) > _score(name, best)
+
+
+def _score(name, value):
+    """Returns a number that is higher for a better value; NaN, null in a checkpoint, is worst."""
+    if value is None or math.isnan(value):
+        return -math.inf
+    return -value if name.endswith(("loss", "error")) else value
 
 
 def _due(step, every):

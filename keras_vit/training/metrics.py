@@ -1,10 +1,13 @@
 """Writes the metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log
 lines."""
 
+import collections
 import csv
+import itertools
 import os
 
 import numpy as np
+import tensorflow as tf  # its summary writer works without the tensorboard package
 
 from keras_vit import files
 from keras_vit.training import curve
@@ -45,37 +48,36 @@ class MetricWriter:
         self._total_steps = total_steps
         self._every = log_every_steps
         self._test_examples = test_examples
-        self._since_line = {name: [] for name in columns}
-        self._input_wait = 0.0
+        self._start_line()
 
     def write_steps(self, step, outputs, bad_counts):
         """Writes the `TrainOutputs` of the steps up to `step`, and a log line if one is due."""
         if not self._enabled:
             return
         metrics = outputs.metrics
-        self._metrics.append(
-            step - len(metrics["loss"]) + 1, {**metrics, "bad_examples": bad_counts}
-        )
+        first = step - len(metrics["loss"]) + 1
+        self._metrics.append(first, {**metrics, "bad_examples": bad_counts})
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait
-        steps = len(self._since_line["loss"])
-        if not steps or (step % self._every and step < self._total_steps):
+        if step % self._every and step < self._total_steps:
             return
         # Leave out skipped steps, unless all steps were skipped.
-        finite = np.isfinite(list(self._since_line.values())).all(0)
+        values = np.array(list(self._since_line.values()), np.float64)
+        finite = np.isfinite(values).all(0)
         used = finite if finite.any() else ~finite
-        means = {
-            name: float(np.mean(np.float64(values)[used]))
-            for name, values in self._since_line.items()
-        }
+        means = dict(zip(self._since_line, values[:, used].mean(1).tolist()))
         means["learning_rate"] = float(self._since_line["learning_rate"][-1])
         self.flush()
+        skipped = int((~finite).sum())
         self._progress.report(
-            step, steps, means, self._input_wait, outputs.peak_memory, int((~finite).sum())
+            step, len(finite), means, self._input_wait, outputs.peak_memory, skipped
         )
         self._write_scalars(step, {f"train/{name}": value for name, value in means.items()})
-        self._since_line = {name: [] for name in metrics}
+        self._start_line()
+
+    def _start_line(self):
+        self._since_line = collections.defaultdict(list)
         self._input_wait = 0.0
 
     def write_evaluation(self, step, metrics):
@@ -85,15 +87,11 @@ class MetricWriter:
             return
         write_evaluation(self._evaluations, step, metrics)
         self._write_scalars(step, {f"test/{name}": value for name, value in metrics.items()})
-        shown = {
-            name: value
-            for name, value in metrics.items()
-            if name not in ("examples", "bad_examples")
-        }
-        scored = int(metrics["examples"])
-        total = self._test_examples
-        bad = metrics["bad_examples"]
-        count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
+        shown = dict(metrics)
+        scored = int(shown.pop("examples"))
+        bad = shown.pop("bad_examples")
+        total = f"{self._test_examples:,}"
+        count = total if scored == self._test_examples else f"{scored:,} of {total}"
         missing = f"; {bad:,} cannot be read" if bad else ""
         self._write(
             wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}")
@@ -110,7 +108,7 @@ class MetricWriter:
 
     def close(self):
         if self._enabled:
-            self._metrics.flush()
+            self.flush()
             for scalars in self._scalars:
                 scalars.close()
 
@@ -126,15 +124,15 @@ class MetricsTable:
     def __init__(self, path, columns, step=0):
         self._path = str(path)
         self._columns = tuple(columns)
-        header = _line(("step", *self._columns))
-        lines = _whole_lines(self._path)
-        if lines and lines[0] != header:
+        header = ",".join(("step", *self._columns)) + "\n"
+        first, *lines = _whole_lines(self._path) or [header]
+        if first != header:
             raise ValueError(
-                f"The table header must be {header.strip()}. Received: {lines[0].strip()} in "
+                f"The table header must be {header.strip()}. Received: {first.strip()} in "
                 f"{self._path}"
             )
         rows = {}
-        for line in lines[1:]:  # a crash may leave malformed lines
+        for line in lines:  # a crash may leave malformed lines
             number, *values = line.split(",")
             if number.isdecimal() and int(number) <= step and len(values) == len(self._columns):
                 rows.setdefault(int(number), line)
@@ -145,10 +143,8 @@ class MetricsTable:
     def append(self, step, metrics):
         """Appends one row per step, starting at `step`; `metrics` maps column names to arrays of
         equal length."""
-        rows = zip(*(metrics[name] for name in self._columns))
-        self._pending += "".join(
-            _line((number, *row)) for number, row in enumerate(rows, start=step)
-        )
+        rows = zip(itertools.count(step), *(metrics[name] for name in self._columns))
+        self._pending += "".join(map(_line, rows))
         # In an object store, each flush would rewrite the whole file.
         if not files.is_remote(self._path):
             self.flush()
@@ -165,9 +161,7 @@ def write_evaluation(path, step, metrics):
     columns are allowed."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
-    rows.append(
-        {"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}}
-    )
+    rows.append({"step": step, **{name: _exact(value) for name, value in metrics.items()}})
     columns = dict.fromkeys(name for row in rows for name in row)
     with _explained(path), files.atomic_write(path) as file:
         writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
@@ -201,12 +195,13 @@ def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
     return dict(zip(names, columns.T))
 
 
-def _line(values):
-    # `repr` is exact: reading it back returns the same number.
-    words = (
-        value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values
-    )
-    return ",".join(words) + "\n"
+def _line(numbers):
+    return ",".join(map(_exact, numbers)) + "\n"
+
+
+def _exact(number):
+    """Returns the text of a number, from which the same number can be read."""
+    return repr(np.asarray(number).item())
 
 
 def _whole_lines(path):
@@ -222,19 +217,14 @@ class Scalars:
     twice."""
 
     def __init__(self, folder):
-        import tensorflow as tf  # its summary writer works without the tensorboard package
-
-        self._tf = tf
         self._writer = tf.summary.create_file_writer(str(folder))
 
     def write(self, step, values):
         """Writes and flushes the values of one step; `values` is a dict with keys such as
         "train/loss"."""
-        tf = self._tf
         # This replaces `tf.summary.scalar`, which requires the tensorboard package.
         metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
-            data_class="DATA_CLASS_SCALAR",
+            plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
         )
         with self._writer.as_default(step):
             for name, value in values.items():

@@ -1,5 +1,6 @@
 """Plots of the metrics of a run, and of accuracy against cost."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +33,7 @@ def training_curve(
         for name in columns
         if name != "step" and (name != "bad_examples" or np.any(columns[name]))
     ]
-    rows = -(-len(names) // 2)
+    rows = math.ceil(len(names) / 2)
     figure = figure_class()(figsize=(10, 3 * rows), layout="constrained")
     steps = np.asarray(columns["step"])
     for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):

@@ -27,7 +27,6 @@ class Preempted(Exception):
     resumable = True
 
 
-@contextlib.contextmanager
 def raise_on_stop_signals(doing):
     """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is
     saved."""
@@ -37,8 +36,7 @@ def raise_on_stop_signals(doing):
             f"stopped by {name} during {doing}; training is saved; run the same command to resume"
         )
 
-    with _stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop):
-        yield
+    return _stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop)
 
 
 @contextlib.contextmanager
@@ -50,9 +48,8 @@ def catch_stop_signals():
     def note(name):
         request.signal = name
 
-    with _stop_signals(
-        "saving after the current steps; Ctrl-C again exits at once without saving", note
-    ):
+    promise = "saving after the current steps; Ctrl-C again exits at once without saving"
+    with _stop_signals(promise, note):
         yield request
 
 

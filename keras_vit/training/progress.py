@@ -14,24 +14,25 @@ COLUMNS = 100  # maximum line length
 
 def run_summary(config, task, *, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
-    lines = ["config fields that differ from the defaults (config.json has all fields):"]
-    lines += [*_changed_fields(config), data_summary(inputs), inputs.summary()]
+    model = engine.model
+    num_images = total_steps * config.batch_size
     num_examples = inputs.train.num_examples
-    parameters = f"{engine.model.count_params():,} parameters"
-    trained = sum(math.prod(weight.shape) for weight in engine.model.trainable_variables)
-    if frozen_weights(engine.model):
-        parameters += f" ({trained:,} trained)"
-    lines.append(
+    trained = ""
+    if frozen_weights(model):
+        number = sum(math.prod(weight.shape) for weight in model.trainable_variables)
+        trained = f" ({number:,} trained)"
+    lines = [
+        "config fields that differ from the defaults (config.json has all fields):",
+        *_changed_fields(config),
+        data_summary(inputs),
+        inputs.summary(),
         f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} "
-        f"images per step, {config.precision}, {parameters}, "
-        f"{total_steps} steps on {num_examples:,} images "
-        f"({total_steps * config.batch_size / num_examples:.4g} epochs)"
-    )
+        f"images per step, {config.precision}, {model.count_params():,} parameters{trained}, "
+        f"{total_steps} steps on {num_examples:,} images ({num_images / num_examples:.4g} epochs)",
+    ]
     try:
-        total = cost.exaflops(
-            cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size
-        )
-        lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
+        total = cost.exaflops(cost.multiply_accumulates(model, table_6=True), num_images)
+        lines.append(f"{cost.flops(model) / 1e9:.4g} GFLOPs per image, forward pass")
         if len(task.variants) == 1:  # otherwise the cost of a step depends on its variant
             lines.append(
                 f"{total:.3g} exaFLOPs for the whole run, counted as in the paper's Table 6"
@@ -45,14 +46,14 @@ def _changed_fields(config):
     """Returns one line for each group of a config, with the fields that differ from their
     defaults."""
     defaults = default_fields(config)
-    groups = {name: value for name, value in config.to_dict().items() if isinstance(value, dict)}
-    ungrouped = {name: value for name, value in config.items() if name not in groups}
+    fields = config.to_dict()
+    groups = {name: fields.pop(name) for name in config if isinstance(fields[name], dict)}
     lines = []
-    for group, fields in {"run": ungrouped, **groups}.items():
+    for group, values in {"run": fields, **groups}.items():
         known = defaults if group == "run" else defaults.get(group, {})
         changed = [
             f"{name}={value!r}"
-            for name, value in fields.items()
+            for name, value in values.items()
             if name not in known or value != known[name]
         ]
         if changed:
@@ -109,11 +110,8 @@ class Progress:
         self._start = now
         speed = steps * self._batch_size / seconds
         remaining = (self._total_steps - step) * self._batch_size / speed
-        shown = {
-            name: value
-            for name, value in metrics.items()
-            if name not in ("grad_norm", "learning_rate")
-        }
+        hidden = ("grad_norm", "learning_rate")
+        shown = {name: value for name, value in metrics.items() if name not in hidden}
         parts = [
             f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
             format_metrics(shown, separator="  ", percent="5.1f"),
@@ -160,9 +158,6 @@ def format_seconds(seconds):
 
 def wrap(line):
     """Wraps a line at 100 columns with a hanging indent; long words are not broken."""
-    indent = " " * (len(line) - len(line.lstrip())) + "    "
-    return "\n".join(
-        textwrap.wrap(
-            line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    )
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    options = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(line, COLUMNS, **options)

@@ -93,7 +93,7 @@ def run(
 
         # Log the config, the data and the devices.
         summary = run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps)
-        for line in (*summary, *reports, *_batch_warning(config, inputs)):
+        for line in (*summary, *reports):
             write(line)
 
         # Resume from the newest checkpoint, if there is one.
@@ -155,23 +155,18 @@ def _build(config, task, engine, workdir, resumes):
         load_weights = None if is_loaded else weights_loader(config, inputs, lines.append, stored)
         engine.build(config, task, inputs, total_steps, load_weights)
     # Weights that are trained from a later step on are not frozen in Keras.
-    is_frozen = frozen_weights(engine.model) or config.get("unfreeze_at_step", 0)
+    is_frozen = frozen_weights(engine.model) or config.unfreeze_at_step
     if is_frozen and not config.weights:
         lines.append(
             "warning: the frozen weights are random, because the config has no initial weights; "
             "set --config.weights, or train all (--config.freeze= or --config.model.frozen=False)"
         )
+    if config.batch_size > inputs.train.num_examples:
+        lines.append(
+            f"warning: a batch of {config.batch_size} images repeats some of the "
+            f"{inputs.train.num_examples} training images; set a smaller --config.batch_size"
+        )
     return inputs, total_steps, lines
-
-
-def _batch_warning(config, inputs):
-    """Returns the lines of a warning if a batch is larger than the training set."""
-    if config.batch_size <= inputs.train.num_examples:
-        return []
-    return [
-        f"warning: a batch of {config.batch_size} images repeats some of the "
-        f"{inputs.train.num_examples} training images; set a smaller --config.batch_size"
-    ]
 
 
 def _check_model(engine, inputs, checks):
@@ -182,9 +177,8 @@ def _check_model(engine, inputs, checks):
             "`model.input_shape` must match the size of the images in `data`. The model expects "
             f"images of shape {expected}. Received: images of shape {inputs.image_shape}"
         )
-    for check in checks:
-        if check is not None:
-            check(engine.model, inputs)
+    for check in filter(None, checks):
+        check(engine.model, inputs)
     check_test_examples(engine, inputs)
 
 
@@ -196,19 +190,18 @@ def _check_continuation(counters, total_steps, inputs, workdir):
             f"`total_steps` must be at least {counters.step}, the number of steps that the run has "
             f"completed. Received: total_steps={total_steps}"
         )
-    before = Fingerprint(*counters.data) if counters.data else None
     now = inputs.fingerprint()
-    if before in (None, now):
+    if tuple(counters.data) in ((), now):
         return
+    before = Fingerprint(*counters.data)
     has_same_training = now._replace(num_test=before.num_test, data=before.data) == before
     if not (has_same_training and workdir.change):
-        changed = "test set" if has_same_training else "dataset"
         advice = ", or pass --change to continue with the new test set" if has_same_training else ""
         raise ValueError(
-            f"The {changed} has changed since the run began with {before.num_train} "
-            f"training and {before.num_test} test examples: its size, classes, labels, pixels, "
-            f"file names or file sizes differ. Restore it, or choose another workdir{advice}. "
-            f"Received: {now.num_train} training and {now.num_test} test examples"
+            f"The {'test set' if advice else 'dataset'} has changed since the run began with "
+            f"{before.num_train} training and {before.num_test} test examples: its size, classes, "
+            "labels, pixels, file names or file sizes differ. Restore it, or choose another "
+            f"workdir{advice}. Received: {now.num_train} training and {now.num_test} test examples"
         )
     workdir.record_change("data", before, now)
     counters.best_metric = ""  # values on the old test set cannot be compared

@@ -8,7 +8,9 @@ For example, the second of two hosts writes `state-00001-of-00002.npz`. In this 
 first element is in row 384, column 0. Each name begins with a field of `update.TrainState`.
 """
 
+import collections
 import contextlib
+import math
 import re
 import tempfile
 import zipfile
@@ -24,20 +26,20 @@ class CorruptCheckpointError(ValueError):
     """Raised if a checkpoint is damaged or incomplete. Reading the files again would not help."""
 
 
-def state_names(model, optimizer, state):
-    """Returns the names of a `TrainState`'s arrays as `{field: [name]}`, in the order of the
-    variables."""
-
-    def numbered(group, variables):
-        return [f"{group}/{i}/{variable.path}" for i, variable in enumerate(variables)]
-
-    return {
-        "weights": numbered("weights", model.trainable_variables),
-        "statistics": numbered("statistics", model.non_trainable_variables),
-        "slots": numbered("slots", optimizer.variables),
-        "averages": numbered("averages", model.trainable_variables) if state.averages else [],
-        "scaling": ["scaling/0/loss_scale", "scaling/1/good_steps"] if state.scaling else [],
+def named_arrays(model, optimizer, state):
+    """Yields the name and the value of each array of a `TrainState`, in the order of its fields."""
+    variables = {
+        "weights": model.trainable_variables,
+        "statistics": model.non_trainable_variables,
+        "slots": optimizer.variables,
+        "averages": model.trainable_variables,
     }
+    for field, arrays in vars(state).items():
+        paths = ["loss_scale", "good_steps"]
+        if field in variables:
+            paths = [variable.path for variable in variables[field]]
+        for i, (path, array) in enumerate(zip(paths, arrays)):
+            yield f"{field}/{i}/{path}", array
 
 
 def write_state(path, pieces, host_index=0, num_hosts=1):
@@ -56,18 +58,14 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
             check_finite(name, array)
             member = name if start is None else f"{name}@{','.join(map(str, start))}"
             with archive.open(f"{member}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(
-                    stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False
-                )
+                array = np.asarray(array, order="C")
+                np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
 def check_finite(name, array):
     """Raises `Diverged` if the array is a weight or a statistic and is not finite."""
-    if (
-        name.startswith(("weights/", "statistics/"))
-        and array.dtype.kind == "f"
-        and not np.isfinite(array).all()
-    ):
+    is_weight = name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f"
+    if is_weight and not np.isfinite(array).all():
         raise Diverged(
             "The weights are not finite and were not saved. Try a lower learning rate "
             f"(--config.schedule.base). Received: {name}"
@@ -79,24 +77,14 @@ class StateReader(contextlib.ExitStack):
 
     def __init__(self, path):
         super().__init__()
-        # Check that the files of all hosts exist.
-        existing = _existing(path)
-        number = max((hosts for _, _, hosts in existing), default=1)
-        expected = [_file_name(path, host, number) for host in range(number)]
-        missing = sorted(set(expected) - {name for name, _, _ in existing})
-        if missing:
-            raise CorruptCheckpointError(f"a file is missing: {missing[0]}")
         # Collect the pieces of every array: `{key: [(start, LazyArray)]}`.
-        self._pieces = {}
+        self._pieces = collections.defaultdict(list)
         with contextlib.ExitStack() as stack:  # closes the files on an error
-            for name in expected:
-                for member, array in _arrays(name, stack).items():
-                    whole, _, start = member.rpartition("@")
-                    if not re.fullmatch(r"\d+(,\d+)*", start):
-                        whole = member
-                        start = ""
-                    start = tuple(map(int, start.split(","))) if start else (0,) * len(array.shape)
-                    self._pieces.setdefault(_key(whole), []).append((start, array))
+            for file in _files_of_hosts(path):
+                for member, array in _arrays(file, stack).items():
+                    name, start = re.fullmatch(r"(.*?)(?:@([\d,]+))?", member).groups()
+                    start = map(int, start.split(",")) if start else [0] * len(array.shape)
+                    self._pieces[_key(name)].append((tuple(start), array))
             self.enter_context(stack.pop_all())
 
     def check(self, name, shape):
@@ -105,19 +93,18 @@ class StateReader(contextlib.ExitStack):
         Raises a `ValueError` if its shape differs, or if it is missing but needed. Arrays of
         `scaling` and the states of seed generators, which training does not use, may be missing.
         """
-        pieces = self._pieces.get(_key(name), [])
+        pieces = self._pieces[_key(name)]
         if not pieces and (name.startswith("scaling/") or name.endswith("/seed_generator_state")):
             return False
-        covered = sum(int(np.prod(array.shape)) for _, array in pieces)
-        ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
+        shapes = [array.shape for _, array in pieces]
         is_inside = all(
-            len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends
+            len(array.shape) == len(shape) and np.all(np.add(start, array.shape) <= shape)
+            for start, array in pieces
         )
-        if not pieces or not is_inside or covered != int(np.prod(shape)):
+        if not pieces or not is_inside or sum(map(math.prod, shapes)) != math.prod(shape):
             raise ValueError(
                 "The checkpoint must match the model, the optimizer and `ema_decay`: it needs "
-                f"{name!r} of shape {tuple(shape)}. Received: "
-                f"{[array.shape for _, array in pieces]}"
+                f"{name!r} of shape {tuple(shape)}. Received: {shapes}"
             )
         return True
 
@@ -160,16 +147,18 @@ def _file_name(path, host_index, num_hosts):
     return f"{path}-{host_index:05}-of-{num_hosts:05}.npz"
 
 
-def _existing(path):
-    """Returns `(file, host, number of hosts)` of each file of a checkpoint."""
+def _files_of_hosts(path):
+    """Returns the paths of the files of all hosts, which must exist."""
     folder, _, stem = str(path).rpartition("/")
-    if not files.is_dir(folder):
-        return []
-    matches = [
-        re.fullmatch(re.escape(stem) + r"-(\d{5})-of-(\d{5})\.npz", name)
-        for name in files.list_dir(folder)
-    ]
-    return [(f"{folder}/{match[0]}", int(match[1]), int(match[2])) for match in matches if match]
+    names = files.list_dir(folder) if files.is_dir(folder) else []
+    pattern = re.escape(stem) + r"-\d{5}-of-(\d{5})\.npz"
+    matches = [re.fullmatch(pattern, name) for name in names]
+    num_hosts = max((int(match[1]) for match in matches if match), default=1)
+    paths = [_file_name(path, host, num_hosts) for host in range(num_hosts)]
+    for file in paths:
+        if not files.exists(file):
+            raise CorruptCheckpointError(f"a file is missing: {file}")
+    return paths
 
 
 def _arrays(path, stack):

@@ -79,28 +79,30 @@ def load_any_model(
         size: dict[str, Any] = {"input_shape": (image_size, image_size, 3)} if image_size else {}
         model = families.from_pretrained(source, **size)
         names = checkpoints.find_class_names(source)
-        return model, {"class_names": names} if names else {}
-    if image_size:
+    elif image_size:
         raise ValueError(
             "The image size can be set only for published weights or a file of weights; other "
-            f"models keep their own. Received: image_size={image_size}, source={source}"
+            f"models keep their own. Received: image_size={image_size}, model={source!r}"
         )
-    if files.is_dir(source):
-        stored = load_stored_model(source, write)
-        if stored is None:
-            raise ValueError(
-                f"The folder contains neither a run nor an export. Received: source={source}"
-            )
-        return stored
-    model = load_keras_file(source, compile=False)
-    names = class_names_of(model)
+    elif files.is_dir(source):
+        if stored := load_stored_model(source, write):
+            return stored
+        raise ValueError(
+            f"The folder contains neither a run nor an export. Received: model={source!r}"
+        )
+    else:
+        model = load_keras_file(source, compile=False)
+        names = class_names_of(model)
     return model, {"class_names": names} if names else {}
 
 
 def is_stored(source):
-    """Returns whether a source is a .keras file, or a folder without files of weights, which may be
-    a run or an export."""
-    return source.endswith(".keras") or (files.is_dir(source) and not has_weights(source))
+    """Returns whether a source is a .keras file, or a folder without weight files of timm or
+    transformers, which may be a run or an export."""
+    if not files.is_dir(source):
+        return source.endswith(".keras")
+    weights = (".safetensors", ".safetensors.index.json", ".bin")
+    return not any(name.endswith(weights) for name in files.list_dir(source))
 
 
 @contextlib.contextmanager
@@ -128,12 +130,3 @@ def as_initial_weights(source, facts, write):
             checkpoints.save(model, path)
         with published.stand_in(source, path):
             yield model, details.get("class_names")
-
-
-def has_weights(folder):
-    """Returns whether a folder contains weight files of timm or transformers, judging by the file
-    names."""
-    return any(
-        name.endswith((".safetensors", ".safetensors.index.json", ".bin"))
-        for name in files.list_dir(folder)
-    )

@@ -9,45 +9,34 @@ import re
 from keras_vit import files, terminal
 
 
-class MLflow:
-    """A run of MLflow; `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` choose where it is."""
+def _start_mlflow(name, config, run_id):
+    """Starts or continues a run of MLflow and returns its id and the functions `write(step,
+    values)` and `close()`; `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` choose where it is.
+    """
+    mlflow = importlib.import_module("mlflow")
+    mlflow.start_run(run_id=run_id, run_name=None if run_id else name)
+    if run_id is None:  # MLflow refuses a second value
+        mlflow.log_params(config)
 
-    def __init__(self, name, config, run_id):
-        self._mlflow = importlib.import_module("mlflow")
-        self._mlflow.start_run(run_id=run_id, run_name=None if run_id else name)
-        self.run_id = self._mlflow.active_run().info.run_id
-        if run_id is None:  # MLflow refuses a second value
-            self._mlflow.log_params(config)
-
-    def write(self, step, values):
+    def write(step, values):
         # MLflow refuses other characters, as in the name of a class.
         named = {re.sub(r"[^/\w.\- ]", "_", name): value for name, value in values.items()}
-        self._mlflow.log_metrics(named, step=step)
+        mlflow.log_metrics(named, step=step)
 
-    def close(self):
-        self._mlflow.end_run()
-
-
-class WeightsAndBiases:
-    """A run of Weights & Biases; `WANDB_PROJECT` and `WANDB_MODE` choose where it is."""
-
-    def __init__(self, name, config, run_id):
-        wandb = importlib.import_module("wandb")
-        # Its capture of the console would break progress bars.
-        settings = wandb.Settings(console="off")
-        self._run = wandb.init(
-            name=name, config=config, id=run_id, resume="allow", settings=settings
-        )
-        self.run_id = self._run.id
-
-    def write(self, step, values):
-        self._run.log(values, step=step)
-
-    def close(self):
-        self._run.finish()
+    return mlflow.active_run().info.run_id, write, lambda: mlflow.end_run()
 
 
-TRACKERS = {"mlflow": MLflow, "wandb": WeightsAndBiases}
+def _start_wandb(name, config, run_id):
+    """Works like `_start_mlflow` for Weights & Biases; `WANDB_PROJECT` and `WANDB_MODE` choose
+    where the run is."""
+    wandb = importlib.import_module("wandb")
+    # Its capture of the console would break progress bars.
+    settings = wandb.Settings(console="off")
+    run = wandb.init(name=name, config=config, id=run_id, resume="allow", settings=settings)
+    return run.id, lambda step, values: run.log(values, step=step), run.finish
+
+
+TRACKERS = {"mlflow": _start_mlflow, "wandb": _start_wandb}
 
 
 def check(name):
@@ -58,8 +47,7 @@ def check(name):
         )
     if name and importlib.util.find_spec(name) is None:
         raise ValueError(
-            f"--tracker={name} needs the package {name}; run: pip install {name}. "
-            f"Received: tracker={name!r}"
+            f"The tracker is not installed; run: pip install {name}. Received: tracker={name!r}"
         )
 
 
@@ -72,33 +60,33 @@ class Tracker:
     def __init__(self, name, workdir, write):
         self._name = name
         self._print = write
-        self._tracker = None
-        file = workdir.path / "tracker.json"
+        self._works = True
         with self._printed_errors():
+            file = workdir.path / "tracker.json"
             ids = files.read_json(file) or {}
             config = files.read_json(workdir.path / "config.json")
             run_name = os.path.basename(str(workdir.path))
-            self._tracker = TRACKERS[name](run_name, config, ids.get(name))
-            files.write_json(file, {**ids, name: self._tracker.run_id})
-            write(f"metrics go to {name}, run {self._tracker.run_id}")
+            run_id, self._write, self._close = TRACKERS[name](run_name, config, ids.get(name))
+            files.write_json(file, {**ids, name: run_id})
+            write(f"metrics go to {name}, run {run_id}")
 
     def write(self, step, values):
         """Sends the values of one step, a dict with keys such as "train/loss"."""
-        if self._tracker is not None:
-            with self._printed_errors():
-                self._tracker.write(step, {name: float(value) for name, value in values.items()})
+        with self._printed_errors():
+            if self._works:
+                self._write(step, {name: float(value) for name, value in values.items()})
 
     def close(self):
-        if self._tracker is not None:
-            with self._printed_errors():
-                self._tracker.close()
+        with self._printed_errors():
+            if self._works:
+                self._close()
 
     @contextlib.contextmanager
     def _printed_errors(self):
         try:
             yield
         except Exception as error:
-            self._tracker = None
+            self._works = False
             self._print(
                 f"{self._name} failed, so it gets no more metrics until the run resumes: "
                 f"{terminal.first_line(error)}"

@@ -16,6 +16,7 @@ its counter `good_steps`.
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 from keras import ops
@@ -107,11 +108,8 @@ def update(
             can_continue, ops.logical_and(scale_too_high, loss_scale > 1.0)
         )
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
-    return (
-        TrainState(weights, statistics, slots, averages, scaling),
-        ops.logical_and(running, can_continue),
-        metrics,
-    )
+    state = TrainState(weights, statistics, slots, averages, scaling)
+    return state, ops.logical_and(running, can_continue), metrics
 
 
 def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, where, make_update):
@@ -125,16 +123,14 @@ def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, 
     for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
         decays = optimizer.decays[index] > 0
         key = (tuple(weight.shape), str(weight.dtype), decays)
-        if key not in functions:
-            functions[key] = make_update(decays)
+        function = functions.setdefault(key, make_update(decays))
         scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
         updated.append(
-            functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
+            function(gradient, weight, slots[index], averages[index], factor, scalars, use)
         )
     weights, slots, averages = map(list, zip(*updated))
     slots = optimizer.join_state(state.slots, slots, where(use, step + 1, step))
-    averages = [average for averages_of_parameter in averages for average in averages_of_parameter]
-    return weights, slots, averages
+    return weights, slots, list(itertools.chain.from_iterable(averages))
 
 
 def make_parameter_update(optimizer, ema_decay, where, decays):

@@ -94,7 +94,7 @@ def validate_length(config, total_steps, num_examples):
             f"train longer. Received: schedule.warmup_steps={warmup_steps}, "
             f"total_steps={total_steps}, batch_size={config.batch_size}"
         )
-    if config.get("unfreeze_at_step", 0) >= total_steps:
+    if config.unfreeze_at_step >= total_steps:
         raise ValueError(
             f"`unfreeze_at_step` must be below {total_steps}, the number of steps; 0 never trains "
             f"the weights of `freeze`. Received: unfreeze_at_step={config.unfreeze_at_step}"

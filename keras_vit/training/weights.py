@@ -25,10 +25,8 @@ def load_inputs(config, write, task=None):
     fields = {"batch_size": config.batch_size, "seed": config.seed, "target": kind.target}
     inputs = data.from_config(config.data, **fields, **kind.target_arguments(config))
     if "preprocessing" not in facts:
-        found = None
-        if config.weights:
-            found = find_preprocessing(config.weights, **_size(config, inputs))
-        facts["preprocessing"] = found and found.to_config()
+        found = config.weights and find_preprocessing(config.weights, **_size(config, inputs))
+        facts["preprocessing"] = found.to_config() if found else None
     if facts["preprocessing"] is None:
         return inputs
     expected = Preprocessing.from_config(facts["preprocessing"])
@@ -108,8 +106,7 @@ def _keep_head(model, stored, class_names, expected):
     old = getattr(stored, "head", None)
     if old is None or list(class_names or ()) != list(expected):
         return False
-    values = old.get_weights()
-    has_same_shape = [array.shape for array in values] == [w.shape for w in model.head.weights]
+    has_same_shape = [w.shape for w in old.weights] == [w.shape for w in model.head.weights]
     if has_same_shape:
-        model.head.set_weights(values)
+        model.head.set_weights(old.get_weights())
     return has_same_shape

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, recipes, tasks
@@ -30,13 +29,13 @@ FREE_FIELDS = (
     "checkpoint_every_steps",
     "log_every_steps",
     "profile",
-    "data.path",
-    "data.class_names",
     "data.prefetch",
     "data.threads",
 )
-# These fields are paths if `data.name` is "list". A fingerprint covers the contents of the files.
-_LISTS = ("data.train_split", "data.test_split")
+# Paths, which may change until the run is finished, because a fingerprint covers the contents of
+# the files.
+_PATHS = ("data.path", "data.class_names")
+_LISTS = ("data.train_split", "data.test_split")  # paths if `data.name` is "list"
 
 
 class Workdir:
@@ -47,8 +46,8 @@ class Workdir:
     Args:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
-        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always
-            change. None is False, but the error does not advise to continue the run.
+        change: whether an unfinished run may continue with another config. `FREE_FIELDS` and paths
+            may always change. None is False, but the error does not advise to continue the run.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -157,12 +156,15 @@ class Workdir:
         names = sorted(self._config.keys() | existing.keys())
         pairs = {name: [existing.get(name), self._config.get(name)] for name in names}
         changes = {name: values for name, values in pairs.items() if values[0] != values[1]}
-        free = {*FREE_FIELDS, *(_LISTS if self._config.get("data.name") == "list" else ())}
-        fixed = {name: values for name, values in changes.items() if name not in free}
         is_done = self.results() is not None
-        if is_done:  # its results are those of the data that it was trained on
-            moved = (name for name in ("data.path", "data.class_names", *_LISTS) if name in changes)
-            fixed |= {name: changes[name] for name in moved if not _is_same(*changes[name])}
+        paths = _PATHS + (_LISTS if self._config.get("data.name") == "list" else ())
+
+        def is_free(name, before, now):
+            if is_done and name in paths:
+                return _is_same(before, now)  # the results are those of the data
+            return name in FREE_FIELDS + paths
+
+        fixed = {name: values for name, values in changes.items() if not is_free(name, *values)}
         if change:
             _check_state_fields(fixed)
         if fixed and (not change or is_done):
@@ -172,7 +174,7 @@ class Workdir:
             advice = ", or continue this run with the new values by `keras-vit train --change`"
             if is_done:
                 advice = ", because this run is finished"
-            elif self.change is None:
+            elif change is None:
                 advice = ""
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another "
@@ -197,12 +199,9 @@ class Workdir:
 def _command(config):
     """Returns the command, the seed and the versions that are needed to repeat the run."""
     backend = keras.backend.backend()
-    versions = {
-        "python": platform.python_version(),
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-    }
-    versions[backend] = sys.modules[backend].__version__
+    modules = ("keras", "numpy", backend)
+    versions = {name: sys.modules[name].__version__ for name in modules}
+    versions["python"] = platform.python_version()
     return {"command": sys.argv, "seed": config.get("seed"), "versions": versions}
 
 
@@ -215,10 +214,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
     Raises:
         ValueError: `config.json` is missing or damaged.
     """
-    file = files.as_path(path) / "config.json"
-    fields = files.read_json(file)
-    if fields is None:
-        raise ValueError(f"The workdir of a run must contain `config.json`. Received: {file}")
+    fields = _read_required(path, "config.json")
     config: dict[str, Any] = {"model": {}, "data": {}}  # the file has no fields of an empty group
     for name, value in fields.items():
         *groups, last = name.split(".")
@@ -242,11 +238,17 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     Raises:
         ValueError: `model.json` is missing or damaged.
     """
-    file = files.as_path(path) / "model.json"
+    content = _read_required(path, "model.json")
+    return {**content, "weights": _with_tuples(content["weights"])}
+
+
+def _read_required(workdir, name):
+    """Returns the content of a JSON file that a workdir must contain."""
+    file = files.as_path(workdir) / name
     content = files.read_json(file)
     if content is None:
-        raise ValueError(f"The workdir of a run must contain `model.json`. Received: {file}")
-    return {**content, "weights": _with_tuples(content["weights"])}
+        raise ValueError(f"The workdir of a run must contain `{name}`. Received: {file}")
+    return content
 
 
 def _with_tuples(value):
@@ -261,19 +263,17 @@ def _check_state_fields(changes):
     discards the EMA."""
     for name, (before, now) in changes.items():
         if name in ("weights", "weights_channels"):
-            raise ValueError(
-                f"`{name}` cannot change within a run, because weights are loaded only at its "
-                f"start. Choose another workdir, or restore --config.{name}={before}. Received: "
-                f"{name}={now!r}"
-            )
-        if name == "optimizer.name" or (name == "ema_decay" and not (before and now)):
-            has = "lack state that the new value needs"
-            if before and not now:
-                has = "contain an EMA, which would be lost"
-            raise ValueError(
-                f"`{name}` cannot change within a run, because the run's checkpoints {has}. Choose "
-                f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
-            )
+            reason = "weights are loaded only at its start"
+        elif name == "ema_decay" and before and not now:
+            reason = "its checkpoints contain an EMA, which would be lost"
+        elif name == "optimizer.name" or (name == "ema_decay" and not before):
+            reason = "its checkpoints lack state that the new value needs"
+        else:
+            continue
+        raise ValueError(
+            f"`{name}` cannot change within a run, because {reason}. Choose another workdir, or "
+            f"restore --config.{name}={before}. Received: {name}={now!r}"
+        )
 
 
 def default_fields(config):
@@ -292,7 +292,7 @@ def _defaults(config):
     known = {
         name: value
         for name, value in fields.items()
-        if name in config and not isinstance(value, type)
+        if name in config and not isinstance(value, type)  # a type means that there is no default
     }
     return json.loads(json.dumps(known))
 
@@ -302,7 +302,7 @@ def _flat(config, prefix=""):
     flat = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
+            flat |= _flat(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat

@@ -32,18 +32,12 @@ def choose_mesh(name="auto", tpu_address=""):
         raise ValueError(
             f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}"
         ) from error
-    platform = devices[0].platform
-    if name == "tpu" and platform != "tpu":
+    platform = {"tpu": "tpu", "mirrored": "gpu"}.get(name, devices[0].platform)
+    if devices[0].platform != platform:
         raise ValueError(
-            f"No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
-            '"keras_vit[cpu,jax-tpu]" on a TPU machine. '
-            "Received: strategy='tpu'"
-        )
-    if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
-        raise ValueError(
-            f"No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "
-            '"keras_vit[cpu,jax-gpu]" on a machine with a GPU. '
-            "Received: strategy='mirrored'"
+            f"No {platform.upper()} is visible to JAX, only {devices[0].device_kind!r}; pip "
+            f'install "keras_vit[cpu,jax-{platform}]" on a machine with a {platform.upper()}. '
+            f"Received: strategy={name!r}"
         )
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
 
@@ -52,17 +46,13 @@ def _join(count, index, address):
     """Connects the processes listed in TF_CONFIG."""
     if jax.distributed.is_initialized():
         return
+    timeout = {"shutdown_timeout_seconds": _SHUTDOWN_SECONDS}
     try:
-        jax.distributed.initialize(
-            address,
-            num_processes=count,
-            process_id=index,
-            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-        )
+        jax.distributed.initialize(address, num_processes=count, process_id=index, **timeout)
     except RuntimeError as error:
-        reason = first_line(error)
         raise ValueError(
-            f"The workers in TF_CONFIG cannot connect ({reason}). Received: address={address}"
+            f"The workers in TF_CONFIG cannot connect ({first_line(error)}). "
+            f"Received: address={address}"
         ) from error
 
 

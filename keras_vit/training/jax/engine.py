@@ -1,6 +1,7 @@
 """The JAX engine."""
 
 import collections
+import math
 import time
 
 import jax
@@ -10,15 +11,20 @@ from jax.experimental import multihost_utils
 
 from keras_vit import terminal
 from keras_vit.training import state_files
-from keras_vit.training.engine import Engine, process_peak_memory
+from keras_vit.training.engine import Engine
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
-from keras_vit.training.update import TrainState
 
 # Maximum bytes per device for the batches of an execution of several steps.
 _EXECUTION_BYTES = 2**26
+# Descriptions of the values of `config.shard`, for logs.
+_LAYOUTS = {
+    "": "weights and optimizer replicated",
+    "optimizer": "optimizer sharded",
+    "parameters": "weights and optimizer sharded",
+}
 
 
 class JaxEngine(Engine):
@@ -44,13 +50,8 @@ class JaxEngine(Engine):
 
     @property
     def description(self):
-        layout = {
-            "": "weights and optimizer replicated",
-            "optimizer": "optimizer sharded",
-            "parameters": "weights and optimizer sharded",
-        }[self._config.shard]
         hosts = f" of {self.num_hosts} hosts" if self.num_hosts > 1 else ""
-        layout = f", {layout}" if self.num_devices > 1 else ""
+        layout = f", {_LAYOUTS[self._config.shard]}" if self.num_devices > 1 else ""
         return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
 
     def _building(self):
@@ -64,12 +65,16 @@ class JaxEngine(Engine):
         self._batches = None  # the engine may have trained before, on other data
         state = initial_state(self.model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
-        self._set_state(put(state, self._shardings))
-        frozen.place(self.mesh, self._task.frozen_models, config.shard)
+        self._place_arrays(state)
         self._swap_ema = make_swap_ema(self._shardings)
         self._steps_per_execution = steps_per_execution(
             config.steps_per_call, config.batch_size, self._inputs.image_shape, self.num_devices
         )
+
+    def _place_arrays(self, state):
+        """Places a state and the weights of models that are not trained on the devices."""
+        self._set_state(put(state, self._shardings))
+        frozen.place(self.mesh, self._task.frozen_models, self._config.shard)
 
     def _make_train_steps(self, task):
         return make_train_steps(
@@ -85,25 +90,25 @@ class JaxEngine(Engine):
     def _set_state(self, state):
         """Sets the state and assigns its arrays to the variables of the model and the optimizer."""
         self.state = state
-        variables = [
-            *self.model.trainable_variables,
-            *self.model.non_trainable_variables,
-            *self._optimizer.variables,
-        ]
-        for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
+        for variable, array in self._model_arrays():
             variable.assign(array)
+        for variable, array in zip(self._optimizer.variables, state.slots):
+            variable.assign(array)
+
+    def _model_arrays(self):
+        """Returns the pairs of the model's variables and the arrays of the state."""
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        return zip(variables, [*self.state.weights, *self.state.statistics])
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         # Start reading batches, and share the stop request with the other hosts.
         if self._batches is None:
-            dataset = self._inputs.train_batches(
-                first, num_hosts=self.num_hosts, host_index=self.host_index
-            )
+            dataset = self._inputs.train_batches(first, self.num_hosts, self.host_index)
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
         outputs = []
-        waits = 0.0
+        input_wait = 0.0
         state = self.state
         running = np.bool_(True)
         train_steps = self._train_steps(first)
@@ -111,8 +116,8 @@ class JaxEngine(Engine):
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
-                batches, input_wait = self._next_batches(count, outputs[-1:])
-                waits += input_wait
+                batches, wait = self._next_batches(count, outputs[-1:])
+                input_wait += wait
                 # Pad the batches, because shapes are static.
                 batches += batches[-1:] * (self._steps_per_execution - count)
                 state, running, output = train_steps(
@@ -122,17 +127,14 @@ class JaxEngine(Engine):
                     # Two executions in flight keep the devices busy.
                     jax.block_until_ready(outputs[-2])
                 outputs.append({**output, "count": count})
-            outputs = [
-                {name: np.asarray(value) for name, value in output.items()} for output in outputs
-            ]
+            outputs = jax.device_get(outputs)
         self._set_state(state)
         metrics, flags = (
             np.concatenate([output[name][: output["count"]] for output in outputs])
             for name in ("metrics", "running")
         )
-        return self._outputs(
-            metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0
-        )
+        stop_requested = outputs[0]["stop_requested"] > 0
+        return self._outputs(metrics, flags, input_wait, stop_requested)
 
     def _next_batches(self, count, in_flight):
         """Returns the next batches and the seconds that the devices waited for them.
@@ -163,56 +165,47 @@ class JaxEngine(Engine):
     def _batch_sums(self, sums):
         inputs = self._inputs
         pending = collections.deque()
-        batches = inputs.eval_batches(
-            num_hosts=self.num_hosts, host_index=self.host_index
-        ).as_numpy_iterator()
-        number = -(-inputs.test.num_examples // inputs.batch_size)
-        with terminal.progress_bar("evaluating", number, "batches") as update:
-            for done, batch in enumerate(batches):
-                update(done)
-                pending.append(
-                    sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch))
-                )
-                if len(pending) > 2:
-                    yield pending.popleft()
-            yield from pending
+        batches = inputs.eval_batches(self.num_hosts, self.host_index).as_numpy_iterator()
+        numbers = range(math.ceil(inputs.test.num_examples / inputs.batch_size))
+        numbers = terminal.track(numbers, "evaluating", "batches")
+        for _, batch in zip(numbers, batches, strict=True):
+            batch = put_batch(self.mesh, batch)
+            pending.append(sums(self.state.weights, self.state.statistics, batch))
+            if len(pending) > 2:
+                yield pending.popleft()
+        yield from pending
 
     def swap_ema(self):
         self._set_state(self._swap_ema(self.state))
 
     def _pieces(self):
         """Yields the `(name, start, array)` pieces of the state that this host writes."""
-        for field, names in self._names().items():
-            for name, array in zip(names, getattr(self.state, field)):
-                for shard in array.addressable_shards:
-                    if shard.replica_id != 0:
-                        continue  # write only one of the replicas
-                    start = None
-                    if shard.data.shape != array.shape:
-                        start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
-                    yield name, start, np.asarray(shard.data)
+        for name, array in self._named_arrays():
+            for shard in array.addressable_shards:
+                if shard.replica_id != 0:
+                    continue  # write only one of the replicas
+                start = None
+                if shard.data.shape != array.shape:
+                    start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
+                yield name, start, np.asarray(shard.data)
 
     def save(self, path):
-        if self.num_hosts == 1:
-            state_files.write_state(path, self._pieces())
-            return
-        # Write on all hosts, and raise an error on every host if any host fails.
-        multihost_utils.sync_global_devices(f"begin {path}")
+        self.gather_hosts([0])  # wait until process 0 has created the folder
         failure = None
         try:
             state_files.write_state(path, self._pieces(), self.host_index, self.num_hosts)
         except (OSError, ValueError) as error:
             failure = error
-        failed = multihost_utils.process_allgather(np.array([failure is not None])).ravel()
-        if failed.any():
+        # If any host fails, raise an error on every host.
+        failures = self.gather_hosts([int(failure is not None)])
+        if (1,) in failures:
             raise failure or OSError(
-                f"host {failed.argmax()} could not write its part of the checkpoint"
+                f"host {failures.index((1,))} could not write its part of the checkpoint"
             )
 
     def gather_model(self):
         # Copy the arrays, because callers may donate them, as `keras.Model.predict` does.
-        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
-        for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
+        for variable, array in self._model_arrays():
             if self.num_hosts > 1 and not array.is_fully_replicated:
                 array = multihost_utils.process_allgather(array, tiled=True)
             variable.assign(np.asarray(array) if self.num_hosts > 1 else jnp.copy(array))
@@ -230,8 +223,8 @@ class JaxEngine(Engine):
 
                 return jax.make_array_from_callback(array.shape, array.sharding, part)
 
-            state = jax.tree.map(read, TrainState(**self._names()), self.state)
-        self._set_state(state)
+            arrays = [read(name, array) for name, array in self._named_arrays()]
+        self._set_state(jax.tree.unflatten(jax.tree.structure(self.state), arrays))
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
@@ -239,12 +232,12 @@ class JaxEngine(Engine):
         rows = multihost_utils.process_allgather(np.array(values, np.uint32))
         return [tuple(map(int, row)) for row in rows]
 
-    def _names(self):
-        return state_files.state_names(self.model, self._optimizer, self.state)
+    def _named_arrays(self):
+        return state_files.named_arrays(self.model, self._optimizer, self.state)
 
     def _peak_memory(self):
         statistics = self.mesh.local_devices[0].memory_stats() or {}
-        return statistics.get("peak_bytes_in_use") or process_peak_memory()
+        return statistics.get("peak_bytes_in_use") or super()._peak_memory()
 
 
 def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):

@@ -1,7 +1,11 @@
 """Passes the weights of models that are not trained to compiled functions, which would otherwise
 contain them as constants."""
 
+import dataclasses
+from typing import Any
+
 import jax
+import keras
 
 from keras_vit.training.jax.state import divided_sharding, put
 from keras_vit.training.jax.variables import Scope, is_divided
@@ -18,13 +22,11 @@ def jit(function, models, donate_argnums=(), **options):
     """Returns `jax.jit(function)`; the variables of `models` are further arguments of the
     program."""
     variables = _variables(models)
-    if not variables:
-        return jax.jit(function, donate_argnums=donate_argnums, **options)
-    shardings = {}
-    for variable in variables:
-        sharding = getattr(variable.value, "sharding", None)
-        if isinstance(sharding, jax.sharding.NamedSharding) and is_divided(sharding):
-            shardings[id(variable)] = sharding
+    shardings = {
+        id(variable): variable.value.sharding
+        for variable in variables
+        if is_divided(variable.value.sharding)
+    }
 
     def with_values(values, *arguments):
         with Scope(zip(variables, values), shardings):
@@ -38,18 +40,18 @@ def _variables(models):
     return [variable for model in models for variable in model.variables]
 
 
+@dataclasses.dataclass
 class _Bound:
     """A jitted function whose first argument is the values of variables."""
 
-    def __init__(self, function, variables):
-        self._function = function
-        self._variables = variables
+    function: Any
+    variables: list[keras.Variable]
 
     def __call__(self, *arguments):
-        return self._function(self._values(), *arguments)
+        return self.function(self._values(), *arguments)
 
     def lower(self, *arguments):
-        return self._function.lower(self._values(), *arguments)
+        return self.function.lower(self._values(), *arguments)
 
     def _values(self):
-        return [variable.value for variable in self._variables]
+        return [variable.value for variable in self.variables]

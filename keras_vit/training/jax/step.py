@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.layers.compilation import compiling_for
+from keras_vit.training.engine import step_metrics
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import platform_of
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches
@@ -52,7 +53,7 @@ def make_train_steps(mesh, model, optimizer, task, shardings, config, frozen_mod
     """Returns the compiled function that runs one or more steps; its argument `state` is
     donated."""
     step = make_step(mesh, model, optimizer, task, shardings, config)
-    columns = 1 + len(task.metrics) + 2  # as in `engine.step_metrics`
+    columns = len(step_metrics(task))
 
     def train_steps(state, running, first, steps, batches, stop_requested):
         rows = jnp.zeros((len(batches), columns))

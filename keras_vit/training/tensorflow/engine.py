@@ -1,6 +1,7 @@
 """The TensorFlow engine."""
 
 import functools
+import math
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +9,7 @@ import tensorflow as tf
 from keras_vit import terminal
 from keras_vit.layers.compilation import compiling_for
 from keras_vit.training import state_files
-from keras_vit.training.engine import Engine, process_peak_memory
+from keras_vit.training.engine import Engine
 from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.gathering import replica_scope
@@ -36,25 +37,19 @@ class TensorFlowEngine(Engine):
 
     @property
     def description(self):
-        name = type(self.strategy).__name__.lstrip("_")
-        if name == "CollectiveAllReduceStrategy":
-            return "MultiWorkerMirroredStrategy"  # its public name
-        return name
+        return type(self.strategy).__name__.lstrip("_")
 
-    def build(self, config, task, inputs, total_steps, load_weights=None):
-        if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
+    def _building(self):
+        if self._config.xla and platform_of(self.strategy) == "tpu":
             raise ValueError(
                 "`xla` must be False on a TPU, where XLA always compiles the step. Received: "
                 "xla=True"
             )
-        if config.shard:
+        if self._config.shard:
             raise ValueError(
                 "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be "
-                f"''. Received: shard={config.shard!r}"
+                f"''. Received: shard={self._config.shard!r}"
             )
-        super().build(config, task, inputs, total_steps, load_weights)
-
-    def _building(self):
         return self.strategy.scope()
 
     def _place(self, optimizer, averaged, scaled):
@@ -67,18 +62,15 @@ class TensorFlowEngine(Engine):
     def _check_synchronized_layers(self):
         """Refuses layers that exchange moments between replicas inside of a nested graph."""
         config = self._config
-        synchronized = [
-            layer.name
-            for layer in self.model._flatten_layers()
-            if getattr(layer, "synchronized", False) and layer.trainable
-        ]
-        is_nested = config.accumulate_steps > 1 or config.xla
-        if synchronized and is_nested and self.num_devices > 1:
-            raise ValueError(
-                "On several devices, BatchNorm requires accumulate_steps=1 and xla=False, or the "
-                f"JAX backend. Received: accumulate_steps={config.accumulate_steps}, "
-                f"xla={config.xla}, {self.num_devices} devices, layer={synchronized[0]!r}"
-            )
+        if self.num_devices == 1 or (config.accumulate_steps == 1 and not config.xla):
+            return
+        for layer in self.model._flatten_layers():
+            if getattr(layer, "synchronized", False) and layer.trainable:
+                raise ValueError(
+                    "On several devices, BatchNorm requires accumulate_steps=1 and xla=False, or "
+                    f"the JAX backend. Received: accumulate_steps={config.accumulate_steps}, "
+                    f"xla={config.xla}, {self.num_devices} devices, layer={layer.name!r}"
+                )
 
     def _make_train_steps(self, task):
         return make_train_steps(self.strategy, self.state, task, self._config)
@@ -95,42 +87,36 @@ class TensorFlowEngine(Engine):
                 tf.constant(float(stop_requested)),
             )
             outputs = {name: output.numpy() for name, output in outputs.items()}
-        return self._outputs(peak_memory=_peak_memory(), **outputs)
+        return self._outputs(**outputs)
 
     def _make_sums(self, compute):
-        replica_sums = make_replica_sums(self.strategy, self.model, compute)
+        return self._summed(make_replica_sums(self.strategy, self.model, compute))
+
+    def _summed(self, function):
+        """Returns a compiled function that runs `function` on each replica and sums its outputs."""
 
         def reduce(value):
             return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
 
-        @tf.function
-        def sums(*batch):
-            replica, weight = self.strategy.run(replica_sums, args=batch)
-            return {name: reduce(value) for name, value in replica.items()}, reduce(weight)
+        def sums(*arguments):
+            return tf.nest.map_structure(reduce, self.strategy.run(function, arguments))
 
-        return sums
+        return tf.function(sums, autograph=False)
 
     def _batch_sums(self, sums):
         # Micro-batches that fit in memory in training also fit here.
         parts = self._config.accumulate_steps
         inputs = self._inputs
         iterator = iter(distributed_batches(self.strategy, inputs, inputs.eval_batches, parts))
-        number = parts * -(-inputs.test.num_examples // inputs.batch_size)
-        return (
-            sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches")
-        )
+        numbers = range(parts * math.ceil(inputs.test.num_examples / inputs.batch_size))
+        return (sums(*next(iterator)) for _ in terminal.track(numbers, "evaluating", "batches"))
 
     def swap_ema(self):
         self._swap_ema()
 
     def _named_variables(self):
         state = self.state
-        names = state_files.state_names(state.model, state.optimizer, state.variables)
-        return [
-            pair
-            for field, each in names.items()
-            for pair in zip(each, getattr(state.variables, field))
-        ]
+        return state_files.named_arrays(state.model, state.optimizer, state.variables)
 
     def save(self, path):
         pieces = ((name, None, variable.numpy()) for name, variable in self._named_variables())
@@ -142,21 +128,24 @@ class TensorFlowEngine(Engine):
 
     def restore(self, path):
         with state_files.StateReader(path) as reader, self.strategy.scope():
-            pairs = [
-                pair for pair in self._named_variables() if reader.check(pair[0], pair[1].shape)
+            # Check all arrays before the first one is assigned.
+            stored = [
+                (name, variable)
+                for name, variable in self._named_variables()
+                if reader.check(name, variable.shape)
             ]
-            for name, variable in pairs:
+            for name, variable in stored:
                 variable.assign(tf.cast(reader.read(name, variable.shape), variable.dtype))
+
+    def _peak_memory(self):
+        if tf.config.list_logical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return super()._peak_memory()
 
     @functools.cached_property
     def _sum_over_replicas(self):
         # Cache the function, because a new function would be traced in every call.
-        run = self.strategy.run
-        reduce = self.strategy.reduce
-        op = tf.distribute.ReduceOp.SUM
-        return tf.function(
-            lambda rows: reduce(op, run(tf.identity, args=(rows,)), None), autograph=False
-        )
+        return self._summed(tf.identity)
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
@@ -180,14 +169,9 @@ def make_replica_sums(strategy, model, compute):
         weights = batch[-1]
         with replica_scope(), compiling_for(platform_of(strategy)):
             values = compute(model, batch)
-        return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(
-            weights
-        )
+        sums = {name: tf.reduce_sum(value * weights) for name, value in values.items()}
+        return sums, tf.reduce_sum(weights)
 
     return replica_sums
 
 
-def _peak_memory():
-    if tf.config.list_logical_devices("GPU"):
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return process_peak_memory()

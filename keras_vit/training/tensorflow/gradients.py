@@ -25,9 +25,7 @@ def make_replica_gradients(strategy, model, task, config):
         strategy, model, task, variables, config.batch_size
     )
     if config.xla:
-        micro_batch_gradients = tf.function(
-            micro_batch_gradients, jit_compile=True, autograph=False
-        )
+        micro_batch_gradients = with_xla(micro_batch_gradients)
 
     @tf.autograph.experimental.do_not_convert
     def replica_gradients(step, batch, loss_scale=None):
@@ -75,7 +73,7 @@ def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
             with (
                 seed_scope(StepSeeds(key)),
                 replica_scope(),
-                compiling_for(platform, fuse=None if platform == "tpu" else _with_xla),
+                compiling_for(platform, fuse=None if platform == "tpu" else _fused),
             ):
                 losses, metrics = task.losses_and_metrics(model, batch, training=True)
             loss = mean(losses, example_weights)
@@ -89,10 +87,12 @@ def make_micro_batch_gradients(strategy, model, task, variables, batch_size):
     return micro_batch_gradients
 
 
-@functools.cache
-def _with_xla(function):
-    """Returns a function of layers compiled with XLA, once for all blocks."""
+def with_xla(function):
+    """Returns the function compiled with XLA."""
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+_fused = functools.cache(with_xla)  # compiles a function of layers once for all blocks
 
 
 def _key_of(key, micro_batch):

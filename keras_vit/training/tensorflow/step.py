@@ -5,7 +5,11 @@ import dataclasses
 import tensorflow as tf
 
 from keras_vit.models.freezing import frozen_weights
-from keras_vit.training.tensorflow.gradients import make_replica_gradients
+from keras_vit.training.tensorflow.gradients import (
+    make_replica_gradients,
+    platform_of,
+    with_xla,
+)
 from keras_vit.training.update import TrainState, update
 
 
@@ -14,16 +18,14 @@ def make_replica_step(strategy, state, task, config):
     replica_gradients = make_replica_gradients(strategy, state.model, task, config)
     statistics = _updated_statistics(state)
     variables = dataclasses.replace(state.variables, statistics=statistics)
-    compiled = as_it_is if isinstance(strategy, tf.distribute.TPUStrategy) else with_xla
-
-    def tensors(values):
-        return [tf.identity(value) for value in values]
+    # On TPUs, XLA compiles the whole step.
+    compiled = {} if platform_of(strategy) == "tpu" else {"compiled": with_xla}
 
     @tf.autograph.experimental.do_not_convert
     def replica_step(step, first, stop_requested, *batch):
         running = state.running | (step == first)
         before = TrainState(
-            *(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState))
+            **{name: list(map(tf.identity, values)) for name, values in vars(variables).items()}
         )
 
         # Run the forward and backward passes, and sum gradients and metrics over replicas.
@@ -41,13 +43,13 @@ def make_replica_step(strategy, state, task, config):
             before,
             gradients,
             means,
-            tensors(statistics),
+            list(map(tf.identity, statistics)),
             running,
             where=where,
-            compiled=compiled,
             clip_norm=config.clip_norm,
             ema_decay=config.ema_decay,
             skip_nonfinite=config.skip_nonfinite,
+            **compiled,
         )
         _assign_changes(variables, before, after)
         state.running.assign(running)
@@ -71,8 +73,7 @@ def _updated_statistics(state):
 
 def _assign_changes(variables, before, after):
     """Assigns the new values that differ from the old ones; all arguments are `TrainState`s."""
-    for field in dataclasses.fields(TrainState):
-        lists = (getattr(each, field.name) for each in (variables, before, after))
+    for lists in zip(*(vars(state).values() for state in (variables, before, after))):
         for variable, old, new in zip(*lists):
             if new is not old:
                 variable.assign(new)
@@ -82,16 +83,6 @@ def where(condition, new, old):
     """Works like `tf.where` for a scalar condition, but does not copy the selected tensor on a
     CPU."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
-
-
-def as_it_is(function):
-    """Returns the function itself: on TPUs, XLA compiles the whole step."""
-    return function
-
-
-def with_xla(function):
-    """Returns the function compiled with XLA into one pass over memory."""
-    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def make_train_steps(strategy, state, task, config):
@@ -115,12 +106,11 @@ def make_train_steps(strategy, state, task, config):
             row = [strategy.experimental_local_results(value)[0] for value in row]
             outputs = [array.write(i, value) for array, value in zip(outputs, row)]
         metrics, running, stops = (array.stack() for array in outputs)
-        stop_requested = tf.reduce_any(stops > 0)
         return {
             "metrics": metrics,
             "running": running,
             "input_wait": input_wait,
-            "stop_requested": stop_requested,
+            "stop_requested": tf.reduce_any(stops > 0),
         }
 
     return train_steps
