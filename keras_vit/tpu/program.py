@@ -5,10 +5,10 @@ import dataclasses
 import math
 import re
 
-import keras
 from ml_collections import ConfigDict
 
 from keras_vit import data
+from keras_vit.training.loading import global_state
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -70,12 +70,8 @@ class Programs:
             ((), "float32"),
         )
         self._compiled = {}
-        policy = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(config.precision)
-        try:
+        with global_state(config):
             self.model = self._build(inputs, total_steps)
-        finally:
-            keras.config.set_dtype_policy(policy)
 
     def compile_steps(self, images):
         """Returns the training and evaluation `Program`s for a number of images per device.

@@ -55,7 +55,7 @@ def _guess(memory, limit, number, low, high):
     """Estimates the number of images that fill `limit` from the two entries of `memory` nearest to
     `limit`."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
-    if len(points) == 2 and points[0][1] != points[1][1]:
+    if len(points) == 2:
         (a, bytes_a), (b, bytes_b) = points
         slope = (bytes_b - bytes_a) / (b - a)
         if slope > 0:

@@ -103,8 +103,10 @@ class CheckpointManager:
         self._engine.restore(f"{path}/state")
         backend = keras.backend.backend()
         written_on = counters.pop("backend", backend)
-        note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
-        self._write(f"resuming from step {step}, {path}{note if written_on != backend else ''}")
+        note = ""
+        if written_on != backend:
+            note = f", written on {written_on}: on {backend}, rounding and dropout masks differ"
+        self._write(f"resuming from step {step}, {path}{note}")
         return counters
 
     def _explained_errors(self, step):

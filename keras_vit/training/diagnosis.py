@@ -33,6 +33,5 @@ def first_nonfinite_layer(model, images, num_batches):
 
 
 def _is_finite(tensor):
-    if not keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
-        return True
-    return bool(ops.all(ops.isfinite(tensor)))
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    return not keras.backend.is_float_dtype(dtype) or bool(ops.all(ops.isfinite(tensor)))

@@ -7,7 +7,7 @@ import time
 
 from keras_vit import cost
 from keras_vit.models.freezing import frozen_weights
-from keras_vit.training.workdir import default_fields
+from keras_vit.training.workdir import default_fields, flat
 
 COLUMNS = 100  # maximum line length
 
@@ -45,20 +45,13 @@ def run_summary(config, task, *, engine, inputs, total_steps):
 def _changed_fields(config):
     """Returns one line for each group of a config, with the fields that differ from their
     defaults."""
-    defaults = default_fields(config)
-    fields = config.to_dict()
-    groups = {name: fields.pop(name) for name in config if isinstance(fields[name], dict)}
-    lines = []
-    for group, values in {"run": fields, **groups}.items():
-        known = defaults if group == "run" else defaults.get(group, {})
-        changed = [
-            f"{name}={value!r}"
-            for name, value in values.items()
-            if name not in known or value != known[name]
-        ]
-        if changed:
-            lines.append(f"  {group}: {' '.join(changed)}")
-    return lines
+    defaults = flat(default_fields(config))
+    groups = {"run": []}
+    for name, value in flat(config.to_dict()).items():
+        if name not in defaults or value != defaults[name]:
+            group, _, field = name.rpartition(".")
+            groups.setdefault(group or "run", []).append(f"{field}={value!r}")
+    return [f"  {group}: {' '.join(fields)}" for group, fields in groups.items() if fields]
 
 
 def data_summary(inputs, max_names=10):

@@ -11,6 +11,7 @@ first element is in row 384, column 0. Each name begins with a field of `update.
 import collections
 import contextlib
 import math
+import os
 import re
 import tempfile
 import zipfile
@@ -115,25 +116,20 @@ class StateReader(contextlib.ExitStack):
         """
         slices = index or (slice(None),) * len(shape)
         bounds = [part.indices(side)[:2] for part, side in zip(slices, shape)]
-        first = [low for low, _ in bounds]
+        first, end = np.array(bounds, int).reshape(-1, 2).T
         result = None
         for start, array in self._pieces[_key(name)]:
             # Copy the intersection of this piece with the requested part.
-            lows = [max(low, s) for (low, _), s in zip(bounds, start)]
-            highs = [min(high, s + n) for (_, high), s, n in zip(bounds, start, array.shape)]
-            if any(low >= high for low, high in zip(lows, highs)):
+            low = np.maximum(first, start)
+            high = np.minimum(end, np.add(start, array.shape))
+            if np.any(low >= high):
                 continue
             with corruption():
-                values = array.read()[_slices(lows, highs, start)]
+                values = array.read()[tuple(map(slice, low - start, high - start))]
             if result is None:
-                result = np.empty([high - low for low, high in bounds], values.dtype)
-            result[_slices(lows, highs, first)] = values
+                result = np.empty(end - first, values.dtype)
+            result[tuple(map(slice, low - first, high - first))] = values
         return result
-
-
-def _slices(lows, highs, origin):
-    """Returns the slices from `lows` to `highs` of an array whose first element is at `origin`."""
-    return tuple(slice(low - o, high - o) for low, high, o in zip(lows, highs, origin))
 
 
 def _key(name):
@@ -149,10 +145,9 @@ def _file_name(path, host_index, num_hosts):
 
 def _files_of_hosts(path):
     """Returns the paths of the files of all hosts, which must exist."""
-    folder, _, stem = str(path).rpartition("/")
+    folder = os.path.dirname(path)
     names = files.list_dir(folder) if files.is_dir(folder) else []
-    pattern = re.escape(stem) + r"-\d{5}-of-(\d{5})\.npz"
-    matches = [re.fullmatch(pattern, name) for name in names]
+    matches = [re.search(r"-of-(\d{5})\.npz$", name) for name in names]
     num_hosts = max((int(match[1]) for match in matches if match), default=1)
     paths = [_file_name(path, host, num_hosts) for host in range(num_hosts)]
     for file in paths:

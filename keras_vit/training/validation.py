@@ -6,35 +6,34 @@ from keras_vit.training import freezing
 from keras_vit.training.engine import SHARDS
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-
-
-def _validate_fields(config):
-    """Raises a `ValueError` if a field on its own is out of range."""
-    for name, values in (
-        ("precision", PRECISIONS),
-        ("shard", SHARDS),
-        ("export_model", ("best", "last")),
-    ):
-        if config[name] not in values:
-            raise ValueError(
-                f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}"
-            )
-    for names, least in (
-        (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
-        (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
-        (("early_stop_evals", "lora_rank", "unfreeze_at_step"), 0),
-    ):
-        for name in names:
-            if not config[name] >= least:  # also rejects NaN
-                raise ValueError(
-                    f"`{name}` must be {least} or more. Received: {name}={config[name]}"
-                )
+_CHOICES = {"precision": PRECISIONS, "shard": SHARDS, "export_model": ("best", "last")}
+# The smallest values of fields.
+_LEAST = {
+    "batch_size": 1,
+    "accumulate_steps": 1,
+    "steps_per_call": 1,
+    "log_every_steps": 1,
+    "seed": 0,
+    "checkpoint_every_steps": 0,
+    "eval_every_steps": 0,
+    "clip_norm": 0,
+    "early_stop_evals": 0,
+    "lora_rank": 0,
+    "unfreeze_at_step": 0,
+}
 
 
 def validate_config(config, num_devices):
     """Raises a `ValueError` unless the training fields of a config are valid for `num_devices`
     devices."""
-    _validate_fields(config)
+    for name, values in _CHOICES.items():
+        if config[name] not in values:
+            raise ValueError(
+                f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}"
+            )
+    for name, least in _LEAST.items():
+        if not config[name] >= least:  # also rejects NaN
+            raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     freezing.validate(config)
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")

@@ -69,7 +69,7 @@ class Workdir:
         self.change = change
         self._locked = False
         # The config as `config.json` stores it, with lists instead of tuples.
-        self._config = json.loads(json.dumps(_flat(config)))
+        self._config = json.loads(json.dumps(flat(config)))
         self._changes = self._compare(change)
 
     def record_change(self, name: str, before: Any, now: Any) -> None:
@@ -288,7 +288,7 @@ def default_fields(config):
 def _defaults(config):
     """Returns the defaults of the fields of a flat config; they complete configs written by older
     versions."""
-    fields = _flat(default_fields(config))
+    fields = flat(default_fields(config))
     known = {
         name: value
         for name, value in fields.items()
@@ -297,12 +297,12 @@ def _defaults(config):
     return json.loads(json.dumps(known))
 
 
-def _flat(config, prefix=""):
+def flat(config, prefix=""):
     """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
     flat = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= flat(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat

@@ -18,18 +18,14 @@ class State:
         # at each assignment. `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if
         # Keras changes it.
         optimizer.iterations._value = _variable(optimizer.iterations.numpy())
-        averages = []
-        scaling = []
-        if averaged:
-            averages = [_variable(variable.numpy()) for variable in model.trainable_variables]
-        if scaled:
-            scaling = [_variable(np.float32(INITIAL_LOSS_SCALE)), _variable(np.int64(0))]
+        weights = [variable.value for variable in model.trainable_variables]
+        scaling = [np.float32(INITIAL_LOSS_SCALE), np.int64(0)]
         self.variables = TrainState(
-            weights=[variable.value for variable in model.trainable_variables],
+            weights=weights,
             statistics=[variable.value for variable in model.non_trainable_variables],
             slots=[variable.value for variable in optimizer.variables],
-            averages=averages,
-            scaling=scaling,
+            averages=[_variable(weight.numpy()) for weight in weights if averaged],
+            scaling=[_variable(value) for value in scaling if scaled],
         )
 
 
