@@ -50,9 +50,7 @@ class JaxPrograms(Programs):
         )
 
     def _batch(self, size):
-        return tuple(
-            self._array((size, *shape), dtype, AXIS) for shape, dtype in self._batch_specs
-        )
+        return tuple(self._array((size, *shape), dtype, AXIS) for shape, dtype in self._batch_specs)
 
     def _array(self, shape, dtype, *axes):
         sharding = NamedSharding(self._engine.mesh, PartitionSpec(*axes))

@@ -173,5 +173,3 @@ def make_replica_sums(strategy, model, compute):
         return sums, tf.reduce_sum(weights)
 
     return replica_sums
-
-
