@@ -12,7 +12,7 @@ from keras_vit.training.workdir import default_fields, flat
 COLUMNS = 100  # maximum line length
 
 
-def run_summary(config, task, *, engine, inputs, total_steps):
+def run_summary(config, task, engine, inputs, total_steps):
     """Returns the first lines of a run's log. The engine must be built."""
     model = engine.model
     num_images = total_steps * config.batch_size
@@ -61,18 +61,19 @@ def data_summary(inputs, max_names=10):
 
 
 class Progress:
-    """Prints metrics, speed and remaining time during training; `clock()` returns seconds."""
+    """Prints metrics, speed and remaining time during training; `clock()` returns seconds, and
+    `start` is its value at the start of the command."""
 
     def __init__(
-        self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None
+        self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=0.0
     ):
         self._total_steps = total_steps
         self._batch_size = batch_size
         self._devices = devices
         self._write = write
         self._clock = clock
-        self._start = self._training_start = clock()
-        self._command_start = self._start if start is None else start
+        self._command_start = start
+        self.begin()
         self._reported_first = False
 
     def begin(self):

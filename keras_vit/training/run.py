@@ -92,8 +92,7 @@ def run(
         _check_model(engine, inputs, checks)
 
         # Log the config, the data and the devices.
-        summary = run_summary(config, task, engine=engine, inputs=inputs, total_steps=total_steps)
-        for line in (*summary, *reports):
+        for line in (*run_summary(config, task, engine, inputs, total_steps), *reports):
             write(line)
 
         # Resume from the newest checkpoint, if there is one.

@@ -88,12 +88,11 @@ def weights_loader(config, inputs, write, stored=None):
 
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
-        preprocessings = [layer.preprocessing for layer in layers]
-        write(
-            str(load(model, config.weights, head="new", channels=config.weights_channels or None))
-        )
-        for layer, preprocessing in zip(layers, preprocessings):
-            layer.preprocessing = preprocessing  # keep the preprocessing of the training data
+        kept = [(layer, layer.preprocessing) for layer in layers]  # of the training data
+        channels = config.weights_channels or None
+        write(str(load(model, config.weights, head="new", channels=channels)))
+        for layer, preprocessing in kept:
+            layer.preprocessing = preprocessing
         if stored is not None and _keep_head(model, *stored, inputs.train.class_names):
             write(f"the head is that of {config.weights}, because the classes are the same")
 
