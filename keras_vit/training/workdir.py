@@ -299,13 +299,13 @@ def _defaults(config):
 
 def flat(config, prefix=""):
     """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
-    flat = {}
+    fields = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat |= flat(value, f"{prefix}{name}.")
+            fields |= flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value
-    return flat
+            fields[prefix + name] = value
+    return fields
 
 
 def _is_same(path, other):
