@@ -37,7 +37,10 @@ class TensorFlowEngine(Engine):
 
     @property
     def description(self):
-        return type(self.strategy).__name__.lstrip("_")
+        name = type(self.strategy).__name__.lstrip("_")
+        if name == "CollectiveAllReduceStrategy":
+            return "MultiWorkerMirroredStrategy"  # its public name
+        return name
 
     def _building(self):
         if self._config.xla and platform_of(self.strategy) == "tpu":
