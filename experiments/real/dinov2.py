@@ -8,8 +8,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import export
-from keras_vit.export.litert_file import LITERT
-from keras_vit.export.onnx_file import ONNX
+from keras_vit.export.choosing import FORMATS
 
 
 def check_model(folder):
@@ -58,9 +57,7 @@ def export_file(model, folder, kind, tokens):
     """
     inputs = keras.Input(model.input_shape[1:])
     features = keras.Model(inputs, keras_vit.FeatureModel(model, tokens=tokens)(inputs))
-    path = folder / kind
-    if kind == "onnx":
-        export.onnx(features, path)
-        return ONNX.runner(path.read_bytes())
-    export.litert(features, path, quantization="int8" if kind == "litert_int8" else "none")
-    return LITERT.runner(path.read_bytes())
+    form = FORMATS[kind.removesuffix("_int8")]
+    path = folder / f"{kind}{form.ending}"
+    form.write(features, path, "int8" if kind.endswith("_int8") else "none", None)
+    return form.runner(path.read_bytes())

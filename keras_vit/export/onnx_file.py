@@ -98,7 +98,13 @@ def _optimized(model):
         onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        return onnx.load(options.optimized_model_filepath)
+        optimized = onnx.load(options.optimized_model_filepath)
+    # onnxruntime declares all operator sets that it knows, but other runtimes may not know them.
+    domains = {node.domain for node in optimized.graph.node}
+    imports = [imported for imported in optimized.opset_import if imported.domain in domains]
+    del optimized.opset_import[:]
+    optimized.opset_import.extend(imports)
+    return optimized
 
 
 def _quantized(model, images):

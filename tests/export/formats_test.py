@@ -66,7 +66,9 @@ def test_onnx_folds_constant_expressions(tmp_path):
         num_heads=2,
     )
     assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-5
-    graph = onnx.load(tmp_path / "model.onnx").graph
+    file = onnx.load(tmp_path / "model.onnx")
+    assert [entry.domain for entry in file.opset_import] == [""]  # only standard operators
+    graph = file.graph
     assert [value.name for value in graph.input] == ["images"]
     weights = {tensor.name for tensor in graph.initializer}
     read = {name for node in graph.node for name in node.input}
