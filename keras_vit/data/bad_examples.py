@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 NAMED = 10  # maximum number of bad examples that are logged; further bad examples are only counted
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class BadExamples:
     """Counts the unreadable examples of a pipeline, which have weight 0, and logs the first few.
 

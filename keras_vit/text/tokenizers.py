@@ -109,9 +109,10 @@ class Tokenizer:
         """Returns the ids of texts, int32 `(N, length)`.
 
         Raises:
-            ValueError: `texts` is one string instead of a list.
+            ValueError: `texts` is one string instead of a list, or contains other values.
         """
-        if isinstance(texts, str):
+        texts = texts if isinstance(texts, str) else list(texts)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"`texts` must be a list of strings. Received: {texts!r:.200}")
         cleaned = [text.lower() for text in texts]
         if _FAMILIES[self.family].without_punctuation:

@@ -126,6 +126,16 @@ def test_list_is_divided_by_a_column_or_a_pattern(groups, tmp_path):
     assert train.class_names == test.class_names == ("ill", "well")
 
 
+def test_a_column_without_a_name_has_no_groups(tmp_path):
+    rows = [line.rpartition(",")[0] for line in _save_patients(tmp_path)]
+    tests = []
+    for header, start in (("file,label", ""), (",file,label", "{},"), ("file,label,", "")):
+        lines = [header, *(start.format(number) + row for number, row in enumerate(rows))]
+        (tmp_path / "all.csv").write_text("\n".join(lines))
+        tests.append(names_of(data.load_split("list", "test", path=str(tmp_path / "all.csv"))))
+    assert tests[0] == tests[1] == tests[2]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

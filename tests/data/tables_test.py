@@ -95,6 +95,8 @@ def test_two_files_of_one_name_are_not_guessed(folder):
         ("0.jpg,cat,2019\n1.jpg,dog,2020\n", {}, "must have a header"),
         ("id,label\n0,cat\n1,\n", {}, "a file and a label.*line 3"),
         ("id,label\n0,cat,dog\n", {}, "at most 2 columns.*line 2"),
+        ("id,tags\n0,cat\n1\n", {"label_separator": ";"}, "a file and a label.*line 3"),
+        ('id,label\n0,cat\n1,"cat\ndog"\n', {}, "in one line.*line 4"),
         ("id,label\n", {"file_column": "id"}, "list is empty"),
         ('0.jpg,cat\n1.jpg,"dog\n2.jpg,cat\n3.jpg,"dog"\n', {}, "not closed"),
         ('id,label\n0,"cat\n1,dog"\n', {}, "of several lines"),

@@ -109,6 +109,7 @@ def test_changed_captions_change_the_checksum(inputs, lists):
         ("a.csv", "file,caption\n0.jpg,", "a file and a caption.*line 2"),
         ("a.csv", "", "list is empty"),
         ("a.csv", "file,label\n0.jpg,x", "a file and a caption.*line 2"),
+        ("a.csv", "file,text,text\n0.jpg,x,y", "different names.*text"),
         ("a.csv", "9.jpg,nine", "1 files are missing.*9.jpg"),
         ("a.csv", "0.jpg,a cat, asleep", "more than 2 columns.*line 1"),
         ("a.jsonl", '{"file": "0.jpg", "caption": 3}', "line 1"),

@@ -44,11 +44,12 @@ def test_tokenizer_is_found_in_a_folder(tmp_path):
     np.testing.assert_array_equal(Tokenizer(tmp_path, 16)(["a cat"]), expected)
 
 
-def test_texts_may_be_an_iterator_but_no_string():
+def test_texts_may_be_an_iterator_of_strings_but_no_string():
     tokenizer = load_tokenizer("CLIP")
     np.testing.assert_array_equal(tokenizer(iter(["a cat"])), tokenizer(["a cat"]))
-    with pytest.raises(ValueError, match="a list of strings"):
-        tokenizer("a cat")
+    for wrong in ("a cat", [b"a cat"], ["a cat", None]):
+        with pytest.raises(ValueError, match="a list of strings"):
+            tokenizer(wrong)
 
 
 def test_rejects_bad_files(tmp_path):

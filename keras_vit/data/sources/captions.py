@@ -18,7 +18,7 @@ from keras_vit.data.sources import tfds, tfrecords
 from keras_vit.data.sources.listing import existing, file_source
 from keras_vit.data.sources.source import Source, check_pattern, checksum_of
 from keras_vit.data.sources.tables import HEADERS
-from keras_vit.data.sources.text_files import csv_rows, text_of
+from keras_vit.data.sources.text_files import check_columns, csv_rows, text_of
 
 CAPTION_HEADERS = ("caption", "text", "title")
 
@@ -74,6 +74,7 @@ def _rows(path):
         if HEADERS.isdisjoint(names):
             names = ["file", "caption"]
         else:
+            check_columns(names, path)
             rows = rows[1:]
         for line, cells in rows:
             if any(cells[len(names) :]):

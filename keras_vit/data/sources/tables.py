@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, warn_once
-from keras_vit.data.sources.text_files import csv_rows, text_of
+from keras_vit.data.sources.text_files import check_columns, csv_rows, text_of
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _LABEL_HEADERS = {"label", "class", "class_name", "target", "category"}
@@ -99,7 +99,8 @@ def read_table(
         classes = _class_columns(table, file, class_names, group_column)
     label = None if classes else _label_column(table, file, label_column)
     _report(table, file, label, classes, is_set=bool(file_column and label_column))
-    group = names.index(group_column) if group_column in names else None
+    # A column without a name, such as that of the row numbers of pandas, is no column of groups.
+    group = names.index(group_column) if group_column and group_column in names else None
     # With a separator, an image may have no class.
     required = [i for i in (file, None if label_separator else label, group) if i is not None]
 
@@ -112,10 +113,10 @@ def read_table(
         return cells[label]
 
     for line, cells in table.rows:
-        if not all(cells[i] for i in required):
+        if any(not cells[i] or "\n" in cells[i] for i in required):
             raise ValueError(
-                "Each line must have a file and a label, and a group if `groups` is a column. "
-                f"Received: {cells!r} in line {line} of {path!r}"
+                "Each line must have a file and a label, and a group if `groups` is a column, each "
+                f"in one line. Received: {cells!r} in line {line} of {path!r}"
             )
     rows = [
         Row(line, cells[file], label_of(cells), "" if group is None else cells[group])
@@ -148,13 +149,12 @@ def _read(path, files, has_header):
         )
     if not rows:
         raise ValueError(f"The list is empty. Received: path={path!r}")
-    if twice := sorted({name for name in names if name and names.count(name) > 1}):
-        raise ValueError(f"Columns must have different names. Received: {twice} in {path!r}")
+    check_columns(names, path)
     for line, cells in rows:
-        if len(cells) > len(names):
+        if len(cells) > len(names) or len(cells) == 1 < len(names):
             raise ValueError(
-                f"Each line must have at most {len(names)} columns. Received: {cells!r} in line "
-                f"{line} of {path!r}"
+                f"Each line must have a file and a label, and at most {len(names)} columns. "
+                f"Received: {cells!r} in line {line} of {path!r}"
             )
         if _has_swallowed_rows(cells, files):
             raise ValueError(

@@ -48,3 +48,9 @@ def csv_rows(path: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
             f"closed ({error}). Received: line {reader.line_num} of {path!r}"
         ) from None
     return [(line, cells) for line, cells in rows if any(cells)]
+
+
+def check_columns(names: list[str], path: str) -> None:
+    """Raises a `ValueError` if columns of a file have the same name, unless it is empty."""
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise ValueError(f"Columns must have different names. Received: {twice} in {path!r}")

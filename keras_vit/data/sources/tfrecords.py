@@ -354,16 +354,21 @@ def _offsets(path, skip, take):
     record lengths."""
     offsets = []
     place = 0
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        while place < size and len(offsets) < skip + take:
-            header = os.pread(file.fileno(), _HEADER, place)
-            length = int.from_bytes(header[:8], "little") if len(header) == _HEADER else 0
-            if not length or place + _FRAME + length > size:
-                raise ValueError(
-                    "A TFRecord file must contain complete records and must not be compressed "
-                    f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
-                )
-            offsets.append(place)
-            place += _FRAME + length
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            while place < size and len(offsets) < skip + take:
+                header = os.pread(file.fileno(), _HEADER, place)
+                length = int.from_bytes(header[:8], "little") if len(header) == _HEADER else 0
+                if not length or place + _FRAME + length > size:
+                    raise ValueError(
+                        "A TFRecord file must contain complete records and must not be compressed "
+                        f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
+                    )
+                offsets.append(place)
+                place += _FRAME + length
+    except OSError as error:
+        raise ValueError(
+            f"The TFRecord file cannot be opened ({error}). Received: {path!r}"
+        ) from None
     return np.array(offsets, np.int64)[skip:]
