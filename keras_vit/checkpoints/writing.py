@@ -58,7 +58,7 @@ def write_folder(model, path, form_name, arrays, class_names, logits_activation)
     os.makedirs(path, exist_ok=True)
     # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported.
     problems = []
-    for dialect in registry.dialects(type(model)) if "num_layers" in arguments else ():
+    for dialect in registry.dialects(type(model)) if "attention_bias" in arguments else ():
         if dialect.name != form_name or dialect.write_config is None:
             continue
         problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)

@@ -56,6 +56,13 @@ def test_rejects_parts_unsupported_by_the_library(library, arguments, message, t
     assert not (tmp_path / "written").exists()
 
 
+@pytest.mark.parametrize("library", ["timm", "huggingface"])
+def test_rejects_other_architectures(library, tmp_path):
+    model = keras_vit.AxialVisionTransformer(**MODEL)
+    with pytest.raises(ValueError, match="no class of the library"):
+        checkpoints.save(model, tmp_path / "written", format=library)
+
+
 def save_with_preprocessing(folder, library, preprocessing, **arguments):
     model = keras_vit.VisionTransformer(**{**MODEL, **arguments}, preprocessing=preprocessing)
     checkpoints.save(model, folder, format=library)
