@@ -11,6 +11,9 @@ from keras_vit.training.hosts import workers
 # `shard` determines whether the optimizer state and the weights are sharded too.
 AXIS = "data"
 
+# The platforms that a strategy requires, and their other names in some versions of JAX.
+_PLATFORMS = {"tpu": ("tpu",), "mirrored": ("gpu", "cuda", "rocm")}
+
 # Maximum time, in seconds, that a finished process waits for the other processes. Process 0 may
 # still be exporting the model.
 _SHUTDOWN_SECONDS = 3600
@@ -32,8 +35,8 @@ def choose_mesh(name="auto", tpu_address=""):
         raise ValueError(
             f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}"
         ) from error
-    platform = {"tpu": "tpu", "mirrored": "gpu"}.get(name, devices[0].platform)
-    if devices[0].platform != platform:
+    platform, *aliases = _PLATFORMS.get(name, (devices[0].platform,))
+    if devices[0].platform not in (platform, *aliases):
         raise ValueError(
             f"No {platform.upper()} is visible to JAX, only {devices[0].device_kind!r}; pip "
             f'install "keras_vit[cpu,jax-{platform}]" on a machine with a {platform.upper()}. '
