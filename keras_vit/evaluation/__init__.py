@@ -17,6 +17,7 @@ Examples of evaluator names:
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -248,7 +249,7 @@ def _parse(text, fields):
         )
     kind = EVALUATORS[name]
     if name == "multi_label" and re.fullmatch(r"[\d.]+", place):
-        threshold = float(place)
+        threshold = float(place) if place.count(".") <= 1 and place != "." else math.nan
         if not 0 < threshold < 1:
             raise ValueError(
                 f"The threshold of multi_label must be between 0 and 1. Received: {text!r}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import KerasTensor, ops
 
 from keras_vit.layers.base import serializable
@@ -49,7 +50,7 @@ class Backbone(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        if len(layers) != len(strides) or not layers:
+        if np.shape(layers) != np.shape(strides) or np.ndim(layers) != 1 or not len(layers):
             raise ValueError(
                 "`layers` and `strides` must be lists of the same length, with at least one "
                 f"element. Received: {layers=}, {strides=}"
@@ -111,7 +112,7 @@ def backbone(
 
 def _power_of_two(side, stride):
     """Returns how many times to halve (positive) or double (negative) the patch stride."""
-    power = math.log2(side / stride)
+    power = math.log2(side / stride) if stride > 0 else math.nan
     if not power.is_integer():
         raise ValueError(
             f"Each of `strides` must be {side} multiplied or divided by a power of two. Received: "

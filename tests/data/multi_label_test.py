@@ -275,6 +275,7 @@ def test_metrics_need_independent_probabilities(activation):
     [
         ("multi_label:0.0", "must be between 0 and 1"),
         ("multi_label:1.5", "must be between 0 and 1"),
+        ("multi_label:0.1.5", "must be between 0 and 1"),
         ("multi_label:0.3@photos", "cannot load its dataset"),
     ],
 )
