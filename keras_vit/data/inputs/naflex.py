@@ -108,5 +108,6 @@ def _packed(image, shape):
     number = tf.range(rows * columns)
     places = tf.cast(tf.stack([number // columns, number % columns], 1) + 1, tf.float32)
     places = tf.repeat(places[..., None], channels, -1)
-    padding = [[0, shape[0] - rows * columns], [0, 0], [0, 0]]
-    return tf.ensure_shape(tf.pad(tf.concat([pixels, places], 1), padding), shape)
+    padding = shape[0] - rows * columns
+    packed = tf.pad(tf.concat([pixels, places], 1), [[0, padding], [0, 0], [0, 0]])
+    return tf.ensure_shape(packed, (*shape[:2], channels))
