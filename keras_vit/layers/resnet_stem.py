@@ -172,7 +172,7 @@ def resolve_stem(stem, resnet_blocks):
         )
     if stem == "" or (stem is None and resnet_blocks is None):
         return None
-    blocks = resnet_blocks or ()
+    blocks = () if resnet_blocks is None else resnet_blocks
     check_stages(blocks, width=64)
     return tuple(blocks)
 

@@ -45,7 +45,7 @@ def check_grid_tokens(grid, tokens, class_token=True):
     With `class_token`, 1 or 2 more tokens are valid too.
     """
     patches = math.prod(grid)
-    if tokens - patches not in range(3 if class_token else 1):
+    if tokens not in range(patches, patches + (3 if class_token else 1)):
         more = ", 1 or 2 more with class tokens" if class_token else ""
         raise ValueError(
             f"The grid requires {patches} tokens{more}. Received: tokens={tokens}, grid={grid}"

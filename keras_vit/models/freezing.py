@@ -38,6 +38,8 @@ def freeze(
     vit = find_vision_transformer(model)
     if up_to == "head":
         frozen = [layer for layer in vit.layers if layer is not vit.head]
+    elif isinstance(up_to, str):
+        raise ValueError(f"`up_to` must be a block number or 'head'. Received: {up_to=}")
     else:
         number = layer_number(vit, up_to)
         last = vit.blocks[max(number, 1) - 1]

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import KerasTensor
 
+from keras_vit.arguments import check_names
 from keras_vit.layers import PositionEmbedding, TransformerBlock
 from keras_vit.layers.base import arguments_among, serializable
 from keras_vit.layers.causal import CausalTransformerBlock
@@ -81,6 +82,7 @@ class TextTransformer(keras.Model):
         **kwargs: Any,
     ) -> None:
         arguments = arguments_among(locals(), omit=("name", "dtype"))
+        check_names(type(self).__name__, [*arguments, "name", "dtype", "trainable"], kwargs)
         _check(arguments)
         policy = {"dtype": policy_of(dtype)}
         keep(self, arguments=types.MappingProxyType(arguments), **_make_layers(arguments, policy))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
+from keras_vit.arguments import check_names
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.models.any_model import rebuild
 from keras_vit.models.image_model import keep
@@ -87,6 +88,8 @@ class TwoTowers(keras.Model):
         name: str = "two_towers",
         **kwargs: Any,
     ) -> None:
+        known = ("image", "text", "scale", "bias", "name", "trainable")
+        check_names(type(self).__name__, known, kwargs)
         sizes = image.output_shape[-1], text.output_shape[-1]
         if len(image.output_shape) != 2 or sizes[0] != sizes[1]:
             raise ValueError(

@@ -28,7 +28,8 @@ class PatchSizes:
 
     def __init__(self, config: ConfigDict, task: Task) -> None:
         sizes = config.patch_sizes
-        if not len(sizes) == len(set(sizes)) > 1 or min(sizes) < 1:
+        are_positive = all(type(size) is int and size > 0 for size in sizes)
+        if not (len(sizes) == len(set(sizes)) > 1 and are_positive):
             raise ValueError(
                 "`patch_sizes` must be two or more different positive integers. Received: "
                 f"patch_sizes={sizes}"

@@ -23,6 +23,8 @@ def test_positions_start_normal_and_class_token_starts_zero():
 def test_rejects_grid_with_other_number_of_tokens():
     with pytest.raises(ValueError, match="6 tokens, 1 or 2 more .*tokens=9"):
         PositionEmbedding((2, 3)).build((None, 9, 4))
+    with pytest.raises(ValueError, match="6 tokens.*tokens=None"):
+        SinCosPositionEmbedding((2, 3)).build((None, None, 8))
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ def test_bad_arguments_are_refused(change, message):
 
 
 @pytest.mark.one_backend
+def test_unknown_arguments_are_refused():
+    with pytest.raises(TypeError, match="`TextTransformer` takes no argument `width`.*width=3"):
+        keras_vit.TextTransformer(**TEXT, width=3)
+    with pytest.raises(TypeError, match="`TwoTowers` takes no argument `width`.*width=3"):
+        towers(width=3)
+
+
+@pytest.mark.one_backend
 def test_towers_of_different_widths_are_refused():
     text = keras_vit.TextTransformer(**{**TEXT, "embedding_size": 12})
     with pytest.raises(ValueError, match="the same size E"):

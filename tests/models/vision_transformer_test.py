@@ -174,6 +174,7 @@ def test_epsilon_reaches_every_norm(epsilon):
             "valid widths are 64 and 80",
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
+        ({"resnet_blocks": 0}, "`blocks` must be a tuple"),
         ({"stem": "conv"}, "`stem` must be"),
         ({"stem": "", "resnet_blocks": (1,)}, 'requires stem="resnet"'),
         ({"position_embedding": "2d"}, "one of learned"),

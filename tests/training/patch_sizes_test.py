@@ -169,6 +169,7 @@ def test_evaluates_at_every_patch_size(tmp_path):
         ({"patch_sizes": (4,)}, "two or more different.*patch_sizes=\\(4,\\)"),
         ({"patch_sizes": (2, 4, 2)}, "two or more different.*patch_sizes=\\(2, 4, 2\\)"),
         ({"patch_sizes": (4, 0)}, "positive integers.*patch_sizes=\\(4, 0\\)"),
+        ({"patch_sizes": (4, "8")}, "positive integers.*patch_sizes=\\(4, '8'\\)"),
         ({"steps_per_call": 2}, "1 if `patch_sizes` is set.*steps_per_call=2"),
         (
             {"patch_sizes": (4, 16)},
