@@ -103,7 +103,9 @@ class JaxEngine(Engine):
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         # Start reading batches, and share the stop request with the other hosts.
         if self._batches is None:
-            dataset = self._inputs.train_batches(first, self.num_hosts, self.host_index)
+            dataset = self._inputs.train_batches(
+                first, num_hosts=self.num_hosts, host_index=self.host_index
+            )
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
