@@ -1,4 +1,4 @@
-"""Measures one format for `formats.py`, in a process of its own.
+"""Runs and measures one format in a child process of `formats.py`.
 
 To run timm, `formats.py` calls this file as a script, `formats_worker.py NAME FOLDER THREADS`. The
 Python that runs the script needs only numpy, torch and timm.

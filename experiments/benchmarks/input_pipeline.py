@@ -6,7 +6,8 @@ pipelines.
 The upper limit decodes, crops and resizes JPEGs in memory in a parallel map, with the same files
 and crops as the whole pipeline. The limit and the stages return their results in groups of one
 batch, so that Python's overhead is the same. The plain pipelines decode whole images, then crop and
-flip with tf.image or Keras layers. Other load on the machine changes the CPU time per image less than the images per second.
+flip with tf.image or Keras layers. Other load on the machine changes the CPU time per image less
+than the images per second.
 
 `--order` only compares two ways to read records: in order, as for remote files, and by index.
 """

@@ -132,8 +132,11 @@ def measure_save():
 
 
 def load_remat(variant):
-    """Returns no facts, and a function that runs a training step of ViT-B/16. It returns the seconds
-    of the step and the increase of peak memory during all steps, in bytes."""
+    """Returns no facts, and a function that runs a training step of ViT-B/16.
+
+    The function returns the seconds of the step, and the increase of peak memory during all steps,
+    in bytes.
+    """
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = our_loop(model)
     for variable in state.optimizer.variables:

@@ -30,6 +30,9 @@ def write(path, columns, rows):
 
 
 def span(accuracies):
-    """Returns "lowest to highest"; one number if they are equal, and "" if there are none."""
+    """Returns the lowest and the highest accuracy, such as "0.810 to 0.825".
+
+    Returns one number if they are equal, and "" for an empty list or None.
+    """
     ends = (f"{end(accuracies):.3f}" for end in (min, max)) if accuracies else ()
     return " to ".join(dict.fromkeys(ends))

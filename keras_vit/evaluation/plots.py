@@ -30,7 +30,8 @@ def predictions(
     """
     rows = -(-len(pictures) // columns)
     columns = min(columns, len(pictures))
-    figure, _ = image_axes(rows, columns, (1.75 * columns, 2.35 * rows))
+    height = 2.35 if any(names) else 2.15  # inches of a row
+    figure, _ = image_axes(rows, columns, (1.75 * columns, height * rows))
     for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow(picture)

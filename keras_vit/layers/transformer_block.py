@@ -112,12 +112,12 @@ class TransformerBlock(BaseLayer):
         self.attention = self.attention_class(
             self.num_heads,
             self.attention_dropout,
-            self.relative_positions,
-            self.attention_bias,
-            self.qk_norm,
-            self.epsilon,
-            self.rotary,
-            self.attention_norm,
+            relative_positions=self.relative_positions,
+            biases=self.attention_bias,
+            qk_norm=self.qk_norm,
+            epsilon=self.epsilon,
+            rotary=self.rotary,
+            attention_norm=self.attention_norm,
             name="attention",
             **policy,
         )

@@ -208,12 +208,16 @@ def find_vision_transformer(model: keras.Model) -> VisionTransformer:
     found = set(layers_inside(model, VisionTransformer))
     if len(found) == 1:
         return found.pop()
-    problem = "more than one Vision Transformer" if found else "no Vision Transformer"
+    problem = "more than one Vision Transformer"
+    if not found:
+        problem = (
+            "no Vision Transformer. A clone or a file of version 0.1.0 has only the layers of one: "
+            "save its weights with `keras_vit.checkpoints.save`, and load them with "
+            "`keras_vit.from_pretrained`"
+        )
     raise ValueError(
-        f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. A clone "
-        "or a file of version 0.1.0 has only the layers of one: save its weights with "
-        "`keras_vit.checkpoints.save`, and load them with `keras_vit.from_pretrained`. Received: "
-        f"model={getattr(model, 'name', model)!r}"
+        f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. "
+        f"Received: model={getattr(model, 'name', model)!r}"
     )
 
 

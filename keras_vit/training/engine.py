@@ -258,7 +258,9 @@ class Engine(abc.ABC):
 
         The search uses this host's part of the batch of `step`.
         """
-        batches = self._inputs.train_batches(step, self.num_hosts, self.host_index)
+        batches = self._inputs.train_batches(
+            step, num_hosts=self.num_hosts, host_index=self.host_index
+        )
         images, *_ = next(iter(batches))
         num_batches = self.num_devices * self._config.accumulate_steps
         return first_nonfinite_layer(self.gather_model(), np.asarray(images), num_batches)

@@ -123,10 +123,11 @@ def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, 
     for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
         decays = optimizer.decays[index] > 0
         key = (tuple(weight.shape), str(weight.dtype), decays)
-        function = functions.setdefault(key, make_update(decays))
+        if key not in functions:
+            functions[key] = make_update(decays)
         scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
         updated.append(
-            function(gradient, weight, slots[index], averages[index], factor, scalars, use)
+            functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
         )
     weights, slots, averages = map(list, zip(*updated))
     slots = optimizer.join_state(state.slots, slots, where(use, step + 1, step))
