@@ -27,7 +27,7 @@ def attention(
         captions: text below each image, which may have several lines.
     """
     columns = 1 + len(maps)
-    row_height = 2.4 * images.shape[1] / images.shape[2] + 0.42
+    row_height = 2.4 * images.shape[1] / images.shape[2] + (0.42 if captions else 0.15)
     figure, grid = image_axes(
         len(images), columns, (2.4 * columns + 0.8, row_height * len(images) + 0.4)
     )
