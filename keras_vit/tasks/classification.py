@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from keras_vit import families, losses
 from keras_vit.checkpoints import inference, published
 from keras_vit.families import dense_heads
-from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
+from keras_vit.tasks.task import Batch, LossesAndMetrics, Task, check_model_fields
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -51,13 +51,7 @@ class Classification(Task):
         self.loss = losses.get(config.loss)
         self.family = families.find_family(config.architecture)
         self.constructor: Callable[..., keras.Model] = self.family.constructor
-        fields = families.model_fields(config.architecture)
-        unknown = sorted(set(config.model) - {*fields, *self.head_fields})
-        if unknown:
-            raise ValueError(
-                f"`config.model` has fields that architecture={config.architecture!r} does not "
-                f"have. Received: {', '.join(unknown)}"
-            )
+        check_model_fields(config, self.head_fields)
         sizes = self.family.sizes.get(families.canonical_name(config.architecture), {})
         for name, value in sizes.items():
             if config.model.get(name, value) != value:

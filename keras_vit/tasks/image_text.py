@@ -1,5 +1,6 @@
 """Image-text training: an image and its text get similar embeddings, as in CLIP and SigLIP."""
 
+import functools
 import inspect
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from keras_vit.models import TextTransformer, TwoTowers
 from keras_vit.models.zero_shot_words import tokenizer_of
 from keras_vit.tasks import contrastive
 from keras_vit.tasks.gathering import current_batch
-from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
+from keras_vit.tasks.task import Batch, LossesAndMetrics, Task, check_model_fields
 from keras_vit.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ class ImageText(Task):
       `vocabulary_size` of 0 is that of the tokenizer. Without this field, `config.weights` is a
       published pair, which determines both towers.
     - `scale`, `bias`: initial values of the two numbers that turn cosines into logits; a `bias` of
-      0 means none, as in CLIP. Both are trained, without weight decay if `optimizer.no_decay` lists
-      their layer, `similarity`.
+      0 means none, as in CLIP. A published pair has its own. Both are trained, without weight decay
+      if `optimizer.no_decay` lists their layer, `similarity`.
     - `locked`: whether the image tower is not trained, as in LiT (locked-image tuning).
 
-    With `text`, `config.weights` initializes the image tower only.
+    With `text`, `config.weights` determines and initializes the image tower. Arguments of the image
+    tower replace those of the weights if they differ from the defaults of `config.architecture`.
 
     Raises:
         ValueError: a field has a value that this task does not support.
@@ -73,29 +75,53 @@ class ImageText(Task):
                 "model.locked=True, weights=''"
             )
         unknown = sorted(set(config.model.get("text", {})) - _TEXT_FIELDS)
-        if unknown or not (config.weights or "text" in config.model):
+        if unknown:
             raise ValueError(
-                f"`config.model.text` must have fields among {', '.join(sorted(_TEXT_FIELDS))}, "
-                "unless `config.weights` is a published pair. Received: "
-                f"{', '.join(unknown) or 'no text, no weights'}"
+                f"`config.model.text` must have fields among {', '.join(sorted(_TEXT_FIELDS))}. "
+                f"Received: {', '.join(unknown)}"
+            )
+        if not (config.weights or "text" in config.model):
+            raise ValueError(
+                "`config.model.text` must be set unless `config.weights` is a published pair. "
+                "Received: no text, weights=''"
             )
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        fields = self.config.model
         stored = self.facts_of_weights.get("model")
-        if stored is not None:  # a run that resumes without the file of the weights
+        if stored is None:
+            model = self._towers(inputs)
+        else:  # a resumed run, which does not need the file of the weights
             model = keras.saving.deserialize_keras_object(stored)
-        elif "text" not in fields:
-            arguments = self._image_arguments(inputs)
+        self._check_towers(model)
+        model.image.trainable = not self.config.model.get("locked", False)
+        self.facts_of_weights["model"] = keras.saving.serialize_keras_object(model)
+        return model
+
+    def _towers(self, inputs):
+        """Builds both towers, with the weights of `config.weights` if there are any."""
+        fields = self.config.model
+        arguments = self._image_arguments(inputs)
+        if "text" not in fields:
+            if "scale" in fields or "bias" in fields:
+                raise ValueError(
+                    "`model.scale` and `model.bias` must not be set for a published pair, which "
+                    f"has its own. Received: {fields.to_dict()}"
+                )
             if self.config.data.tokenizer:
                 arguments["tokenizer"] = self.config.data.tokenizer
             model = families.from_pretrained(self.config.weights, tower="both", **arguments)
             tokenizer_of(model)  # raises an error for the tokenizer of another model
-        else:
-            image = self._image_tower(inputs)
-            text = self._text_tower(image.output_shape[-1])
-            bias = fields.get("bias") or None
-            model = TwoTowers(image, text, scale=fields.get("scale", 10.0), bias=bias)
+            return model
+        build = families.find_family(self.config.architecture).constructor
+        if self.config.weights:
+            build = functools.partial(families.from_pretrained, self.config.weights)
+        image = build(include_top=False, **arguments)
+        text = self._text_tower(image.output_shape[-1])
+        bias = fields.get("bias") or None
+        return TwoTowers(image, text, scale=fields.get("scale", 10.0), bias=bias)
+
+    def _check_towers(self, model):
+        """Raises a `ValueError` if the loss or the data do not fit the towers."""
         if self.config.loss == "sigmoid" and model.logit_bias is None:
             raise ValueError(
                 "`loss` must be softmax for towers without a bias, such as CLIP's; with "
@@ -107,41 +133,43 @@ class ImageText(Task):
                 f"`data.text_length` must be {length}, as in the weights. Received: "
                 f"text_length={self.config.data.text_length}"
             )
-        model.image.trainable = not fields.get("locked", False)
-        self.facts_of_weights["model"] = keras.saving.serialize_keras_object(model)
-        return model
 
     def _image_arguments(self, inputs):
-        """Returns the arguments of the image tower that the data and `config.remat` determine."""
-        preprocessing = inputs.model_preprocessing()
-        arguments = {"input_shape": tuple(inputs.image_shape), "preprocessing": preprocessing}
-        return arguments | ({"remat": True} if self.config.remat else {})
-
-    def _image_tower(self, inputs):
-        """Builds the image tower, with the weights of `config.weights` if there are any."""
-        arguments = {**self._image_arguments(inputs), "include_top": False}
+        """Returns the arguments of the image tower, or those that replace those of the weights."""
+        check_model_fields(self.config, _OWN_FIELDS)
+        architecture = self.config.architecture
+        fields = self.config.model.to_dict()
+        fields = {name: value for name, value in fields.items() if name not in _OWN_FIELDS}
+        options = {"remat": True} if self.config.remat else {}
         if self.config.weights:
-            return families.from_pretrained(self.config.weights, **arguments)
-        family = families.find_family(self.config.architecture)
-        own = {name: v for name, v in self.config.model.items() if name not in _OWN_FIELDS}
-        return family.constructor(**families.constructor_arguments(family, own) | arguments)
+            defaults = families.model_fields(architecture)
+            fields = {name: value for name, value in fields.items() if value != defaults[name]}
+            options["channels"] = self.config.weights_channels or None
+        arguments = families.constructor_arguments(families.find_family(architecture), fields)
+        preprocessing = inputs.model_preprocessing()
+        arguments |= families.model_class(architecture).arguments_for(
+            tuple(inputs.image_shape), arguments, preprocessing.layout
+        )
+        return {**arguments, **options, "preprocessing": preprocessing}
 
     def _text_tower(self, embedding_size):
         """Builds the text tower, with initial weights."""
         arguments = dict(self.config.model.text)
-        place = self.config.data.tokenizer
-        size = Tokenizer(place).vocabulary_size if place else 0
-        arguments["vocabulary_size"] = arguments.get("vocabulary_size") or size
-        if arguments["vocabulary_size"] < size:
+        arguments["remat"] = arguments.get("remat", False) or self.config.remat
+        tokenizer = self.config.data.tokenizer
+        tokenizer_size = Tokenizer(tokenizer).vocabulary_size if tokenizer else 0
+        arguments["vocabulary_size"] = arguments.get("vocabulary_size") or tokenizer_size
+        if arguments["vocabulary_size"] < tokenizer_size:
             raise ValueError(
-                f"`model.text.vocabulary_size` must be 0 or at least {size}, the number of ids of "
-                f"the tokenizer. Received: vocabulary_size={arguments['vocabulary_size']}"
+                f"`model.text.vocabulary_size` must be 0 or at least {tokenizer_size}, the number "
+                "of ids of the tokenizer. Received: "
+                f"vocabulary_size={arguments['vocabulary_size']}"
             )
         return TextTransformer(
             **arguments,
             length=self.config.data.text_length,
             embedding_size=embedding_size,
-            tokenizer=place,
+            tokenizer=tokenizer,
         )
 
     def losses_and_metrics(

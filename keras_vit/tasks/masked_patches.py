@@ -13,7 +13,7 @@ from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
 from keras_vit.models.masked_patches import MaskedPatchVisionTransformer
 from keras_vit.models.validation import patch_grid
-from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
+from keras_vit.tasks.task import Batch, LossesAndMetrics, Task, check_model_fields
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -65,6 +65,7 @@ class MaskedPatchPrediction(Task):
                 "`config.architecture` must be VisionTransformer or one of its sizes for masked "
                 f"patch prediction. Received: architecture={config.architecture!r}"
             )
+        check_model_fields(config, ("masking_rate", "target"))
         self.predicts = config.model.get("target", TARGETS[0])
         if self.predicts not in TARGETS:
             raise ValueError(

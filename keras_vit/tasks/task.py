@@ -2,12 +2,13 @@
 
 import abc
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import keras
 from ml_collections import ConfigDict
 
+from keras_vit import families
 from keras_vit.models.any_model import set_logits_activation
 
 if TYPE_CHECKING:
@@ -150,3 +151,15 @@ class Task(abc.ABC):
         """Returns the arguments for `export.saved_model`, or None if training does not export this
         task's models."""
         return None
+
+
+def check_model_fields(config: ConfigDict, own_fields: Collection[str]) -> None:
+    """Raises a `ValueError` if `config.model` has other fields than those of the architecture and
+    `own_fields`, those of the task."""
+    known = {*families.model_fields(config.architecture), *own_fields}
+    unknown = sorted(set(config.model) - known)
+    if unknown:
+        raise ValueError(
+            f"`config.model` has fields that architecture={config.architecture!r} does not have. "
+            f"Received: {', '.join(unknown)}"
+        )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_vit
 from keras_vit import data, tasks, training
 from keras_vit.optimizers.base import decay_flags
 from keras_vit.recipes.image_text import image_text
@@ -147,6 +148,8 @@ def test_resume_after_sigkill_is_bit_exact(scripts, tmp_path):
         ({"xla": True}, "xla. must be False"),
         ({"loss": "hinge"}, "loss. must be one of softmax, sigmoid"),
         ({"text": {"width": 3}}, "must have fields among.*Received: width"),
+        ({"model": {}}, "text. must be set unless.*Received: no text"),
+        ({"model": {"text": captioned.SIZES, "depth": 0}}, "does not have. Received: depth"),
         ({"bias": 0.0}, "towers without a bias"),
     ],
 )
@@ -159,12 +162,45 @@ def test_unsupported_fields_are_refused(changes, message):
         build_model(config)
 
 
-def test_published_pair_gets_remat_and_the_tokenizer_of_the_data(monkeypatch):
+def test_image_size_is_that_of_the_config_or_of_one_size():
+    config = captioned.config_of()
+    config.model.input_shape = (12, 8, 1)
+    assert build_model(config).image_shape == (12, 8, 1)
+    config.data.update(max_patches=16, patch_size=4, shift=0)
+    with pytest.raises(ValueError, match="VisionTransformer takes images of one size"):
+        build_model(config)
+
+
+def test_remat_applies_to_both_towers():
+    model = build_model(captioned.config_of(remat=True))
+    assert model.image.arguments["remat"] and model.text.arguments["remat"]
+
+
+def test_image_tower_has_the_structure_of_the_weights(tmp_path):
+    weights = str(tmp_path / "weights.npz")
+    sizes = {**captioned.SIZES, "patch_size": 4}
+    source = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 1), mlp="swiglu", classes=3)
+    keras_vit.checkpoints.save(source, weights)
+    config = captioned.config_of(weights=weights, weights_channels="tile")
+    config.model.classifier = "token"
+    image = build_model(config).image
+    assert image.arguments["mlp"] == "swiglu" and image.arguments["dropout"] == 0.1
+    gray = np.asarray(source.patch_encoder.kernel)
+    kernel = np.reshape(image.patch_encoder.kernel, (16, 3, -1))
+    np.testing.assert_allclose(kernel.sum(1), gray, rtol=1e-5)
+    for name, value in (("classifier", "map"), ("num_layers", 2)):
+        config = captioned.config_of(weights=weights, weights_channels="tile")
+        config.model.update({"classifier": "token", name: value})
+        with pytest.raises(ValueError, match="The checkpoint"):
+            build_model(config)
+
+
+def test_published_pair_gets_fields_and_the_tokenizer_of_the_data(monkeypatch):
     task = tasks.get(captioned.config_of())
     inputs = training.weights.load_inputs(task.config, print, task)
     towers = task.build_model(inputs)
     config = captioned.config_of(remat=True, weights="a/pair")
-    del config.model.text
+    del config.model.text, config.model.bias
     received = {}
 
     def from_pretrained(name, **arguments):
@@ -175,3 +211,7 @@ def test_published_pair_gets_remat_and_the_tokenizer_of_the_data(monkeypatch):
     monkeypatch.setattr(captioned.image_text, "tokenizer_of", lambda model: None)
     tasks.get(config).build_model(inputs)
     assert received["remat"] is True and received["tokenizer"] == "toy"
+    assert received["dropout"] == 0.1 and "mlp" not in received
+    config.model.bias = 0.0
+    with pytest.raises(ValueError, match="must not be set for a published pair"):
+        tasks.get(config).build_model(inputs)
