@@ -19,7 +19,9 @@ import sys
 
 import studies
 from absl import flags
-from runner import make_run
+from estimates import estimate, measure_flops
+from runner import make, make_run
+from scales import Scale
 
 from keras_vit import training
 from keras_vit.commands import command_line
@@ -51,7 +53,7 @@ def main():
         raise ValueError(
             f"`seeds` must be integers, separated by commas. Received: {','.join(FLAGS.seeds)}"
         ) from None
-    scale = studies.Scale(FLAGS.scale, path=FLAGS.data_path, seeds=seeds, steps=FLAGS.steps)
+    scale = Scale(FLAGS.scale, path=FLAGS.data_path, seeds=seeds, steps=FLAGS.steps)
     if FLAGS.list:
         print_estimates(scale)
         return
@@ -79,7 +81,7 @@ def main():
             return
         if FLAGS.processes > 1 and study.measure is None:
             make_runs(runs)
-        studies.make(study, scale, workdir)
+        make(study, scale, workdir)
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)
@@ -88,14 +90,14 @@ def main():
 
 def print_estimates(scale):
     """Prints the cost of each study and an estimate of the time on this machine."""
-    flops = studies.measure_flops()
+    flops = measure_flops()
     print(
         f"at --scale={scale.name}; hours are estimates for this machine with {flops / 1e9:.0f} "
         "GFLOP/s"
     )
     print(f"{'study':17} {'runs':>5} {'images':>16} {'exaFLOPs':>10} {'hours':>10}  title")
     for name, study in studies.STUDIES.items():
-        row = studies.estimate(study, scale, flops)
+        row = estimate(study, scale, flops)
         print(
             f"{name:17} {row['runs']:5} {row['images']:16,} {row['exaflops']:10.3g} "
             f"{row['hours']:10.3g}  {study.title}"

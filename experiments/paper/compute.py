@@ -3,11 +3,11 @@ SGD."""
 
 import statistics
 
-from families import SIDE, families
 from paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
+from small_models import SIDE, small_models
 from study import Study, transfer
 
-import keras_vit
+from keras_vit import families
 
 # The fine-tuning datasets of Tables 6 and 7, with their fields in the rows of `TABLE_6`.
 _DATASETS = {
@@ -21,7 +21,7 @@ _PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 
 def _family(model):
-    if keras_vit.families.canonical_name(model).startswith("BiT-"):
+    if families.canonical_name(model).startswith("BiT-"):
         return "ResNet"
     return "hybrid" if "+" in model else "ViT"
 
@@ -51,7 +51,7 @@ def _paper_runs(scale):
 
 
 def _small_runs(scale):
-    for family, (architecture, model) in families(scale).items():
+    for family, (architecture, model) in small_models(scale).items():
         for share in (1.0,) if scale.is_tiny else (0.25, 1.0):
             config = scale.pretraining(model=model, architecture=architecture, side=SIDE, evals=())
             config["total_steps"] = max(2, round(config["total_steps"] * share))
@@ -126,7 +126,7 @@ def _paper_optimizers(scale):
 
 
 def _small_optimizers(scale):
-    architecture, model = families(scale)["ResNet"]
+    architecture, model = small_models(scale)["ResNet"]
     for optimizer, rate in (("Adam", 1e-3), ("SGD", 0.03)):
         changes = {"optimizer": _SGD} if optimizer == "SGD" else {}
         config = scale.pretraining(

@@ -2,7 +2,7 @@
 
 import itertools
 
-from families import SIDE, families
+from small_models import SIDE, small_models
 from study import FEWSHOT_METRICS, Run, Study
 
 from keras_vit import recipes
@@ -23,7 +23,7 @@ def _fewshot_runs(scale):
         return
     evals = () if scale.is_tiny else ("fewshot:digits", "fewshot:shapes:background")
     for examples in _SIZES[scale.name]:
-        for family, (architecture, model) in families(scale).items():
+        for family, (architecture, model) in small_models(scale).items():
             config = scale.pretraining(
                 model=model, architecture=architecture, examples=examples, side=SIDE, evals=evals
             )
@@ -38,7 +38,12 @@ def _paper_subsets(scale):
             config = scale.paper_pretraining(model, evals=("fewshot:imagenet2012",), **choices)
             config["recipe"] += f", the part of {millions} million images that `train_split` names"
             config["data"] = {**config["data"], "train_split": f"train-{millions}m-*"}
-            columns = {"family": model, "images to train on": millions * 1_000_000}
+            examples = millions * 1_000_000
+            # Steps, because `images_of` takes epochs for epochs of all 303 million images.
+            config["total_steps"] = round(
+                config.pop("total_epochs") * examples / config["batch_size"]
+            )
+            columns = {"family": model, "images to train on": examples}
             yield Run(f"{model.replace('/', '_')}-{millions}m", config, columns)
 
 
@@ -88,7 +93,7 @@ def _paper_transfers(scale):
 
 def _small_transfers(scale):
     for examples in _SIZES[scale.name]:
-        for family, (architecture, model) in families(scale).items():
+        for family, (architecture, model) in small_models(scale).items():
             if scale.is_tiny and family != "ViT":
                 continue
             pretrainings = []

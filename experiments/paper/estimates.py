@@ -15,7 +15,7 @@ from keras_vit.tpu.inputs import InputShapes
 _EFFICIENCY = 0.25
 _SECONDS_PER_RUN = 20  # for compiling, evaluating and saving
 
-_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by task, model and image shape
+_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by the key of `exaflops_of`
 
 
 def images_of(run):
@@ -40,7 +40,9 @@ def exaflops_of(run):
     fields = run.config["data"]
     side = fields["image_size"]
     image_shape = (side, side, fields["channels"]) if side else tuple(fields["image_shape"])
-    key = str((run.config.get("task"), run.config["model"], image_shape))
+    key = str(
+        (run.config.get("task"), run.config.get("architecture"), run.config["model"], image_shape)
+    )
     if key not in _MULTIPLY_ACCUMULATES:
         task = tasks.get(ConfigDict(recipes.defaults(**run.config)))
         model = cost.build_abstract(task.build_model, InputShapes(image_shape, 2))  # classes

@@ -35,8 +35,8 @@ def picture(path, title, parts, kind, x, y, group):
     lines = -(-len(panels) // 2) or 1
     figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
-    all_axes = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, (part, name, shown) in zip(all_axes, panels):
+    for number, (part, name, shown) in enumerate(panels, start=1):
+        axes = figure.add_subplot(lines, columns, number)
         axes.set_title(part)
         if kind == "bars":
             _draw_bars(axes, shown, name)

@@ -112,10 +112,10 @@ def as_html(study, scale, runs, rows, folder, has_picture):
 
 
 def _describe(run):
-    best = "the best of " if len(run.start) > 1 else ""
-    start = f", from the weights of {best}{', '.join(run.start)}" if run.start else ""
     if run.results:
         return f"{run.name}: read from a file"
+    best = "the best of " if len(run.start) > 1 else ""
+    start = f", from the weights of {best}{', '.join(run.start)}" if run.start else ""
     cost = f", {images_of(run):,} images, {exaflops_of(run):.3g} exaFLOPs" if images_of(run) else ""
     return f"{run.name}: {model_name(run)}, {run.config['recipe']}{cost}{start}"
 

@@ -4,12 +4,11 @@ The small scale fine-tunes with several numbers of labels and compares the resul
 from scratch.
 """
 
-from families import SIDE, families
-from paper_results import SELF_SUPERVISION
+from paper_results import SELF_SUPERVISION_ACCURACY
+from small_models import SIDE, small_models
 from study import Run, Study, transfer
 
-import keras_vit
-from keras_vit import data, recipes
+from keras_vit import families, recipes
 from keras_vit.tasks.masked_patches import TARGETS
 
 
@@ -24,15 +23,14 @@ def _paper_runs(scale):
         "batch_size": 4096,
         "total_steps": 1_000_000,
         "architecture": "ViT-B/16",
-        "model": keras_vit.families.sizes()["ViT-B/16"],
-        "data": data.defaults(name="tfrecords", classes=18_291, path=scale.path, image_size=224),
+        "model": families.sizes()["ViT-B/16"],
+        "data": scale.paper_pretraining("ViT-B/16")["data"],
         "optimizer": {"name": "adamw", "weight_decay": 0.1},
         "schedule": {"base": 2e-4, "warmup_steps": 10_000, "decay": "cosine"},
     }
     labels = recipes.NUM_EXAMPLES["imagenet2012"]
-    (accuracy,) = SELF_SUPERVISION.values()
     for target in TARGETS:
-        paper = {"accuracy": accuracy / 100} if target == "mean_color" else {}
+        paper = {"accuracy": SELF_SUPERVISION_ACCURACY / 100} if target == "mean_color" else {}
         finetuning = scale.paper_finetuning("ViT-B/16", "imagenet2012")
         columns = {"pre-training": target, "labels": labels}
         yield from transfer(
@@ -41,9 +39,9 @@ def _paper_runs(scale):
 
 
 def _small_runs(scale):
-    _, vit = families(scale)["ViT"]
+    _, vit = small_models(scale)["ViT"]
     everything = recipes.NUM_EXAMPLES["digits"]
-    finetunings = {
+    configs = {
         labels: scale.finetuning(
             model=vit,
             examples=0 if labels == everything else labels,  # 0 selects all examples
@@ -53,16 +51,17 @@ def _small_runs(scale):
         )
         for labels in ((20,) if scale.is_tiny else (10, 100, everything))
     }
-    target = TARGETS[0]
-    pretraining = _predicting(
-        scale.pretraining(task="masked_patches", model=vit, side=SIDE, evals=()), target
-    )
-    endings = {
-        f"{labels}-labels": (config, {"labels": labels}, {})
-        for labels, config in finetunings.items()
+    pretraining = scale.pretraining(task="masked_patches", model=vit, side=SIDE, evals=())
+    finetunings = {
+        f"{labels}-labels": (config, {"labels": labels}, {}) for labels, config in configs.items()
     }
-    yield from transfer(target, pretraining, endings, {"pre-training": target})
-    for labels, config in finetunings.items():
+    yield from transfer(
+        "mean_color",
+        _predicting(pretraining, "mean_color"),
+        finetunings,
+        {"pre-training": "mean_color"},
+    )
+    for labels, config in configs.items():
         yield Run(
             f"from-scratch-{labels}-labels",
             config,
@@ -78,16 +77,19 @@ def _predicting(config, target):
 
 STUDY = Study(
     title="Self-supervision by masked patches (section 4.6)",
-    question="With few labels, how much does pre-training by predicting half of the patches help?",
+    question=(
+        "How much does pre-training by predicting half of the patches help, depending on the "
+        "number of labels?"
+    ),
     runs_of=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
+        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits. The "
+        "only prediction target is the mean color, for which the paper reports a result.",
         "At small scale, every row of the table trains on digits with AdamW for the same number "
         "of steps.",
         "Each image has its own random mask with a fixed number of corrupted patches; the paper "
         "does not specify this.",
-        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits. The "
-        "only prediction target is the mean color, for which the paper reports a result.",
     ),
 )

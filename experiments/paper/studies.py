@@ -14,9 +14,6 @@ import self_supervision
 import shape
 import throughput
 import vtab
-from estimates import estimate, measure_flops
-from runner import make
-from scales import Scale
 
 STUDIES = {
     "table8": position_embeddings.STUDY,
@@ -45,6 +42,3 @@ def get(name):
     if name not in STUDIES:
         raise ValueError(f"`study` must be one of {', '.join(STUDIES)}. Received: study={name!r}")
     return STUDIES[name]
-
-
-__all__ = ["STUDIES", "Scale", "estimate", "get", "make", "measure_flops"]

@@ -4,7 +4,7 @@ import time
 
 import keras
 import tpu_table
-from families import families
+from small_models import small_models
 from study import Run, Study
 
 from keras_vit import tasks
@@ -45,7 +45,7 @@ def _models(scale):
             choices = {"epochs": 7.0} if model == "ViT-L/16" else {}
             yield model, scale.paper_pretraining(model, **choices)
     else:
-        for family, (architecture, model) in families(scale).items():
+        for family, (architecture, model) in small_models(scale).items():
             yield family, scale.pretraining(architecture=architecture, model=model)
 
 

@@ -101,8 +101,15 @@ def captioned(split, *, path=""):
     def read(index):
         return {"image": source.read(index)["image"], "caption": captions[index]}
 
-    rest = {"options": source.options, "checksum": source.checksum, "stored": source.stored}
-    return data.Source(read, source.num_examples, (), source.max_value, **rest)
+    return data.Source(
+        read,
+        source.num_examples,
+        (),
+        source.max_value,
+        options=source.options,
+        checksum=source.checksum,
+        stored=source.stored,
+    )
 
 
 def config_of(**changes):
@@ -115,9 +122,14 @@ def config_of(**changes):
         "optimizer": {"name": "adamw", "weight_decay": 0.05, "decay_mask": "kernels"},
         "schedule": {"decay": "cosine", "base": 2e-3, "warmup_steps": FLAGS.steps // 10},
     }
-    loading = {"train_split": FLAGS.train_split, "path": FLAGS.data, "channels": 1}
     fields["data"] = data.defaults(
-        **loading, shift=2, flip="on", train_crop="none", **changes.pop("data")
+        train_split=FLAGS.train_split,
+        path=FLAGS.data,
+        channels=1,
+        shift=2,
+        flip="on",
+        train_crop="none",
+        **changes.pop("data"),
     )
     return ConfigDict(recipes.defaults(**{**fields, **changes}))
 
@@ -134,9 +146,12 @@ def zero_shot_accuracy(model, inputs, templates):
 
 def captions_config(tokenizer):
     """Returns the config of the training on captions."""
-    text_fields = {"tokenizer": str(tokenizer), "text_length": LENGTH}
     config = config_of(
-        data={"name": "fashion_captions", **text_fields},
+        data={
+            "name": "fashion_captions",
+            "tokenizer": str(tokenizer),
+            "text_length": LENGTH,
+        },
         task="image_text",
         loss=FLAGS.loss,
         model={

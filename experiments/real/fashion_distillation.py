@@ -10,8 +10,8 @@ students take the same number of steps with the same settings. Accuracy is measu
 test images.
 
 Debian's package dataset-fashion-mnist has the images. Each command adds the missing rows to
-table.csv in the output folder and prints a table. At the end, the inference of both models is timed
-in turns, on the machine's CPU.
+table.csv in the output folder and prints a table. A command that trains a teacher and a student
+also times the inference of both in turns, on the machine's CPU.
 """
 
 import statistics

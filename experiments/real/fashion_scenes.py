@@ -1,7 +1,7 @@
 """Segments scenes of Fashion-MNIST's clothes on photographs with a frozen DINOv2 ViT-S/14.
 
     python experiments/real/fashion_scenes.py --model=dinov2_small --output=fashion_scenes
-    python experiments/real/fashion_scenes.py --output=fashion_scenes --methods=scratch --steps=100
+    python experiments/real/fashion_scenes.py --output=short --methods=scratch --steps=100
 
 `extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the clothes. A
 scene has five items at random places and sizes, which cover each other, on a window of a photograph
@@ -9,16 +9,15 @@ of scikit-learn or matplotlib. The class of a pixel is that of the item whose pi
 pixels of an item show what is behind it. Training scenes have Fashion-MNIST's training images and
 the left parts of the photographs, test scenes its test images and the right parts. Every method
 gets the same scenes, numbers of steps and batches; "scratch" is a small Vision Transformer with
-random weights. The command adds the missing methods to scores.json in the output folder.
+random weights. The command adds the missing methods to scores.json in the output folder. Other
+scenes, steps, batches or weights need another folder.
 """
-
-from pathlib import Path
 
 import dinov2
 import fashion_data
 import numpy as np
 from absl import app, flags, logging
-from fashion_study import load_config
+from fashion_study import load_config, open_output
 
 from keras_vit import files, training
 
@@ -118,11 +117,11 @@ def config_of(method, folder, model, steps, batch_size):
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
-    output = Path(FLAGS.output)
     if unknown := set(FLAGS.methods) - set(METHODS):
         raise ValueError(f"--methods must be among {METHODS}. Received: {sorted(unknown)}")
     if set(FLAGS.methods) - {"scratch"}:
         dinov2.check_model(FLAGS.model)
+    output = open_output("model", "steps", "batch_size", "train", "test")
     write_scenes(output / "scenes", FLAGS.data, {"train": FLAGS.train, "test": FLAGS.test})
     scores = files.read_json(output / "scores.json") or {}
     for method in FLAGS.methods:

@@ -156,14 +156,21 @@ def held_out_indices(labels, drawn, count, seed):
     )
 
 
-def check_settings(path, settings):
-    """Raises a `ValueError` if the rows in the output folder were measured with other settings."""
-    known = files.read_json(path)
+def open_output(*names):
+    """Creates the folder of `--output`, with the values of the flags `names`, and returns its path.
+
+    Raises a `ValueError` if the folder has results of other values.
+    """
+    output = Path(FLAGS.output)
+    settings = {name: FLAGS[name].value for name in names}
+    known = files.read_json(output / "settings.json")
     if known not in (None, settings):
         raise ValueError(
             f"--output has results of {known}; use another folder. Received: {settings}"
         )
-    files.write_json(path, settings)
+    output.mkdir(parents=True, exist_ok=True)
+    files.write_json(output / "settings.json", settings)
+    return output
 
 
 def by_method(rows):
@@ -248,20 +255,15 @@ def measured_accuracy(method, count, seed, train, test, output):
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
-    output = Path(FLAGS.output)
     if any(method not in METHODS for method in FLAGS.methods):
         raise ValueError(
             f"--methods must be among {', '.join(METHODS)}. Received: "
             f"--methods={','.join(FLAGS.methods)}"
         )
-    output.mkdir(parents=True, exist_ok=True)
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         dinov2.check_model(FLAGS.model)
     train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
-    check_settings(
-        output / "settings.json",
-        {name: FLAGS[name].value for name in ("rate", "size", "held_out", "model")},
-    )
+    output = open_output("rate", "size", "held_out", "model")
     rows = accuracy_table.read(output / "table.csv", COLUMNS)
     for count, seed, method in itertools.product(
         map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods

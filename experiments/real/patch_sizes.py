@@ -23,44 +23,47 @@ FLAGS = flags.FLAGS
 COLUMNS = ("patch size", "tokens", "multiply-accumulates", "accuracy")
 ONE = "one model"
 EACH = "a model for each size"
+SIZES = {"tiny": (2, 4, 8), "small": (2, 4, 7)}  # patch sizes
 
 
-def config_of(scale, steps, folder):
-    """Returns the config and the patch sizes. The config has the middle patch size."""
-    tiny = scale == "tiny"
-    sizes = (2, 4, 8) if tiny else (2, 4, 7)
-    fashion = {
-        "name": "idx",
-        "path": folder,
-        "channels": 1,
-        "image_size": 28,
-        "shift": 2,
-        "label_smoothing": 0.1,
-    }
-    digits = {"name": "digits", "train_split": "train[:32]", "test_split": "test[:32]"}
-    width = 8 if tiny else 48
+def config_of(steps, folder):
+    """Returns the config, without the patch sizes."""
     config = recipes.defaults(
         recipe="patch sizes: ours",
-        batch_size=8 if tiny else 32,
-        total_steps=3 if tiny else steps,
+        batch_size=32,
+        total_steps=steps,
         clip_norm=1.0,
-        checkpoint_every_steps=0 if tiny else 400,
+        checkpoint_every_steps=400,
         model={
-            "patch_size": sizes[1],
-            "num_layers": 1 if tiny else 2,
-            "hidden_size": width,
-            "mlp_dim": 2 * width,
+            "num_layers": 2,
+            "hidden_size": 48,
+            "mlp_dim": 96,
             "num_heads": 2,
             "position_resampling": "bilinear_antialias",
             "class_token_position": False,
         },
         data=data.defaults(
-            **(digits if tiny else {**fashion, "train_crop": "resize", "flip": "on"})
+            name="idx",
+            path=folder,
+            channels=1,
+            image_size=28,
+            shift=2,
+            label_smoothing=0.1,
+            train_crop="resize",
+            flip="on",
         ),
         optimizer={"name": "adamw", "weight_decay": 0.1},
-        schedule={"decay": "cosine", "base": 2e-3, "warmup_steps": 1 if tiny else steps // 10},
+        schedule={"decay": "cosine", "base": 2e-3, "warmup_steps": steps // 10},
     )
-    return ConfigDict(config), sizes
+    return ConfigDict(config)
+
+
+def make_tiny(config):
+    """Changes the config to a small model and a few steps on digits."""
+    config.update(batch_size=8, total_steps=3, checkpoint_every_steps=0)
+    config.model.update(num_layers=1, hidden_size=8, mlp_dim=16)
+    config.data = data.defaults(name="digits", train_split="train[:32]", test_split="test[:32]")
+    config.schedule.warmup_steps = 1
 
 
 def rows_of(config, sizes, folder):
@@ -76,7 +79,10 @@ def rows_of(config, sizes, folder):
 
 def main(_):
     logging.set_verbosity(logging.ERROR)
-    config, sizes = config_of(FLAGS.scale, FLAGS.steps, FLAGS.data)
+    config = config_of(FLAGS.steps, FLAGS.data)
+    sizes = SIZES[FLAGS.scale]
+    if FLAGS.scale == "tiny":
+        make_tiny(config)
     output = Path(FLAGS.output)
     single = []
     for size in sizes:

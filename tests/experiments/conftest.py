@@ -1,8 +1,8 @@
-"""Makes the modules of experiments/paper and experiments/real importable."""
+"""Makes the modules of experiments importable."""
 
 import sys
 
 from ..shared import ROOT
 
-for folder in ("paper", "real"):
+for folder in ("paper", "real", "benchmarks"):
     sys.path.append(str(ROOT / "experiments" / folder))

@@ -2,6 +2,8 @@
 
 import csv
 
+import formats_worker
+import numpy as np
 import pytest
 
 from ..shared import ROOT
@@ -29,6 +31,25 @@ def test_formats_are_measured(scripts, tmp_path, monkeypatch):
         assert float(row["same class"]) > 0.8
         assert "threads" in row["processor"]
         assert "TensorFlow" in row["versions"]
+
+
+def test_large_batches_repeat_the_images(tmp_path, monkeypatch):
+    np.save(tmp_path / "images.npy", np.zeros((16, 2, 2, 3), "float32"))
+    np.save(tmp_path / "logits.npy", np.arange(32).reshape(16, 2))
+    sizes = []
+
+    def logits(images):
+        sizes.append(len(images))
+        return np.arange(2 * len(images)).reshape(-1, 2)
+
+    def serve(load):
+        _, answer = load()
+        for size in (1, 40):
+            answer("float32", size)
+
+    monkeypatch.setattr(formats_worker, "serve", serve)
+    formats_worker.serve_format(lambda: (logits, "versions"), tmp_path)
+    assert sizes == [16, 1, 40]
 
 
 @pytest.mark.parametrize("flag", ["--formats=keras,litert_int4", "--models=B/17"])

@@ -1,13 +1,12 @@
-"""Tests that the copied tables of the paper agree with their averages, each other and the cost
-formula."""
+"""Tests that the tables copied from the paper agree with their own averages, with each other and
+with the cost formula."""
 
 import numpy as np
 import paper_results as results
 import pytest
 from vtab import GROUPS
 
-import keras_vit
-from keras_vit import cost, data, families
+from keras_vit import cost, data, families, recipes
 
 
 def test_averages_match_rows():
@@ -16,6 +15,9 @@ def test_averages_match_rows():
         assert np.mean(row[:-1]) == pytest.approx(row[-1], abs=0.0051)
     assert len(results.TABLE_9) == sum(map(len, GROUPS.values())) == 19
     assert np.mean(results.TABLE_9) == pytest.approx(72.7, abs=0.051)  # also in Table 2
+
+
+def test_datasets_have_all_tasks_of_vtab():
     tasks = {f"vtab/{task}" for tasks in GROUPS.values() for task in tasks}
     assert tasks == {name for name in data.DATASETS if name.startswith("vtab/")}
 
@@ -33,14 +35,13 @@ def test_tables_agree():
 def test_exaflops_match_formula():
     for row in results.TABLE_6:
         name = families.canonical_name(row.model)
-        if name == "BiT-R200x3":
-            model = cost.build_abstract(keras_vit.BiTResNet, depth=200, width_factor=3)
-        else:
-            model = cost.build_abstract(
-                families.find_family(name).constructor, **families.sizes()[name]
-            )
+        model = cost.build_abstract(
+            families.find_family(name).constructor, **families.sizes()[name]
+        )
         forward = cost.multiply_accumulates(model, table_6=True)
         # 859 is an error in the paper. For the same model and twice the epochs, the table has 1668,
         # which is twice 834.
         expected = 834 if row.exaflops == 859 else row.exaflops
-        assert cost.exaflops(forward, row.epochs * 303e6) == pytest.approx(expected, rel=0.021), row
+        images = row.epochs * recipes.NUM_EXAMPLES["jft300m"]
+        # The largest difference, 2 %, is that of ViT-B/32: 55 in the paper, 56.1 by the formula.
+        assert cost.exaflops(forward, images) == pytest.approx(expected, rel=0.021), row

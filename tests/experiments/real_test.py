@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import types
 from pathlib import Path
 
 import accuracy_table
@@ -81,11 +82,43 @@ def test_frozen_accuracy_of_separable_features_is_one(method):
     assert fashion_study.frozen_accuracy(method, features, labels, features, labels) == 1
 
 
-def test_study_rejects_a_folder_with_other_settings(tmp_path):
+class _Flags(types.SimpleNamespace):
+    """Stands in for absl's flags: `FLAGS.name` and `FLAGS["name"].value`."""
+
+    def __getitem__(self, name):
+        return types.SimpleNamespace(value=getattr(self, name))
+
+
+@pytest.fixture
+def set_flags(monkeypatch, tmp_path):
+    """Returns a function that sets the flags of a script that writes to `tmp_path / "out"`."""
+
+    def set_values(*scripts, **values):
+        for script in scripts:
+            monkeypatch.setattr(script, "FLAGS", _Flags(output=str(tmp_path / "out"), **values))
+
+    return set_values
+
+
+def test_study_rejects_a_folder_with_other_settings(set_flags, tmp_path):
+    set_flags(fashion_study, rate=0.0)
     for _ in range(2):
-        fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.0})
+        assert fashion_study.open_output("rate") == tmp_path / "out"
+    set_flags(fashion_study, rate=0.1)
     with pytest.raises(ValueError, match=r"another folder. Received: \{'rate': 0.1\}"):
-        fashion_study.check_settings(tmp_path / "settings.json", {"rate": 0.1})
+        fashion_study.open_output("rate")
+
+
+def test_scenes_of_other_numbers_need_another_folder(set_flags, monkeypatch):
+    monkeypatch.setattr(fashion_scenes, "write_scenes", lambda *_: None)
+    values = {"model": "m", "data": "d", "methods": [], "steps": 10, "batch_size": 2, "test": 5}
+    scripts = (fashion_scenes, fashion_study)
+    set_flags(*scripts, **values, train=20)
+    for _ in range(2):
+        fashion_scenes.main(None)
+    set_flags(*scripts, **values, train=30)
+    with pytest.raises(ValueError, match="another folder. Received: .*'train': 30"):
+        fashion_scenes.main(None)
 
 
 @pytest.mark.parametrize("method", fashion_study.SCRATCH)

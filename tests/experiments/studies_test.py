@@ -13,12 +13,14 @@ import runner
 import studies
 from estimates import exaflops_of, images_of
 from paper_results import TABLE_7
+from scales import Scale
 from study import Run, Study, metric_name, rows_of, start_of
 from tpu_table import Row
 
 from keras_vit import evaluation, optimizers, tasks, training
+from keras_vit.plots import figure_class
 
-SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", "paper")}
+SCALES = {name: Scale(name, path="/data") for name in ("tiny", "small", "paper")}
 # One name of each study; some studies make several figures.
 NAMES = list({id(study): name for name, study in studies.STUDIES.items()}.values())
 
@@ -63,7 +65,7 @@ def test_study_builds_its_runs(name, scale):
 
 
 def test_each_seed_is_a_separate_run():
-    scale = studies.Scale("small", seeds=(0, 3))
+    scale = Scale("small", seeds=(0, 3))
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
     (run,) = (run for run in runs if run.name == "mean_color-100-labels-seed=3")
@@ -91,14 +93,14 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
 
     keras.config.set_dtype_policy("mixed_bfloat16")
     with pytest.raises(KeyError):
-        studies.make(study, scale, tmp_path / "old", kill)
+        runner.make(study, scale, tmp_path / "old", kill)
     assert keras.config.dtype_policy().name == "mixed_bfloat16"
     tmp_path = (tmp_path / "old").rename(tmp_path / "moved")
     results = [tmp_path / "runs" / name / "results.json" for name in names]
     assert [path.exists() for path in results] == [True, True, False]
     before = [path.stat().st_mtime_ns for path in results[:2]]
     lines = []
-    rows = studies.make(study, scale, tmp_path, lines.append)
+    rows = runner.make(study, scale, tmp_path, lines.append)
     assert [path.stat().st_mtime_ns for path in results[:2]] == before
     assert sum("step 2/2" in line for line in lines) == 1
     # The second run did not use the mask embedding of the first run.
@@ -118,13 +120,13 @@ def test_killed_study_resumes_without_repeating_runs(tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 5000
     # A study at another scale cannot use the same folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
-        studies.make(study, SCALES["small"], tmp_path, lines.append)
+        runner.make(study, SCALES["small"], tmp_path, lines.append)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "self_supervision"])
 def test_study_finishes_at_tiny_scale(name, tmp_path):
-    rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
+    rows = runner.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
     assert rows
     assert all(0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows)
     assert (tmp_path / "index.html").exists()
@@ -215,6 +217,20 @@ def test_families_cost_about_the_same_at_small_scale():
     assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
 
 
+def test_cost_depends_on_the_architecture():
+    runs = studies.get("fig13").runs(SCALES["small"])
+    costs = {run.name: exaflops_of(run) for run in runs}
+    assert costs["Axial-ViT-patch=4"] > 1.5 * costs["ViT-patch=4"]
+    assert costs["Axial-ViT-patch=2"] > 1.2 * costs["ViT-patch=2"]
+
+
+def test_images_of_a_subset_are_counted():
+    runs = studies.get("fig4").runs(SCALES["paper"])
+    images = {run.name: images_of(run) for run in runs}
+    for millions in (9, 30, 90, 303):
+        assert images[f"ViT-L_16-{millions}m"] == pytest.approx(7 * millions * 1e6, rel=1e-4)
+
+
 def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])
@@ -231,7 +247,7 @@ def test_throughput_study_has_measured_and_tpu_rows(tmp_path):
         writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
         writer.writeheader()
         writer.writerows(map(dataclasses.asdict, rows))
-    scale = studies.Scale("tiny", path=str(tmp_path / "tpu.csv"))
+    scale = Scale("tiny", path=str(tmp_path / "tpu.csv"))
     known = [run for run in study.runs(scale) if run.results]
     results = {run.name: runner.make_run(study, run, known, tmp_path) for run in known}
     (row,) = rows_of(study, known, results)
@@ -251,6 +267,20 @@ def test_plotted_lines_have_best_value_of_each_seed():
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
     lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
     assert plots.lines_of(rows, "images", "accuracy", "family") == lines
+
+
+def test_picture_has_no_empty_panels(tmp_path, monkeypatch):
+    panels = []
+
+    class Figure(figure_class()):
+        def savefig(self, path, **options):
+            panels.extend(self.axes)
+
+    monkeypatch.setattr(plots, "figure_class", lambda: Figure)
+    row = {"run": "a", "accuracy": 0.5, "5-shot": 0.25, "5-shot, paper": 0.75}
+    y = ("5-shot", "accuracy")
+    plots.picture(tmp_path / "3.png", "title", {"": [row]}, "bars", "", y, "")
+    assert [axes.get_xlabel() for axes in panels] == ["5-shot", "5-shot, paper", "accuracy"]
 
 
 def test_figure_5_has_imagenet_and_the_mean_of_five_datasets(tmp_path):
@@ -287,7 +317,7 @@ def test_figure_5_has_imagenet_and_the_mean_of_five_datasets(tmp_path):
 )
 def test_rejects_bad_scales(arguments, message):
     with pytest.raises(ValueError, match=message):
-        studies.Scale(**arguments)
+        Scale(**arguments)
 
 
 def test_run_cannot_precede_its_pretraining(tmp_path):

@@ -4,7 +4,7 @@ compute."""
 SIDE = 16  # image size in pixels
 
 
-def families(scale):
+def small_models(scale):
     """Returns `{family: (architecture, config.model)}` for tiny or small scale.
 
     At small scale, each model reduces a 16-pixel image to a 4x4 grid and needs about a million
